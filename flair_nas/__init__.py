@@ -1,0 +1,69 @@
+"""Searched recurrent cells for Flair.
+
+Importing this package loads neither torch nor Flair. It sees to it that Flair's `SequenceTagger` and
+`DocumentRNNEmbeddings` accept genotypes as `rnn_type`, whichever of the two packages is imported first.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from wrapt import register_post_import_hook
+
+if TYPE_CHECKING:
+    from flair_nas.errors import FlairNasError as FlairNasError
+    from flair_nas.genotype import Edge as Edge
+    from flair_nas.genotype import Gate as Gate
+    from flair_nas.genotype import GateNode as GateNode
+    from flair_nas.genotype import Genotype as Genotype
+    from flair_nas.genotype import GenotypeError as GenotypeError
+    from flair_nas.genotype import random_genotype as random_genotype
+    from flair_nas.library import bundled_names as bundled_names
+    from flair_nas.library import load_genotype as load_genotype
+    from flair_nas.recurrent import RecurrentState as RecurrentState
+    from flair_nas.recurrent import SearchedRNN as SearchedRNN
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "FlairNasError": "errors",
+    "Edge": "genotype",
+    "Gate": "genotype",
+    "GateNode": "genotype",
+    "Genotype": "genotype",
+    "GenotypeError": "genotype",
+    "random_genotype": "genotype",
+    "bundled_names": "library",
+    "load_genotype": "library",
+    "RecurrentState": "recurrent",
+    "SearchedRNN": "recurrent",
+}
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flair_nas' has no attribute {name!r}")
+    return getattr(import_module(f"flair_nas.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+def _register_sequence_tagger(module: ModuleType) -> None:
+    from flair_nas.tagging.registration import register_sequence_tagger
+
+    register_sequence_tagger(module)
+
+
+def _register_document_embeddings(module: ModuleType) -> None:
+    from flair_nas.tagging.registration import register_document_embeddings
+
+    register_document_embeddings(module)
+
+
+register_post_import_hook(_register_sequence_tagger, "flair.models.sequence_tagger_model")
+register_post_import_hook(_register_document_embeddings, "flair.embeddings.document")

@@ -1,0 +1,7 @@
+"""Runs the command as ``python -m flair_nas``."""
+
+import sys
+
+from flair_nas.cli import main
+
+sys.exit(main())

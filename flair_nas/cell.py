@@ -1,0 +1,133 @@
+"""The searched cell: its parameters and one time step, as its equations say (DARTS appendix; I-DARTS eq. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor, nn
+
+from flair_nas.gates import InterCellGate
+from flair_nas.genotype import Genotype
+from flair_nas.kernels.sequence_gradient import Products
+from flair_nas.operations import OPERATIONS
+
+
+class SearchedCell(nn.Module):
+    """The cell of a genotype with its parameters, and those of its inter-cell gates.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        genotype: the architecture.
+        init_range: weights start uniform in +-init_range.
+
+    Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
+        weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
+        state_gate.weight_entry [m, D, H], state_gate.weight_nodes [m, H, H],
+        input_gate.weight_entry [m, H, D], input_gate.weight_nodes [m, D, D].
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float = 0.04) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.genotype, self.init_range = input_size, hidden_size, genotype, init_range
+        width = (2 if genotype.highway else 1) * hidden_size
+        self.weight_input = nn.Parameter(torch.empty(input_size, width))
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width))
+        self.weight_nodes = nn.Parameter(torch.empty(len(genotype.nodes), hidden_size, width))
+        state_gate, input_gate = genotype.state_gate, genotype.input_gate
+        self.state_gate = InterCellGate(state_gate, input_size, hidden_size, genotype.gate) if state_gate else None
+        self.input_gate = InterCellGate(input_gate, hidden_size, input_size, genotype.gate) if input_gate else None
+        live = genotype.live_nodes
+        # heads[j]: the live nodes that read node j; dead nodes are never computed
+        self.heads = {
+            tail: heads
+            for tail in (0, *live)
+            if (heads := tuple(i for i in live if any(edge.tail == tail for edge in genotype.nodes[i - 1])))
+        }
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws the weights anew from the global generator."""
+        for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
+            nn.init.uniform_(weight, -self.init_range, self.init_range)
+        for gate in (self.state_gate, self.input_gate):
+            if gate is not None:
+                gate.reset_parameters(self.init_range)
+
+    def weights(self) -> dict[Hashable, Tensor]:
+        """The matrices of one pass over a sequence, by the names that `step` and the gates use.
+
+        Returns:
+            ``input`` [D, W]; ``hidden`` [H, W]; for each node j that a live node reads, ``j`` [H, k * W], the matrices of
+            its k heads side by side (all gate columns, then all candidates), so that edges that share a source share
+            one product; ``entry`` [H, m * D] and ``("gate", i)`` [D, D] of the input gate.
+        """
+        # under autocast a product has a lower dtype than the weights; cast once here, not at every step
+        dtype = torch.mm(self.weight_hidden.new_zeros(1, 1), self.weight_hidden.new_zeros(1, 1)).dtype
+        matrices: dict[Hashable, Tensor] = {"input": self.weight_input.to(dtype), "hidden": self.weight_hidden.to(dtype)}
+        nodes = self.weight_nodes.to(dtype)  # [N, H, W]
+        for tail, heads in self.heads.items():
+            blocks = [part for i in heads for part in nodes[i - 1].split(self.hidden_size, dim=1)]  # [H, H] each
+            if self.genotype.highway:
+                blocks = blocks[0::2] + blocks[1::2]
+            matrices[tail] = torch.cat(blocks, dim=1) if len(heads) > 1 else nodes[heads[0] - 1]  # [H, k * W]
+        if self.input_gate is not None:
+            matrices["entry"] = self.input_gate.weight_entry.to(dtype).transpose(0, 1).flatten(1)  # [H, m * D]
+            matrices |= {name: weight.to(dtype) for name, weight in self.input_gate.inner_weights().items()}
+        return matrices
+
+    def step(self, projected: Tensor, hidden: Tensor, products: Products, mask: Tensor | None = None) -> Tensor:
+        """One time step, h_t from h_{t-1}.
+
+        Args:
+            projected: x_t W_x, [B, W].
+            hidden: h_{t-1}, gated if the genotype has a state gate, [B, H].
+            products: multiplies with `weights`.
+            mask: variational dropout mask of the states, [B, H], or None.
+
+        Returns:
+            h_t, [B, H].
+        """
+        genotype = self.genotype
+        states: dict[int, Tensor] = {}
+        gates: dict[tuple[int, int], Tensor] = {}  # (j, i): σ(c) of s_j W_i, [B, H]
+        candidates: dict[tuple[int, int], Tensor] = {}  # (j, i): z of s_j W_i, [B, H]
+
+        def product(name: Hashable, state: Tensor) -> Tensor:
+            return products(name, state if mask is None else state * mask)
+
+        def enter(number: int, state: Tensor) -> None:
+            states[number] = state
+            heads = self.heads.get(number)
+            if heads is None:
+                return
+            pre = product(number, state)  # [B, k * W]
+            if genotype.highway:
+                gate, pre = pre.chunk(2, dim=1)  # [B, k * H] each
+                gates.update(zip(((number, i) for i in heads), torch.sigmoid(gate).chunk(len(heads), dim=1)))
+            candidates.update(zip(((number, i) for i in heads), pre.chunk(len(heads), dim=1)))
+
+        pre = projected + product("hidden", hidden)  # [B, W]
+        if genotype.highway:
+            gate, pre = pre.chunk(2, dim=1)
+            enter(0, torch.lerp(hidden, torch.tanh(pre), torch.sigmoid(gate)))  # s_0 = h + σ(c) (tanh(z) - h)
+        else:
+            enter(0, torch.tanh(pre))
+        for number in genotype.live_nodes:
+            edges = genotype.nodes[number - 1]
+            total: Tensor | None = None
+            for edge in edges:
+                value = OPERATIONS[edge.op](candidates[edge.tail, number])
+                if genotype.highway:
+                    value = torch.lerp(states[edge.tail], value, gates[edge.tail, number])  # s_j + σ(c) (op(z) - s_j)
+                total = value if total is None else total + value
+            assert total is not None
+            enter(number, total / len(edges) if genotype.combine == "mean" and len(edges) > 1 else total)
+        if len(genotype.output) == 1:
+            return states[genotype.output[0]]
+        return torch.stack([states[number] for number in genotype.output]).mean(0)
+
+    def extra_repr(self) -> str:
+        """Sizes and genotype, for printing."""
+        return f"{self.input_size}, {self.hidden_size}, {self.genotype.one_line()}"

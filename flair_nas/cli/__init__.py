@@ -1,0 +1,64 @@
+"""The command `flair-nas`, one file per verb. Parsing loads neither torch nor Flair, so help is immediate."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import flair_nas
+from flair_nas.cli import tag
+from flair_nas.errors import FlairNasError
+
+EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
+130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    parser = argparse.ArgumentParser(
+        prog="flair-nas",
+        description="Searched recurrent cells for Flair: train, evaluate and use sequence taggers with them.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"flair-nas {flair_nas.__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    tag.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        argv: the arguments; those of the process when None.
+
+    Returns:
+        The exit code.
+    """
+    arguments = build_parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return int(arguments.run(arguments))
+    except FlairNasError as error:
+        return _fail(str(error), 2)
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "stopped", 130)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt("terminated")
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"flair-nas: {message}", file=sys.stderr)
+    return code

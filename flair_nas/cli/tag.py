@@ -1,0 +1,265 @@
+"""flair-nas tag: train, evaluate and use sequence taggers."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flair_nas.errors import FlairNasError
+from flair_nas.tagging.config import TaggerConfig, preset_names, read_settings, resolve_config
+
+if TYPE_CHECKING:
+    from flair.data import Sentence
+    from flair.models import SequenceTagger
+
+TRAIN_EXAMPLES = """examples:
+  flair-nas tag train --corpus demo --rnn i-darts-ptb --embeddings one-hot char --epochs 20 --out runs/demo
+  flair-nas tag train --corpus my_data/ --columns text=0,ner=1 --embeddings word:vectors.gensim char --out runs/mine
+  flair-nas tag train --preset i-darts-ner --seeds 1,2,3 --out runs/conll03
+  flair-nas tag train --resume runs/conll03
+
+Settings come from the defaults, then --preset, then --config, then flags; the later wins.
+Options of a searched cell follow its name: --rnn i-darts-ptb,recurrent_dropout=0.25,init_range=0.06"""
+
+PREDICT_EXAMPLES = """examples:
+  flair-nas tag predict --model runs/demo "Dr Maria Lindqvist works at Northgate Rail in Leeds."
+  flair-nas tag predict --model runs/demo --text notes.txt --format columns > notes.tagged
+  cat notes.txt | flair-nas tag predict --model runs/demo --format jsonl"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb with its sub-verbs to the command's parser."""
+    tag = verbs.add_parser("tag", help="train, evaluate and use sequence taggers", description=__doc__)
+    actions = tag.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_train(actions)
+    _add_evaluate(actions)
+    _add_predict(actions)
+
+
+def _add_action(actions: Any, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=help, description=help, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="no progress bars, results and errors only")
+    volume.add_argument("-v", "--verbose", action="store_true", help="also what Flair logs")
+    return parser
+
+
+# --- train -----------------------------------------------------------------------------------------------------------------
+
+
+def _add_train(actions: Any) -> None:
+    parser = _add_action(actions, "train", "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES)
+    parser.set_defaults(run=train)
+    parser.add_argument("--out", metavar="DIR", help="folder for model, settings, figures and predictions")
+    parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
+    parser.add_argument("--preset", help=f"settings of a paper: {', '.join(preset_names())}")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
+    for setting in dataclasses.fields(TaggerConfig):
+        flag = "--" + setting.name.replace("_", "-")
+        default = setting.default if setting.default is not dataclasses.MISSING else setting.default_factory()  # type: ignore[misc]
+        shown = " ".join(map(str, default)) if isinstance(default, list) else default
+        options: dict[str, Any] = {"default": None, "help": f"{setting.metadata['help']} (default: {shown})"}
+        if setting.name == "seeds":
+            options |= {"type": _seeds, "metavar": "1,2,3"}
+        elif isinstance(default, list):
+            options |= {"nargs": "+", "metavar": "EMBEDDING"}
+        elif isinstance(default, bool):
+            options |= {"action": argparse.BooleanOptionalAction}
+        elif isinstance(default, (int, float)):
+            options |= {"type": type(default), "metavar": "N" if isinstance(default, int) else "X"}
+        else:
+            options |= {"metavar": setting.name.upper()}
+        options["help"] = options["help"].replace(" (default: None)", "").replace("%", "%%")
+        parser.add_argument(flag, **options)
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"whole numbers joined by commas, such as 1,2,3; got {text!r}") from None
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas tag train``."""
+    names = [setting.name for setting in dataclasses.fields(TaggerConfig)]
+    flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    file = arguments.config
+    if arguments.resume:
+        clashing = [f"--{name}" for name in ("out", "preset", "config") if getattr(arguments, name)]
+        if clashing:
+            raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
+        file = Path(arguments.resume) / "config.yaml"
+        if not file.exists():
+            raise FlairNasError(f"{arguments.resume} holds no run to go on with (no config.yaml in it)")
+    elif not arguments.out:
+        raise FlairNasError("--out DIR is needed: the folder for model, settings, figures and predictions")
+    config = resolve_config(preset=arguments.preset, file=file, flags=flags)
+    if arguments.resume:  # the embeddings of a run stay readable from wherever it is resumed
+        read_settings(file)
+    out = Path(arguments.resume or arguments.out)
+    _quiet_libraries(arguments)
+    from flair_nas.tagging.training import train_taggers
+
+    metrics = train_taggers(config, out, progress=not arguments.quiet and sys.stderr.isatty())
+    print(format_metrics(metrics))
+    print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/dev.txt, test.txt")
+    print(f'next: flair-nas tag predict --model {out} "A sentence to tag."')
+    return 0
+
+
+def format_metrics(metrics: dict[str, Any]) -> str:
+    """The figures of a run as a table.
+
+    Args:
+        metrics: what `train_taggers` returned.
+    """
+
+    def figure(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}"
+
+    lines = [f"{'seed':>8} {'dev F1':>8} {'test F1':>8} {'epochs':>7} {'best':>5} {'s/epoch':>8}"]
+    for result in metrics["seeds"]:
+        lines.append(
+            f"{result['seed']:>8} {figure(result['dev_f1']):>8} {figure(result['test_f1']):>8} "
+            f"{result['epochs']:>7} {result['best_epoch']:>5} {result['seconds_per_epoch']:>8.1f}"
+        )
+    summary = metrics["summary"]
+    for name, label in (("dev_f1", "dev F1"), ("test_f1", "test F1")):
+        if name in summary:
+            deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
+            lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
+    lines.append(
+        f"{metrics['parameters']:,} trained parameters, {metrics['rnn_parameters']:,} of them in the recurrent layer; "
+        f"peak memory {metrics['peak_memory_mb']:,.0f} MB"
+    )
+    return "\n".join(lines)
+
+
+# --- evaluate --------------------------------------------------------------------------------------------------------------
+
+
+def _add_evaluate(actions: Any) -> None:
+    parser = _add_action(actions, "evaluate", "Entity F1 of a tagger, by type, counted by seqeval and by Flair.")
+    parser.set_defaults(run=evaluate)
+    parser.add_argument("--model", required=True, metavar="PATH", help="a model file, or the folder of a training run")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files")
+    what.add_argument("--file", help="one column file")
+    parser.add_argument("--part", choices=("train", "dev", "test"), default="test", help="part of the corpus")
+    parser.add_argument("--label-type", help="gold label (the tagger's own)")
+    parser.add_argument("--columns", help="columns of the files, from 0: text=0,ner=3 (the last holds the label)")
+    parser.add_argument("--data-root", metavar="DIR", help="folder with the named corpora (Flair's cache)")
+    parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag, predicted tag")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas tag evaluate``."""
+    _quiet_libraries(arguments)
+    from flair_nas.tagging.corpora import load_corpus, parse_columns, read_column_file
+    from flair_nas.tagging.evaluation import evaluate_tagger
+
+    tagger = _load_tagger(arguments)
+    columns = parse_columns(arguments.columns) if arguments.columns else None
+    label_type = arguments.label_type or tagger.label_type
+    if arguments.file:
+        sentences = read_column_file(arguments.file, columns, label_type)
+    else:
+        corpus = load_corpus(
+            arguments.corpus, label_type=label_type, columns=columns, data_root=arguments.data_root
+        ).corpus
+        part = getattr(corpus, arguments.part)
+        if not part:
+            raise FlairNasError(f"corpus {arguments.corpus} has no {arguments.part} part")
+        sentences = list(part)
+    evaluation = evaluate_tagger(
+        tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
+    )
+    print(json.dumps(evaluation.report, indent=2) if arguments.json else evaluation.text)
+    return 0
+
+
+# --- predict ---------------------------------------------------------------------------------------------------------------
+
+
+def _add_predict(actions: Any) -> None:
+    parser = _add_action(actions, "predict", "Tag text, one sentence a line.", PREDICT_EXAMPLES)
+    parser.set_defaults(run=predict)
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (standard input without any)")
+    parser.add_argument("--model", required=True, metavar="PATH", help="a model file, or the folder of a training run")
+    parser.add_argument("--text", metavar="FILE", help="file with one sentence a line; - for standard input")
+    parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
+    parser.add_argument("--tokenized", action="store_true", help="words are separated by spaces already")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+
+
+def predict(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas tag predict``."""
+    if arguments.sentences and arguments.text:
+        raise FlairNasError("give sentences as arguments or with --text, not both")
+    if arguments.text not in (None, "-") and not Path(arguments.text).is_file():
+        raise FlairNasError(f"{arguments.text}: no such file")
+    _quiet_libraries(arguments)
+    from flair_nas.tagging.prediction import FORMATS, tag_lines
+
+    tagger = _load_tagger(arguments)
+    lines = iter(arguments.sentences) if arguments.sentences else _lines(arguments.text)
+    to_text = FORMATS[arguments.format]
+    for sentence in tag_lines(tagger, lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized):
+        print(to_text(sentence, tagger.label_type), flush=not arguments.text)
+    return 0
+
+
+def _lines(path: str | None) -> Iterator[str]:
+    name = "standard input" if path in (None, "-") else path
+    stream = sys.stdin.buffer if path in (None, "-") else open(path, "rb")  # type: ignore[arg-type]  # noqa: SIM115
+    with stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise FlairNasError(f"{name}, line {number}: not UTF-8 ({error.reason})") from None
+
+
+# --- shared ----------------------------------------------------------------------------------------------------------------
+
+
+def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
+    import flair
+    import torch
+
+    from flair_nas.tagging.prediction import load_tagger
+
+    if arguments.device:
+        flair.device = torch.device(arguments.device)
+    if arguments.batch_size < 1:
+        raise FlairNasError(f"--batch-size must be at least 1, got {arguments.batch_size}")
+    return load_tagger(arguments.model)
+
+
+def _quiet_libraries(arguments: argparse.Namespace) -> None:
+    """Sends Flair's log to standard error, and lets it speak only when asked."""
+    if not arguments.verbose:
+        warnings.simplefilter("ignore")
+    import flair
+
+    level = logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for logger in (flair.logger, logging.getLogger("flair_nas")):
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

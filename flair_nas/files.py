@@ -1,0 +1,61 @@
+"""Writing files whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Gives the path of a temporary file beside `path`, which takes its name when the block ends without an error.
+
+    Args:
+        path: the file to write; what was there before stays until the new one is complete.
+
+    Raises:
+        OSError: the file cannot be written; in plain words when the disk is full. Nothing half-written stays.
+    """
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with open(temporary, "rb") as stream:
+            os.fsync(stream.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if _disk_is_full(error):
+            kept = "the file that was there before is kept" if path.exists() else "no half-written file is left"
+            message = f"no room to write this file ({kept}); free some disk space, then run the command again"
+            raise OSError(errno.ENOSPC, message, str(path)) from error
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file (UTF-8) whole or not at all.
+
+    Raises:
+        OSError: as `whole_file`.
+    """
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _disk_is_full(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _FULL
+    # torch.save reports a failed write as a RuntimeError of its zip writer
+    return isinstance(error, RuntimeError) and ("PytorchStreamWriter" in str(error) or "file write" in str(error))

@@ -1,0 +1,86 @@
+"""The inter-cell gates of ESS (Li et al. 2020): small networks over the last m inputs or states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from flair_nas.genotype import Gate
+from flair_nas.kernels.sequence_gradient import Products
+from flair_nas.operations import OPERATIONS
+
+
+class InterCellGate(nn.Module):
+    """One gate of ESS, f' or g'.
+
+    Node i reads its own entry vector and earlier nodes:
+    s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i); the gate is the mean of s_1..s_m.
+
+    Args:
+        gate: structure of the gate, m nodes.
+        entry_size: width E of the entry vectors v_1..v_m.
+        gate_size: width G of the gate, that of what it multiplies.
+        form: ``product`` or ``residual``.
+    """
+
+    def __init__(self, gate: Gate, entry_size: int, gate_size: int, form: str) -> None:
+        super().__init__()
+        self.nodes = gate.nodes
+        self.form = form
+        self.weight_entry = nn.Parameter(torch.empty(gate.history, entry_size, gate_size))  # [m, E, G]
+        self.weight_nodes = nn.Parameter(torch.empty(gate.history, gate_size, gate_size))  # [m, G, G]
+
+    def reset_parameters(self, init_range: float) -> None:
+        """Draws the weights.
+
+        Args:
+            init_range: weights are uniform in +-init_range. The product form multiplies the signal by the gate, so it
+                starts with entry weights of unit gain instead, wider by sqrt(m) because the gate averages m nodes;
+                see docs/decisions.md.
+        """
+        history, entry_size, _ = self.weight_entry.shape
+        entry_range = math.sqrt(3 * history / entry_size) if self.form == "product" else init_range
+        nn.init.uniform_(self.weight_entry, -entry_range, entry_range)
+        nn.init.uniform_(self.weight_nodes, -init_range, init_range)
+
+    @property
+    def history(self) -> int:
+        """The history length m."""
+        return len(self.nodes)
+
+    def inner_weights(self) -> dict[Hashable, Tensor]:
+        """The matrices W_i of nodes that read earlier nodes, by the names that `forward` uses, [G, G] each."""
+        return {("gate", i): self.weight_nodes[i - 1] for i, node in enumerate(self.nodes, start=1) if node.edges}
+
+    def forward(self, entries: Sequence[Tensor], products: Products) -> Tensor:
+        """Computes the gate.
+
+        Args:
+            entries: the products v_i W_i^in, m tensors [B, G].
+            products: multiplies with `inner_weights`.
+
+        Returns:
+            The gate, [B, G].
+        """
+        states: list[Tensor] = []
+        for number, (node, entry) in enumerate(zip(self.nodes, entries), start=1):
+            state = OPERATIONS[node.entry](entry)
+            shared: dict[int, Tensor] = {}  # s_j W_i, for several edges of the same pair
+            for edge in node.edges:
+                if edge.tail not in shared:
+                    shared[edge.tail] = products(("gate", number), states[edge.tail - 1])
+                state = state + OPERATIONS[edge.op](shared[edge.tail])
+            states.append(state)
+        return torch.stack(states).mean(0)
+
+    def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
+        """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""
+        return vector * gate if self.form == "product" else vector * (1 + gate)
+
+    def extra_repr(self) -> str:
+        """Shapes, for printing."""
+        history, entry_size, gate_size = self.weight_entry.shape
+        return f"{entry_size}, {gate_size}, history={history}, form={self.form}"

@@ -1,0 +1,83 @@
+"""Back-propagation through time that forms the gradient of each weight in one product over all time steps.
+
+Plain autograd multiplies and adds a gradient as large as the weight at every step. Here the weights take no part in the
+graph of the recurrence; the gradients of the products (pre-activations) come from it, and each weight's gradient is then
+inputs^T x gradients over all steps together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class Products:
+    """The matrix products of a recurrence, by name of the weight.
+
+    Args:
+        weights: the matrices.
+        record: keep inputs and outputs of each product, for `run_sequence`.
+    """
+
+    def __init__(self, weights: Mapping[Hashable, Tensor], record: bool = False) -> None:
+        self.weights = weights
+        self.record = record
+        self.recorded: dict[Hashable, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+
+    def __call__(self, name: Hashable, vectors: Tensor) -> Tensor:
+        """Multiplies [B, E] with the matrix [E, F] of that name; the result, [B, F], has the dtype of `vectors`."""
+        product = torch.mm(vectors, self.weights[name])
+        if self.record:
+            self.recorded[name].append((vectors.detach(), product))
+        return product.to(vectors.dtype)  # under autocast the product is of lower precision
+
+
+def run_sequence(
+    loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Sequence[Tensor]
+) -> Tensor:
+    """Runs a recurrence, with the faster gradient when one is wanted.
+
+    Args:
+        loop: computes the packed output [S, H] from `Products` and the sources; multiplies weights through the former.
+        weights: the matrices, by name.
+        sources: everything else that the output depends on and that may need a gradient.
+    """
+    tensors = [*sources, *weights.values()]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        output: Tensor = _Sequence.apply(loop, tuple(weights), len(sources), *tensors)
+        return output
+    return loop(Products(weights), *sources)
+
+
+class _Sequence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], count: int, *tensors: Tensor) -> Tensor:  # noqa: E501
+        with torch.enable_grad():
+            leaves = [tensor.detach().requires_grad_() for tensor in tensors[:count]]
+            products = Products({n: w.detach() for n, w in zip(names, tensors[count:])}, record=True)
+            output = loop(products, *leaves)
+        ctx.graph = (names, tensors[count:], leaves, products.recorded, output)
+        return output.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        names, weights, leaves, recorded, output = ctx.graph
+        outputs = [product for name in names for _, product in recorded[name]]
+        # the graph is kept so that a second backward with retain_graph=True works; it goes with ctx
+        found = torch.autograd.grad(output, [*leaves, *outputs], gradients, retain_graph=True, allow_unused=True)
+        of_products = iter(found[len(leaves) :])
+        of_weights = []
+        for name, weight in zip(names, weights):
+            pairs = [(vectors, g) for (vectors, _), g in zip(recorded[name], of_products) if g is not None]
+            if not pairs or not weight.requires_grad:
+                of_weights.append(None)
+                continue
+            vectors, gradient = (torch.cat(parts) for parts in zip(*pairs))  # [S, E] and [S, F]
+            of_weights.append(torch.mm(vectors.to(gradient.dtype).t(), gradient).to(weight.dtype))
+        return (None, None, None, *found[: len(leaves)], *of_weights)

@@ -1,0 +1,72 @@
+"""Named genotypes: bundled with flair-nas, or in a file."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from flair_nas.genotype import Genotype, GenotypeError
+
+
+def resource_path(*parts: str) -> Path:
+    """Finds a bundled resource: inside an installed package, or at the top of a checkout.
+
+    Args:
+        *parts: the path below ``resources/``.
+
+    Raises:
+        FileNotFoundError: it is in neither place; the installation is broken.
+    """
+    package = Path(__file__).resolve().parent
+    candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]
+    for path in candidates:
+        if path.exists():
+            return path
+    raise FileNotFoundError(f"bundled resource {'/'.join(parts)} is missing: looked in {candidates}; reinstall flair-nas")
+
+
+def bundled_names() -> tuple[str, ...]:
+    """The names of the bundled genotypes, in alphabetical order."""
+    return tuple(sorted(path.stem for path in resource_path("genotypes").glob("*.json")))
+
+
+def load_genotype(source: str | Path | Genotype) -> Genotype:
+    """Gives the genotype that a name, a file or a written form stands for.
+
+    Args:
+        source: a bundled name such as ``i-darts-ptb``, a file of any written form, a one-line genotype, or a
+            `Genotype`, which is returned as it is.
+
+    Raises:
+        GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
+    """
+    if isinstance(source, Genotype):
+        return source
+    text = str(source)
+    if text in bundled_names():
+        return Genotype.load(resource_path("genotypes", f"{text}.json"))
+    if _names_a_file(source):
+        return Genotype.load(source)
+    if _looks_written(text):
+        return Genotype.parse(text)
+    names = bundled_names()
+    close = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    raise GenotypeError(f"{hint}a bundled name ({', '.join(names)}), a file or a one-line genotype", found=text)
+
+
+def _names_a_file(source: str | Path) -> bool:
+    text = str(source)
+    if isinstance(source, Path) or text.endswith((".json", ".txt", ".log")):
+        return True
+    try:
+        return len(text) < 1000 and Path(text).is_file()
+    except OSError:  # too long or oddly made for a path
+        return False
+
+
+def _looks_written(text: str) -> bool:
+    """A written form has an edge or JSON in it; a misspelt name such as `dart-v1` has no operation in front of digits."""
+    if text.lstrip().startswith("{") or "Genotype(" in text:
+        return True
+    return any(op in text for op in ("tanh", "relu", "sigmoid", "identity")) and any(c.isdigit() for c in text)

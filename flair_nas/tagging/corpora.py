@@ -1,0 +1,405 @@
+"""Corpora for tagging: known ones, the demo, and folders of column files, which are checked before Flair reads them."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import flair
+from flair.data import Corpus, Sentence
+from flair.datasets import CONLL_2000, WNUT_17
+from flair.datasets.sequence_labeling import ColumnDataset
+
+from flair_nas.errors import FlairNasError
+from flair_nas.library import resource_path
+
+log = logging.getLogger("flair_nas")
+
+# Flair splits a missing dev part off with the global random state, so that every training seed would get another one.
+SPLIT_SEED = 0
+DOCUMENT_SEPARATOR = "-DOCSTART-"
+COMMENT = "# "
+SPAN_TAG = re.compile(r"[BIES]-.+")
+NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
+MANY_LABELS = 50
+MANY_NUMBERS = 20
+
+
+class TaggingCorpus(NamedTuple):
+    """A corpus and what is tagged in it.
+
+    Args:
+        corpus: Flair's corpus; `test` is None where the folder has no test file.
+        label_type: the name of the label column, as Flair's taggers want it.
+        name: the known name, or the folder's own.
+    """
+
+    corpus: Corpus
+    label_type: str
+    name: str
+
+
+class _KnownCorpus(NamedTuple):
+    """How Flair lays out a corpus that it knows: its columns, what is tagged, the files, and who can download them."""
+
+    columns: Mapping[int, str]
+    label_type: str
+    files: tuple[str, ...]
+    download: type[Corpus] | None
+    origin: str
+
+
+KNOWN = {
+    "conll_03": _KnownCorpus(
+        columns={0: "text", 1: "pos", 3: "ner"},
+        label_type="ner",
+        files=("eng.train", "eng.testa", "eng.testb"),
+        download=None,
+        origin="https://www.clips.uantwerpen.be/conll2003/ner/",
+    ),
+    "conll_2000": _KnownCorpus(
+        columns={0: "text", 1: "pos", 2: "np"},
+        label_type="np",
+        files=("train.txt", "test.txt"),
+        download=CONLL_2000,
+        origin="https://www.clips.uantwerpen.be/conll2000/chunking/",
+    ),
+    "wnut_17": _KnownCorpus(
+        columns={0: "text", 1: "ner"},
+        label_type="ner",
+        files=("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
+        download=WNUT_17,
+        origin="https://noisy-text.github.io/2017/files/",
+    ),
+}
+
+
+class _Parts(NamedTuple):
+    """The files of a folder by the part of the corpus that they hold."""
+
+    train: Path | None
+    dev: Path | None
+    test: Path | None
+
+
+class _Row(NamedTuple):
+    """One token's line: its number in the file, counted from 1, and its columns."""
+
+    line: int
+    fields: list[str]
+
+
+def load_corpus(
+    source: str,
+    *,
+    label_type: str | None = None,
+    columns: Mapping[int, str] | None = None,
+    data_root: str | Path | None = None,
+) -> TaggingCorpus:
+    """Loads a corpus; the same call always gives the same train, dev and test parts, whatever the random state.
+
+    Args:
+        source: ``wnut_17``, ``conll_03``, ``conll_2000``, ``demo``, or a folder of column files (one token per line,
+            columns parted by white space, an empty line between sentences). In a folder, files are told by their
+            names, as in Flair: `train`; `dev` or `testa`; `testb` or `test`.
+        label_type: what to tag, a name from `columns`. Default: the corpus's own, the only column besides the text,
+            or ``ner``.
+        columns: column number, from 0, to name; one is ``text``. Default: the corpus's own; for a folder the first
+            column is the text and the last one the label.
+        data_root: the folder that holds ``wnut_17/`` and so on. Default: ``datasets/`` in Flair's cache, where
+            wnut_17 and conll_2000 are downloaded if they are missing.
+
+    Returns:
+        The corpus. Without a dev file, dev is a fixed tenth of train; without a test file, test is None.
+
+    Raises:
+        FlairNasError: there is no such corpus, files are missing or faulty, or nothing is labelled.
+    """
+    if source == "demo":
+        folder, columns = resource_path("demo"), columns or {0: "text", 1: "ner"}
+    elif source in KNOWN:
+        folder, columns = _known_folder(source, data_root), columns or KNOWN[source].columns
+        label_type = label_type or KNOWN[source].label_type
+    else:
+        folder = _given_folder(source)
+    corpus, label_type = _read_folder(folder, columns, label_type)
+    name = source if source == "demo" or source in KNOWN else folder.resolve().name
+    corpus.name = name
+    return TaggingCorpus(corpus, label_type, name)
+
+
+def parse_columns(text: str) -> dict[int, str]:
+    """Reads the written form of columns, such as ``text=0,ner=3``.
+
+    Args:
+        text: names and column numbers, counted from 0.
+
+    Returns:
+        Column number to name, such as ``{0: "text", 3: "ner"}``.
+
+    Raises:
+        FlairNasError: it is not of that form, a number or a name comes twice, or none is the text.
+    """
+    columns: dict[int, str] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"([^\s=]+)\s*=\s*([0-9]{1,4})", part.strip())
+        if not match:
+            raise FlairNasError(f"columns {text!r}: {part!r} is not name=number; write for example text=0,ner=3")
+        if int(match[2]) in columns:
+            raise FlairNasError(f"columns {text!r}: column {match[2]} has two names; numbers count from 0")
+        columns[int(match[2])] = match[1]
+    _check_columns(columns)
+    return columns
+
+
+def read_column_file(path: str | Path, columns: Mapping[int, str], label_type: str) -> list[Sentence]:
+    """Reads one column file, with the same checks as the files of a corpus.
+
+    Args:
+        path: the file.
+        columns: column number, from 0, to name; one is ``text``.
+        label_type: the name of the label column.
+
+    Returns:
+        The sentences, in order.
+
+    Raises:
+        FlairNasError: the file is missing or faulty, or `columns` does not fit it.
+    """
+    _check_columns(columns)
+    return _read_part(Path(path).expanduser(), columns, _pick_label_type(columns, label_type)).sentences
+
+
+def _check_columns(columns: Mapping[int, str]) -> None:
+    names = list(columns.values())
+    written = ",".join(f"{name}={number}" for number, name in columns.items())
+    if "text" not in names:
+        raise FlairNasError(f"columns {written!r}: none is the text; write for example text=0,ner=3")
+    if len(set(names)) < len(names):
+        raise FlairNasError(f"columns {written!r}: a name comes twice; leave the column out that is not needed")
+    if any(number < 0 for number in columns):
+        raise FlairNasError(f"columns {written!r}: columns are counted from 0, from the left")
+
+
+def _pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
+    names = [name for name in columns.values() if name != "text"]
+    if not names:
+        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
+    if label_type is None and len(names) > 1 and "ner" not in names:
+        raise FlairNasError(f"several columns could be the label: {', '.join(names)}; say which one, as label type")
+    if label_type is None:
+        return "ner" if "ner" in names else names[0]
+    if label_type not in names:
+        raise FlairNasError(f"label type {label_type!r} is none of the columns: {', '.join(names)}")
+    return label_type
+
+
+def _given_folder(source: str) -> Path:
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    names = ("demo", *KNOWN)
+    if folder.exists():
+        raise FlairNasError(f"corpus {source!r} is a file; give the folder that holds train, dev and test files")
+    close = difflib.get_close_matches(source.lower().replace("-", "_"), names, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    raise FlairNasError(f"unknown corpus {source!r}: {hint}give one of {', '.join(names)}, or a folder of column files")
+
+
+def _known_folder(name: str, data_root: str | Path | None) -> Path:
+    """The folder of a corpus that Flair knows, downloaded by Flair where it can be."""
+    known = KNOWN[name]
+    root = Path(data_root).expanduser() if data_root is not None else flair.cache_root / "datasets"
+    folder = root / name
+    if _is_complete(folder, known):
+        return folder
+    files = ", ".join(known.files)
+    cause = None
+    # Flair downloads into its cache alone, whatever base_path says, so a data_root of the user's has to hold the files.
+    if known.download is not None and data_root is None:
+        try:
+            known.download()
+        except (OSError, EOFError, RuntimeError) as error:  # no network, a broken archive, an empty folder
+            cause = error
+        if _is_complete(folder, known):
+            return folder
+        why = f"could not be downloaded ({_short(cause)})" if cause else "could not be downloaded in full"
+    else:
+        why = "is not there"
+    raise FlairNasError(
+        f"corpus {name} {why}: looked in {folder}; put {files} there (from {known.origin}), "
+        f"or give the data root: the folder that holds {name}/"
+    ) from cause
+
+
+def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
+    return folder.is_dir() and sum(part is not None for part in _find_parts(folder)) >= len(known.files)
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _find_parts(folder: Path) -> _Parts:
+    """Tells files by their names as Flair does, but never by the order in which the file system lists them."""
+    files = [f for f in sorted(folder.iterdir()) if f.is_file() and not {".gz", ".swp"} & set(f.suffixes)]
+
+    def only(part: str, found: list[Path]) -> Path | None:
+        if len(found) > 1:
+            names = ", ".join(f.name for f in found)
+            raise FlairNasError(f"{folder}: several files could be the {part} part ({names}); keep one of them here")
+        return found[0] if found else None
+
+    train = only("train", [f for f in files if "train" in f.name and "54019" not in f.name])
+    dev = only("dev", [f for f in files if ("dev" in f.name or "testa" in f.name) and f != train])
+    rest = [f for f in files if f not in (train, dev)]
+    test = only("test", [f for f in rest if "testb" in f.name] or [f for f in rest if "test" in f.name])
+    return _Parts(train, dev, test)
+
+
+def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: str | None) -> tuple[Corpus, str]:
+    """Reads the parts of a corpus; gives its label type too."""
+    files = _find_parts(folder)
+    if files.train is None:
+        there = ", ".join(sorted(f.name for f in folder.iterdir())) or "nothing"
+        raise FlairNasError(f"{folder}: no file has 'train' in its name; the folder holds {there}")
+    if columns is None:
+        columns = {0: "text", _last_column(files.train): label_type or "ner"}
+    _check_columns(columns)
+    label_type = _pick_label_type(columns, label_type)
+
+    train = _read_part(files.train, columns, label_type)
+    dev = _read_part(files.dev, columns, label_type) if files.dev else None
+    test = _read_part(files.test, columns, label_type) if files.test else None
+    label_types = sorted({name for sentence in train.sentences for name in sentence.annotation_layers})
+    if label_type not in label_types:
+        raise FlairNasError(
+            f"{files.train}: no sentence has a label of type {label_type!r}; label types there: "
+            f"{', '.join(label_types) or 'none'}; choose another label type or column"
+        )
+    corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
+    if dev is None:
+        if not len(corpus.dev):
+            raise FlairNasError(
+                f"{folder}: {len(train)} training sentences are too few to split dev off; add a dev file"
+            )
+        log.warning("%s: no dev file, so dev is a fixed tenth of train (%d sentences)", folder, len(corpus.dev))
+    return corpus, label_type
+
+
+def _last_column(path: Path) -> int:
+    first = next(_sentences(path, text_column=0))[0]
+    if len(first.fields) < 2:
+        raise FlairNasError(f"{path}:{first.line}: no label column, the row is {_shown(first)}")
+    return len(first.fields) - 1
+
+
+def _read_part(path: Path, columns: Mapping[int, str], label_type: str) -> ColumnDataset:
+    """Checks a file, since Flair silently drops what it cannot read, and reads it with Flair."""
+    column = {name: number for number, name in columns.items()}
+    rows = [row for sentence in _sentences(path, column["text"]) for row in sentence]
+    _check_rows(path, rows, columns, column["text"])
+    _check_labels(path, rows, column["text"], column[label_type])
+    dataset = ColumnDataset(
+        path,
+        dict(columns),
+        comment_symbol=COMMENT,
+        document_separator_token=DOCUMENT_SEPARATOR,
+        encoding="utf-8-sig",
+    )
+    _check_tag_level(path, rows, column[label_type], dataset)
+    return dataset
+
+
+def _sentences(path: Path, text_column: int) -> Iterator[list[_Row]]:
+    """The rows of a file by sentence, parted as Flair parts them; comments and document boundaries are left out."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; convert the file to UTF-8") from error
+    found = False
+    rows: list[_Row] = []
+    for number, line in enumerate([*io.StringIO(text, newline=None), "\n"], start=1):
+        if not line.isspace():
+            if not line.startswith(COMMENT):
+                rows.append(_Row(number, re.split(r"\s+", line.rstrip())))
+            continue
+        # A boundary may have fewer columns than a token, but only by itself: with others it would spoil their spans.
+        is_boundary = len(rows) == 1 and rows[0].fields[text_column : text_column + 1] == [DOCUMENT_SEPARATOR]
+        if rows and not is_boundary:
+            found = True
+            yield rows
+        rows = []
+    if not found:
+        raise FlairNasError(f"{path} holds no sentence: a row for each token is wanted, such as 'London B-LOC'")
+
+
+def _shown(row: _Row) -> str:
+    return ", ".join(f"column {number} {field!r}" for number, field in enumerate(row.fields))
+
+
+def _check_rows(path: Path, rows: list[_Row], columns: Mapping[int, str], text_column: int) -> None:
+    """Every row has a text, the columns asked for, and as many as the first: Flair silently drops what lacks some."""
+    first = rows[0]
+    for number, name in columns.items():
+        if number >= len(first.fields):
+            raise FlairNasError(
+                f"{path}:{first.line}: there is no column {number} ({name}): the row is {_shown(first)}; "
+                "columns count from 0, parted by white space"
+            )
+    for row in rows:
+        if len(row.fields) != len(first.fields):
+            raise FlairNasError(
+                f"{path}:{row.line}: {len(row.fields)} columns, where line {first.line} has {len(first.fields)}: "
+                f"the row is {_shown(row)}; columns are parted by white space, sentences by an empty line"
+            )
+        if not row.fields[text_column]:
+            raise FlairNasError(
+                f"{path}:{row.line}: the text is empty: white space begins the row, {_shown(row)}; "
+                "give the token a text or delete the row"
+            )
+
+
+def _check_labels(path: Path, rows: list[_Row], text_column: int, label_column: int) -> None:
+    """The label column holds tags.
+
+    Where some labels are of the BIO or BIOES form, all are, or ``O``. Other labels, such as parts of speech, are few:
+    more than 50 different ones must not be more than half as many as the different words, and more than 20 must not
+    all be numbers. A column of words, lemmas, positions or scores fails this at any size of a file that matters.
+    """
+    labels = {row.fields[label_column] for row in rows}
+    words = {row.fields[text_column] for row in rows}
+    strange = {label for label in labels if label != "O" and not SPAN_TAG.fullmatch(label)}
+    if not strange:
+        return
+    where = f"{path}: column {label_column} holds no tags"
+    sample = f"line {rows[0].line} is {_shown(rows[0])}; choose another label column"
+    if any(SPAN_TAG.fullmatch(word) for word in words) and all(w == "O" or SPAN_TAG.fullmatch(w) for w in words):
+        raise FlairNasError(f"{where}, but column {text_column}, the text, does: are they swapped? {sample}")
+    if len(labels) > MANY_LABELS and 2 * len(labels) > len(words):
+        raise FlairNasError(f"{where}: {len(labels)} different values beside {len(words)} different words; {sample}")
+    if len(labels) > MANY_NUMBERS and all(NUMBER.fullmatch(label) for label in labels):
+        raise FlairNasError(f"{where}: {len(labels)} different values, all of them numbers; {sample}")
+    if len(strange) < len(labels - {"O"}):
+        row = next(row for row in rows if row.fields[label_column] in strange)
+        raise FlairNasError(
+            f"{path}:{row.line}: {row.fields[label_column]!r} among tags such as 'B-PER'; all have to be O or begin "
+            f"with B-, I-, E- or S-: correct the row, or convert the file to BIO"
+        )
+
+
+def _check_tag_level(path: Path, rows: list[_Row], label_column: int, dataset: ColumnDataset) -> None:
+    """Flair tells tags of tokens from tags of spans by a file's first five sentences; O alone it takes for spans."""
+    tags = {row.fields[label_column] for row in rows} - {"O"}
+    if tags and not any(SPAN_TAG.fullmatch(tag) for tag in tags) and label_column in dataset.span_level_tag_columns:
+        raise FlairNasError(
+            f"{path}: no tag but O in the first five sentences (or before a block of comments alone), so that Flair "
+            f"would take tags such as {min(tags)!r} for BIO; begin the file with a sentence that has tags"
+        )

@@ -1,0 +1,145 @@
+"""Embeddings by their written form, such as ``glove``, ``flair:news-forward`` or ``char``."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from flair.data import Corpus, Dictionary
+from flair.embeddings import (
+    CharacterEmbeddings,
+    FlairEmbeddings,
+    OneHotEmbeddings,
+    PooledFlairEmbeddings,
+    StackedEmbeddings,
+    TokenEmbeddings,
+    WordEmbeddings,
+)
+
+from flair_nas.errors import FlairNasError
+
+# The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
+WORD_VECTORS = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
+WORD_VECTORS += tuple(f"en-{name}" for name in WORD_VECTORS)
+LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
+LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
+FORMS = ("glove", "word:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH", "char", "one-hot")
+
+
+def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
+    """Builds the embeddings that a tagger reads, one after the other in the order given.
+
+    Flair's files of vectors and language models are pickles, which can run code: take them from where you trust.
+    New weights (``char``, ``one-hot``) are drawn from torch's random state.
+
+    Args:
+        specs: any of
+            ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
+            ``word:PATH``: word vectors in a file, gensim's own, or word2vec's as .bin or .txt,
+            ``flair:NAME_OR_PATH``: a character language model of Flair's,
+            ``pooled-flair:NAME_OR_PATH``: the same, pooled over all places where a word was met,
+            ``char``: a small LSTM over characters, trained with the tagger; its alphabet is that of `corpus.train`,
+            ``one-hot``: 100 trained weights for each word that `corpus.train` has twice or more.
+        corpus: where the alphabet and the words come from.
+
+    Returns:
+        The stack.
+
+    Raises:
+        FlairNasError: a form is not known or comes twice, there is none, or a file or download fails.
+    """
+    specs = [specs] if isinstance(specs, str) else list(specs)  # a lone one would be taken letter by letter
+    if not specs:
+        raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
+    for spec in specs:
+        if specs.count(spec) > 1:
+            raise FlairNasError(f"embeddings {spec!r} are given twice; leave one out")
+    return StackedEmbeddings([_build(spec, corpus) for spec in specs])
+
+
+def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
+    kind, _, argument = spec.partition(":")
+    if spec in ("char", "one-hot") and not corpus.train:
+        raise FlairNasError(f"embeddings {spec!r} are built from training sentences, and the corpus has none")
+    if spec == "char":
+        # Flair's own alphabet would have to be downloaded.
+        return CharacterEmbeddings(_alphabet(corpus))
+    if spec == "one-hot":
+        with _quiet_flair():
+            return OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
+    if kind == "word" and argument:
+        return _from_file(
+            WordEmbeddings, spec, argument, wanted="word vectors: gensim's own, or word2vec's .bin or .txt"
+        )
+    if kind in LANGUAGE_MODELS and argument:
+        if _names_a_file(argument):
+            return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
+        return _by_name(LANGUAGE_MODELS[kind], spec, argument, file_form=f"{kind}:PATH")
+    if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
+        return _by_name(WordEmbeddings, spec, spec.lower(), file_form="word:PATH")
+    raise _unknown(spec)
+
+
+def _names_a_file(argument: str) -> bool:
+    path = Path(argument).expanduser()
+    return path.exists() or len(path.parts) > 1 or path.suffix == ".pt"
+
+
+def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str, wanted: str) -> TokenEmbeddings:
+    path = Path(argument).expanduser()
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise FlairNasError(f"embeddings {spec!r}: {path} {what}; give a file of {wanted}")
+    try:
+        # An absolute path is never mistaken for one of Flair's names.
+        return make(str(path.resolve()))
+    except Exception as error:  # unpickling something else can raise anything
+        raise FlairNasError(
+            f"embeddings {spec!r}: {path} is cut short or not {wanted}; copy or make it again ({_short(error)})"
+        ) from error
+
+
+def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_form: str) -> TokenEmbeddings:
+    try:
+        return make(name)
+    except Exception as error:  # an unknown name, no network, or a broken file in the cache
+        raise FlairNasError(
+            f"embeddings {spec!r}: Flair has no {name!r}, or cannot download or read it ({_short(error)}); "
+            f"check the name and the network, or give a local file as {file_form}"
+        ) from error
+
+
+def _unknown(spec: str) -> FlairNasError:
+    known = {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}
+    head = spec.partition(":")[0].lower()
+    close = [known[name] for name in difflib.get_close_matches(head, known, n=2)]
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return FlairNasError(f"unknown embeddings {spec!r}: {hint}known forms are {', '.join(FORMS)}")
+
+
+def _short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _alphabet(corpus: Corpus) -> Dictionary:
+    """The characters of the training part, sorted, so that the same corpus always gives the same indices."""
+    alphabet = Dictionary(add_unk=True)
+    for character in sorted({c for sentence in corpus.train for token in sentence for c in token.text}):
+        alphabet.add_item(character)
+    return alphabet
+
+
+@contextmanager
+def _quiet_flair() -> Iterator[None]:
+    """Keeps Flair from logging a whole vocabulary."""
+    logger = logging.getLogger("flair")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,122 @@
+"""Entity F1 of a tagger, by seqeval and by Flair, which must agree."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import flair.nn.model
+from flair.data import Sentence
+from flair.models import SequenceTagger
+
+from flair_nas.errors import FlairNasError
+
+
+class Evaluation(NamedTuple):
+    """What a tagger scores on labelled sentences.
+
+    Args:
+        f1: micro-averaged F1 in percent, as Flair counts it (accuracy in percent where labels are tokens, not spans).
+        loss: loss per token.
+        report: figures by type, and the label set, as JSON data.
+        text: the same as a table.
+    """
+
+    f1: float
+    loss: float
+    report: dict[str, Any]
+    text: str
+
+
+def evaluate_tagger(
+    tagger: SequenceTagger,
+    sentences: Sequence[Sentence],
+    label_type: str | None = None,
+    *,
+    batch_size: int = 32,
+    storage: str = "none",
+    predictions: str | Path | None = None,
+    compare: bool = True,
+) -> Evaluation:
+    """Evaluates a tagger: strict entity F1, an entity being right when both borders and the type are.
+
+    Args:
+        tagger: a trained tagger.
+        sentences: labelled sentences; they keep the predictions under the label ``predicted``.
+        label_type: the gold label; the tagger's own when None.
+        batch_size: sentences per batch.
+        storage: Flair's embeddings_storage_mode.
+        predictions: a file for the predictions in column format: token, gold tag, predicted tag.
+        compare: count by seqeval as well, and check that the two agree.
+
+    Raises:
+        FlairNasError: no sentences, no gold labels of that type, or the two counts differ.
+    """
+    label_type = label_type or tagger.label_type
+    if not sentences:
+        raise FlairNasError("there are no sentences to evaluate on")
+    labels = sorted({label.value for sentence in sentences for label in sentence.get_labels(label_type)})
+    if not labels:
+        present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {"predicted"})
+        raise FlairNasError(f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}")
+    with _without_bars():
+        result = tagger.evaluate(
+            list(sentences),
+            gold_label_type=label_type,
+            out_path=predictions,
+            mini_batch_size=batch_size,
+            embedding_storage_mode=storage,
+        )
+    report: dict[str, Any] = {"label_set": labels, "sentences": len(sentences)}
+    if not tagger.predict_spans:
+        accuracy = 100 * float(result.scores["accuracy"])
+        report["accuracy"] = accuracy
+        return Evaluation(accuracy, float(result.scores["loss"]), report, result.detailed_results)
+    f1 = 100 * float(result.main_score)
+    text = ""
+    if compare:
+        seqeval_report, text = _seqeval(sentences, label_type)
+        report["seqeval"] = seqeval_report
+        report["flair"] = {"micro_f1": f1}
+        if abs(seqeval_report["micro avg"]["f1-score"] - f1) > 1e-6:
+            raise FlairNasError(
+                f"seqeval and Flair disagree on micro F1: {seqeval_report['micro avg']['f1-score']:.4f} and {f1:.4f}; "
+                "the sentences probably hold overlapping spans, which column format cannot express"
+            )
+        text = f"label set: {', '.join(labels)}\n{text}\nmicro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
+    return Evaluation(f1, float(result.scores["loss"]), report, text)
+
+
+def span_tags(sentence: Sentence, label_type: str) -> list[str]:
+    """The spans of a sentence as IOB2 tags, one a token."""
+    tags = ["O"] * len(sentence)
+    for label in sentence.get_labels(label_type):
+        for index, token in enumerate(label.data_point):
+            tags[token.idx - 1] = ("I-" if index else "B-") + label.value
+    return tags
+
+
+def _seqeval(sentences: Sequence[Sentence], label_type: str) -> tuple[dict[str, Any], str]:
+    from seqeval.metrics import classification_report
+    from seqeval.scheme import IOB2
+
+    gold = [span_tags(sentence, label_type) for sentence in sentences]
+    predicted = [span_tags(sentence, "predicted") for sentence in sentences]
+    strict = {"mode": "strict", "scheme": IOB2, "zero_division": 0}
+    figures = classification_report(gold, predicted, output_dict=True, **strict)
+    table = classification_report(gold, predicted, digits=4, **strict)
+    percent = {
+        name: {key: int(value) if key == "support" else 100 * float(value) for key, value in row.items()}
+        for name, row in figures.items()
+    }
+    return percent, table
+
+
+@contextlib.contextmanager
+def _without_bars() -> Iterator[None]:
+    """Flair draws a progress bar for each evaluation, through the one that the command draws."""
+    with mock.patch.object(flair.nn.model.Tqdm, "tqdm", lambda iterable, **_: iterable):
+        yield

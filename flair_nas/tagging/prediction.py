@@ -1,0 +1,106 @@
+"""Tagging text with a trained tagger, and writing the result."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from flair.data import Sentence
+from flair.models import SequenceTagger
+from flair.tokenization import SegtokTokenizer, SpaceTokenizer
+
+from flair_nas.errors import FlairNasError
+from flair_nas.tagging.evaluation import span_tags
+
+
+def load_tagger(path: str | Path) -> SequenceTagger:
+    """Loads a tagger.
+
+    Args:
+        path: a model file, or the folder of a training run (then its ``model.pt``).
+
+    Raises:
+        FlairNasError: there is no such file, it is cut short, or it holds something else.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if not (path / "model.pt").exists():
+            raise FlairNasError(f"{path}: no model.pt in this folder; is its training finished?")
+        path = path / "model.pt"
+    if not path.is_file():
+        raise FlairNasError(f"{path}: no such model file")
+    try:
+        return SequenceTagger.load(path)
+    except FlairNasError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FlairNasError(
+            f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"
+        ) from None
+
+
+def tag_lines(
+    tagger: SequenceTagger, lines: Iterable[str], *, batch_size: int = 32, tokenized: bool = False
+) -> Iterator[Sentence]:
+    """Tags lines as they come.
+
+    Args:
+        tagger: a trained tagger.
+        lines: one sentence each; an empty one gives an empty sentence.
+        batch_size: lines that are tagged together.
+        tokenized: words are separated by spaces already; otherwise Flair's tokenizer separates them.
+
+    Yields:
+        The sentences, tagged, in the order of the lines.
+    """
+    tokenizer = SpaceTokenizer() if tokenized else SegtokTokenizer()
+    remaining = iter(lines)
+    while batch := list(itertools.islice(remaining, batch_size)):
+        sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) for line in batch]
+        tagger.predict([sentence for sentence in sentences if len(sentence)], mini_batch_size=batch_size)
+        yield from sentences
+
+
+def to_text(sentence: Sentence, label_type: str) -> str:
+    """The sentence with its spans in brackets: ``[PER Ada Lovelace] lived in [LOC London].``"""
+    text = sentence.to_original_text() if len(sentence) else ""
+    for label in sorted(sentence.get_labels(label_type), key=lambda label: -label.data_point.start_position):
+        start, end = label.data_point.start_position, label.data_point.end_position
+        text = f"{text[:start]}[{label.value} {text[start:end]}]{text[end:]}"
+    return text
+
+
+def to_columns(sentence: Sentence, label_type: str) -> str:
+    """A line per token, token and tag (IOB2 for spans), and an empty line after the sentence."""
+    if _has_spans(sentence, label_type):
+        tags = span_tags(sentence, label_type)
+    else:
+        tags = [token.get_label(label_type, "O").value for token in sentence]
+    return "".join(f"{token.text} {tag}\n" for token, tag in zip(sentence, tags))
+
+
+def to_json_line(sentence: Sentence, label_type: str) -> str:
+    """One JSON object: text, tokens, and labels with their place in the text (characters from 0), and score."""
+    labels = [
+        {
+            "label": label.value,
+            "text": label.data_point.text,
+            "start": label.data_point.start_position,
+            "end": label.data_point.end_position,
+            "score": round(label.score, 6),
+        }
+        for label in sentence.get_labels(label_type)
+    ]
+    tokens = [token.text for token in sentence]
+    text = sentence.to_original_text() if tokens else ""
+    return json.dumps({"text": text, "tokens": tokens, "labels": labels}, ensure_ascii=False)
+
+
+FORMATS: dict[str, Callable[[Sentence, str], str]] = {"text": to_text, "columns": to_columns, "jsonl": to_json_line}
+
+
+def _has_spans(sentence: Sentence, label_type: str) -> bool:
+    return any(not hasattr(label.data_point, "form") for label in sentence.get_labels(label_type))

@@ -1,0 +1,93 @@
+"""Registers searched cells with Flair's `SequenceTagger` and `DocumentRNNEmbeddings`.
+
+Flair chooses a recurrent layer by the name `rnn_type`; here the few methods that do so, and those that save the name,
+learn about genotypes. Flair's own names take Flair's own way. A saved file carries the genotype in its `rnn_type`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import ModuleType
+from typing import Any
+
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
+
+SAVED_KEY = "flair_nas"
+
+
+def imported_by_file() -> None:
+    """Does nothing; saved models refer to it, so that loading one imports flair_nas even where only Flair was."""
+
+
+def register_sequence_tagger(module: ModuleType) -> None:
+    """Teaches `SequenceTagger` of `flair.models.sequence_tagger_model` about genotypes; once is enough."""
+    tagger = module.SequenceTagger
+    if getattr(tagger, "_flair_nas_registered", False):
+        return
+    flair_rnn, flair_state_dict = tagger.RNN, tagger._get_state_dict
+
+    @functools.wraps(flair_rnn)
+    def rnn(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> Any:
+        if rnn_type in FLAIR_TYPES:
+            return flair_rnn(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
+        return build_rnn(
+            rnn_type,
+            input_size=rnn_input_dim,
+            hidden_size=hidden_size,
+            num_layers=rnn_layers,
+            bidirectional=bidirectional,
+        )
+
+    @functools.wraps(flair_state_dict)
+    def state_dict(self: Any) -> dict[str, Any]:
+        return _with_genotype(flair_state_dict(self), getattr(self, "rnn", None))
+
+    tagger.RNN = staticmethod(rnn)
+    tagger._get_state_dict = state_dict
+    tagger._flair_nas_registered = True
+
+
+def register_document_embeddings(module: ModuleType) -> None:
+    """Teaches `DocumentRNNEmbeddings` of `flair.embeddings.document` about genotypes; once is enough."""
+    embeddings = module.DocumentRNNEmbeddings
+    if getattr(embeddings, "_flair_nas_registered", False):
+        return
+    flair_init, flair_to_params = embeddings.__init__, embeddings.to_params
+    signature = inspect.signature(flair_init)
+
+    @functools.wraps(flair_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        rnn_type = bound.arguments["rnn_type"]
+        if rnn_type in FLAIR_TYPES:
+            return flair_init(self, *args, **kwargs)
+        sizes = {name: bound.arguments[name] for name in ("hidden_size", "bidirectional")}
+        build_rnn(rnn_type, input_size=1, hidden_size=1)  # an unknown name fails before Flair does any work
+        bound.arguments["rnn_type"] = "GRU"
+        flair_init(*bound.args, **bound.kwargs)
+        input_size = self.rnn.input_size
+        # Flair puts no dropout between the layers of a document RNN
+        rnn = build_rnn(rnn_type, input_size=input_size, num_layers=bound.arguments["rnn_layers"], **sizes)
+        self.rnn = rnn.to(next(self.rnn.parameters()).device)
+        self.rnn_type = rnn_type
+        self.name = "document_" + self.rnn._get_name()
+        self.eval()
+        return None
+
+    @functools.wraps(flair_to_params)
+    def to_params(self: Any) -> dict[str, Any]:
+        return _with_genotype(flair_to_params(self), self.rnn)
+
+    embeddings.__init__ = init
+    embeddings.to_params = to_params
+    embeddings._flair_nas_registered = True
+
+
+def _with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
+    if isinstance(rnn, SearchedRNN):
+        state["rnn_type"] = describe_rnn(rnn)
+        state[SAVED_KEY] = imported_by_file
+    return state

@@ -1,0 +1,93 @@
+"""The text that stands for a recurrent layer in Flair's `rnn_type` and in `--rnn`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from typing import Any
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import OPTION_NAMES, Genotype, GenotypeError
+from flair_nas.library import bundled_names, load_genotype
+from flair_nas.recurrent import SearchedRNN
+
+FLAIR_TYPES = ("LSTM", "GRU", "RNN")
+"""What Flair builds itself; left to Flair."""
+
+_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
+_CONFIG_FORMAT = "flair-nas/rnn"
+
+
+def build_rnn(
+    rnn_type: str, *, input_size: int, hidden_size: int, num_layers: int = 1, bidirectional: bool = False
+) -> SearchedRNN:
+    """Builds the layer that an `rnn_type` stands for, batch first as Flair wants it.
+
+    Args:
+        rnn_type: a library name, a file or a one-line genotype, then options after commas:
+            ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``; or what `describe_rnn` gave.
+        input_size: D.
+        hidden_size: H.
+        num_layers: layers on top of one another; the dropout between them is 0.5, as in Flair, unless an option says.
+        bidirectional: run in both directions.
+
+    Raises:
+        FlairNasError: nothing is known by that name (the known ones and close matches are listed), a faulty genotype,
+            or an option that does not exist or cannot be read.
+    """
+    options: dict[str, Any] = {"dropout": 0.0 if num_layers == 1 else 0.5}
+    if rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type:
+        config = json.loads(rnn_type)
+        genotype = Genotype.from_dict(config["genotype"])
+        options |= {name: config[name] for name in _NUMBERS}
+    else:
+        genotype, given = parse_rnn_type(rnn_type)
+        options |= given
+    try:
+        return SearchedRNN(
+            input_size, hidden_size, genotype, num_layers, bidirectional=bidirectional, batch_first=True, **options
+        )
+    except ValueError as error:
+        raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
+
+
+def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
+    """Splits an `rnn_type` into its genotype, options of the genotype applied, and the arguments of `SearchedRNN`.
+
+    Raises:
+        FlairNasError: as `build_rnn`.
+    """
+    source, *parts = rnn_type.split(",")
+    changes: dict[str, Any] = {}
+    numbers: dict[str, float] = {}
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in (*OPTION_NAMES, *_NUMBERS):
+            known = ", ".join((*OPTION_NAMES, *_NUMBERS))
+            raise FlairNasError(f"rnn_type {rnn_type!r}: unknown option {part!r}; the options are {known}, as name=value")
+        if name in _NUMBERS:
+            try:
+                numbers[name] = float(value)
+            except ValueError:
+                raise FlairNasError(f"rnn_type {rnn_type!r}: {name} must be a number, got {value!r}") from None
+        else:
+            changes[name] = {"true": True, "false": False}.get(value.lower(), value) if name == "highway" else value
+    source = source.strip()
+    try:
+        return dataclasses.replace(load_genotype(source), **changes), numbers
+    except GenotypeError as error:
+        if error.source or error.found != source:
+            raise
+        known = (*FLAIR_TYPES, *bundled_names())
+        close = difflib.get_close_matches(source.lower(), [name.lower() for name in known], n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(name for name in known if name.lower() in close)}?" if close else ""
+        raise FlairNasError(
+            f"unknown rnn_type {source!r}.{hint} Known: {', '.join(known)}; or a genotype file, or a one-line genotype."
+        ) from None
+
+
+def describe_rnn(rnn: SearchedRNN) -> str:
+    """An `rnn_type` that stands for this very layer, weights aside, without a library: its genotype is in it."""
+    config = {name: getattr(rnn, name) for name in _NUMBERS}
+    return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})

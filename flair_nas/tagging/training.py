@@ -1,0 +1,436 @@
+"""Training taggers: several seeds, an exact checkpoint after each epoch, figures and predictions in one folder.
+
+    OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev
+    OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoint.pt, history.jsonl, metrics.json,
+                                                                            model.pt, dev.txt, test.txt
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import random
+import resource
+import shutil
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import flair
+import numpy as np
+import torch
+from flair.data import Corpus, Sentence
+from flair.models import SequenceTagger
+from flair.trainers import ModelTrainer
+from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
+from flair.training_utils import AnnealOnPlateau
+from tqdm import tqdm
+
+from flair_nas.errors import FlairNasError
+from flair_nas.files import whole_file, write_text
+from flair_nas.tagging.config import TaggerConfig, read_settings
+from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns
+from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
+
+log = logging.getLogger("flair_nas")
+
+
+class TrainingStopped(KeyboardInterrupt):
+    """Training was interrupted; a checkpoint is on disk. The message says how to go on."""
+
+
+def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = True) -> dict[str, Any]:
+    """Trains a tagger for each seed and writes everything to one folder.
+
+    Args:
+        config: the settings.
+        out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
+            goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` and `seeds`
+            may have grown.
+        progress: draw progress bars on standard error.
+
+    Returns:
+        What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent,
+        parameters, seconds per epoch and peak memory.
+
+    Raises:
+        FlairNasError: settings, corpus, embeddings or folder that cannot be used; NaN while training.
+        TrainingStopped: after Ctrl-C, with a checkpoint on disk.
+        OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+    """
+    out = Path(out)
+    rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
+    flair.device = _device(config)
+    _prepare_folder(out, config)
+    tagging_corpus = load_corpus(
+        config.corpus,
+        label_type=config.label_type,
+        columns=parse_columns(config.columns) if config.columns else None,
+        data_root=config.data_root,
+    )
+    if not tagging_corpus.corpus.dev:
+        raise FlairNasError(f"corpus {config.corpus} has no dev part, which training needs to choose the best epoch")
+    results = []
+    for seed in config.seeds:
+        result = _read_result(out / f"seed-{seed}", config)
+        results.append(result or _train_seed(config, tagging_corpus, seed, out, progress))
+    metrics = summarise(config, results)
+    write_text(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    best = max(results, key=lambda result: result["dev_f1"])
+    with whole_file(out / "model.pt") as temporary:
+        shutil.copyfile(out / f"seed-{best['seed']}" / "model.pt", temporary)
+    return metrics
+
+
+def rnn_type(config: TaggerConfig) -> str:
+    """The `rnn_type` for Flair that the setting `rnn` stands for: Flair's own in capitals, else checked.
+
+    Raises:
+        FlairNasError: nothing is known by that name.
+    """
+    if config.rnn.upper() in FLAIR_TYPES:
+        return config.rnn.upper()
+    parse_rnn_type(config.rnn)
+    return config.rnn
+
+
+def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
+    """An untrained tagger; the caller seeds.
+
+    Args:
+        config: the settings.
+        corpus: its training part gives labels, and characters and words for trainable embeddings.
+    """
+    dictionary = corpus.corpus.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
+    return SequenceTagger(
+        embeddings=build_embeddings(config.embeddings, corpus.corpus),
+        tag_dictionary=dictionary,
+        tag_type=corpus.label_type,
+        rnn_type=rnn_type(config),
+        hidden_size=config.hidden_size,
+        rnn_layers=config.layers,
+        use_crf=config.crf,
+        reproject_embeddings=config.reproject,
+        dropout=config.dropout,
+        word_dropout=config.word_dropout,
+        locked_dropout=config.locked_dropout,
+    )
+
+
+def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Puts the results of all seeds together: mean and sample standard deviation (null for one seed)."""
+    summary: dict[str, Any] = {}
+    for name in ("dev_f1", "test_f1", "seconds_per_epoch", "epochs"):
+        values = [result[name] for result in results if result[name] is not None]
+        if values:
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            summary[name] = {"mean": statistics.mean(values), "sd": deviation}
+    shared = {name: results[0][name] for name in ("parameters", "rnn_parameters")}
+    peak = max(result["peak_memory_mb"] for result in results)
+    return {"corpus": config.corpus, "rnn": config.rnn, **shared, "peak_memory_mb": peak, "summary": summary,
+            "seeds": results}  # fmt: skip
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------------
+
+_MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
+
+
+def _prepare_folder(out: Path, config: TaggerConfig) -> None:
+    if out.exists() and not out.is_dir():
+        raise FlairNasError(f"{out} is a file; give a folder with --out")
+    written = out / "config.yaml"
+    if written.exists():
+        before = dataclasses.asdict(TaggerConfig(**read_settings(written)))
+        now = dataclasses.asdict(config)
+        differing = [name for name in now if now[name] != before[name] and name not in _MAY_CHANGE]
+        if differing:
+            shown = "; ".join(f"{name} was {before[name]!r} and is now {now[name]!r}" for name in differing)
+            raise FlairNasError(f"{out} holds a run with other settings: {shown}. Choose another folder")
+    elif out.exists() and any(out.iterdir()):
+        raise FlairNasError(f"{out} exists and is not empty, and holds no run to go on with; choose another folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_text(written, config.to_yaml())
+    except OSError as error:
+        raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
+
+
+def _read_result(folder: Path, config: TaggerConfig) -> dict[str, Any] | None:
+    """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
+    path = folder / "metrics.json"
+    if not path.exists():
+        return None
+    result = json.loads(path.read_text(encoding="utf-8"))
+    return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
+
+
+# --- one seed --------------------------------------------------------------------------------------------------------------
+
+
+def _train_seed(
+    config: TaggerConfig, tagging_corpus: TaggingCorpus, seed: int, out: Path, progress: bool
+) -> dict[str, Any]:
+    folder = out / f"seed-{seed}"
+    folder.mkdir(exist_ok=True)
+    corpus = tagging_corpus.corpus
+    flair.set_seed(seed)
+    tagger = build_tagger(config, tagging_corpus)
+    checkpoint = folder / "checkpoint.pt"
+    plugin = _EpochPlugin(config, tagger, corpus.dev, folder, seed, progress)
+    start = plugin.load(checkpoint) if checkpoint.exists() else 0
+    if start < config.epochs:
+        _run_trainer(config, tagger, corpus, folder, plugin, start)
+        if plugin.interrupted:
+            raise TrainingStopped(
+                f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed}); "
+                f"go on with: flair-nas tag train --resume {out}"
+            )
+    best = SequenceTagger.load(folder / "model.pt")
+    scores = {}
+    for part, sentences in (("dev", corpus.dev), ("test", corpus.test)):
+        labelled = sentences and any(s.get_labels(tagging_corpus.label_type) for s in sentences)
+        if labelled:
+            path = folder / f"{part}.txt"
+            scores[part] = evaluate_tagger(
+                best, list(sentences), tagging_corpus.label_type, storage=config.storage, predictions=path
+            )
+    result = {
+        "seed": seed,
+        "dev_f1": scores["dev"].f1 if "dev" in scores else None,
+        "test_f1": scores["test"].f1 if "test" in scores else None,
+        "best_epoch": plugin.best_epoch,
+        "epochs": plugin.epoch,
+        "learning_rate_exhausted": plugin.exhausted,
+        "seconds_per_epoch": statistics.mean(line["seconds"] for line in plugin.history),
+        "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
+        "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
+        "peak_memory_mb": _peak_memory_mb(),
+        "reports": {part: score.report for part, score in scores.items()},
+    }
+    write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
+    return result
+
+
+def _run_trainer(
+    config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: _EpochPlugin, start: int
+) -> None:
+    # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
+    train_only = Corpus(train=corpus.train, sample_missing_splits=False)
+    if config.precision == "bfloat16" and flair.device.type == "cuda":
+        torch.set_autocast_gpu_dtype(torch.bfloat16)
+    ModelTrainer(tagger, train_only).train_custom(
+        folder,
+        learning_rate=config.learning_rate,
+        mini_batch_size=config.batch_size,
+        max_epochs=config.epochs,
+        max_grad_norm=config.clip,
+        embeddings_storage_mode=config.storage,
+        use_amp=config.precision == "bfloat16",
+        epoch=start,
+        use_final_model_for_eval=True,
+        save_final_model=False,
+        create_file_logs=False,
+        create_loss_file=False,
+        plugins=[plugin],
+    )
+
+
+class _EpochPlugin(TrainerPlugin):
+    """What happens around the epochs of Flair's trainer: progress, dev evaluation, annealing, saving."""
+
+    def __init__(
+        self, config: TaggerConfig, tagger: SequenceTagger, dev: Any, folder: Path, seed: int, progress: bool
+    ) -> None:
+        super().__init__()
+        self.config, self.tagger, self.folder, self.seed, self.progress = config, tagger, folder, seed, progress
+        self.dev: list[Sentence] = list(dev)
+        self.epoch = 0  # the last whole epoch
+        self.best_epoch = 0
+        self.best: tuple[float, float] = (-1.0, 0.0)  # F1 and minus loss on dev
+        self.history: list[dict[str, Any]] = []
+        self.exhausted = False
+        self.interrupted = False
+        self.resumed: dict[str, Any] | None = None
+
+    # --- checkpoints ---
+
+    def load(self, path: Path) -> int:
+        """Reads a checkpoint, to be put in place once the trainer has its optimizer; returns its epoch."""
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            self.tagger.load_state_dict(state["model"])
+        except (RuntimeError, OSError, KeyError, EOFError, ValueError) as error:
+            raise FlairNasError(
+                f"{path}: this checkpoint cannot be read ({str(error).splitlines()[0]}); "
+                f"delete it to train seed {self.seed} from the start"
+            ) from None
+        self.resumed = state
+        self.epoch, self.best_epoch, self.best = state["epoch"], state["best_epoch"], tuple(state["best"])
+        self.history, self.exhausted = state["history"], state["exhausted"]
+        return self.config.epochs if self.exhausted else self.epoch
+
+    def save(self) -> None:
+        """Writes the checkpoint of this instant, whole or not at all."""
+        numpy_state = np.random.get_state()
+        state = {
+            "epoch": self.epoch,
+            "best_epoch": self.best_epoch,
+            "best": list(self.best),
+            "history": self.history,
+            "exhausted": self.exhausted,
+            "model": self.tagger.state_dict(),
+            "optimizer": self.trainer.optimizer.state_dict(),
+            "scheduler": {k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))},
+            "random": {
+                "torch": torch.get_rng_state(),
+                "cuda": torch.cuda.get_rng_state_all(),
+                "python": random.getstate(),
+                "numpy": (numpy_state[0], torch.tensor(numpy_state[1].astype(np.int64)), *numpy_state[2:]),
+            },
+        }
+        with whole_file(self.folder / "checkpoint.pt") as temporary:
+            torch.save(state, temporary)
+
+    @TrainerPlugin.hook
+    def after_setup(self, **_: Any) -> None:
+        """Makes the scheduler, and puts a checkpoint in place if there is one."""
+        optimizer = self.trainer.optimizer
+        self.scheduler = AnnealOnPlateau(
+            optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
+        )
+        if self.resumed is None:
+            self.save()
+        else:
+            optimizer.load_state_dict(self.resumed["optimizer"])
+            vars(self.scheduler).update(self.resumed["scheduler"])
+            saved = self.resumed["random"]
+            torch.set_rng_state(saved["torch"])
+            if saved["cuda"] and len(saved["cuda"]) == torch.cuda.device_count():
+                torch.cuda.set_rng_state_all(saved["cuda"])
+            random.setstate((saved["python"][0], tuple(saved["python"][1]), saved["python"][2]))
+            name, keys, *rest = saved["numpy"]
+            np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+            self.resumed = None
+        batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
+        left = (self.config.epochs - self.epoch) * batches
+        self.bar = tqdm(total=left, desc=f"seed {self.seed}", unit="batch", disable=not self.progress, leave=False)
+
+    # --- events ---
+
+    @TrainerPlugin.hook
+    def before_training_epoch(self, epoch: int, **_: Any) -> None:
+        """Notes the time."""
+        self.started = time.perf_counter()
+        self.losses: list[float] = []
+        self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
+
+    @TrainerPlugin.hook
+    def metric_recorded(self, record: Any) -> None:
+        """Collects the losses of the batches."""
+        if tuple(record.name) == ("train", "batch_loss"):
+            self.losses.append(float(record.value))
+
+    @TrainerPlugin.hook
+    def before_training_optimizer_step(self, batch: list[Sentence], batch_no: int, epoch: int, **_: Any) -> None:
+        """Stops before a gradient that is not finite reaches the weights."""
+        gradients = [p.grad for p in self.tagger.parameters() if p.grad is not None]
+        if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
+            raise FlairNasError(
+                f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): {_describe_fault(self.tagger, batch)}"
+                f" The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
+            )
+
+    @TrainerPlugin.hook
+    def after_training_batch(self, **_: Any) -> None:
+        """Moves the progress bar."""
+        loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
+        dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
+        self.bar.set_postfix_str(f"loss {loss}, best dev F1 {dev}", refresh=False)
+        self.bar.update()
+
+    @TrainerPlugin.hook
+    def after_evaluation(self, epoch: int, **_: Any) -> None:
+        """Evaluates on dev, keeps the best model, anneals, writes history and checkpoint."""
+        trained = time.perf_counter()
+        evaluation = evaluate_tagger(
+            self.tagger, self.dev, batch_size=64, storage=self.config.storage, compare=False
+        )  # fmt: skip
+        line = {
+            "epoch": epoch,
+            "train_loss": statistics.mean(self.losses) if self.losses else None,
+            "dev_f1": evaluation.f1,
+            "dev_loss": evaluation.loss,
+            "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
+            "seconds": trained - self.started,
+            "evaluation_seconds": time.perf_counter() - trained,
+        }
+        self.history.append(line)
+        self.epoch = epoch
+        score = (evaluation.f1, -evaluation.loss)
+        if score > self.best:
+            self.best, self.best_epoch = score, epoch
+            with whole_file(self.folder / "model.pt") as temporary:
+                self.tagger.save(temporary)
+        self.scheduler.step(evaluation.f1, evaluation.loss)
+        rate = self.trainer.optimizer.param_groups[0]["lr"]
+        self.exhausted = rate < self.config.min_learning_rate
+        write_text(self.folder / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.history))
+        self.save()
+        log.info(
+            "seed %d, epoch %d: loss %.4f, dev F1 %.2f, %.1f s",
+            *(self.seed, epoch, line["train_loss"] or 0, evaluation.f1, line["seconds"]),
+        )
+        if self.exhausted:
+            raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
+
+    @TrainerPlugin.hook
+    def training_interrupt(self, **_: Any) -> None:
+        """Tells Ctrl-C, which Flair swallows, from the end of annealing."""
+        self.interrupted = not self.exhausted
+
+    @TrainerPlugin.hook
+    def _training_finally(self, **_: Any) -> None:
+        self.bar.close()
+
+    def get_state(self) -> dict[str, Any]:
+        """Kept out of the model card: it says nothing about the model."""
+        return {"__cls__": "flair_nas.tagging.training"}
+
+
+def _describe_fault(tagger: SequenceTagger, batch: list[Sentence]) -> str:
+    """Says whether embeddings are at fault, and which."""
+    tagger.embeddings.embed(batch)
+    for sentence in batch:
+        for token in sentence:
+            for name, vector in token._embeddings.items():
+                if not torch.isfinite(vector).all():
+                    return (
+                        f"the embedding {name!r} of the word {token.text!r} in {sentence.to_plain_string()[:80]!r} "
+                        "holds NaN or infinity; mend the embeddings."
+                    )
+    first = batch[0].to_plain_string()[:80]
+    return f"the gradient of the batch that begins with {first!r}; a lower learning rate or tighter clipping may help."
+
+
+def _device(config: TaggerConfig) -> torch.device:
+    if config.device is None:
+        return torch.device(flair.device)
+    try:
+        device = torch.device(config.device)
+    except RuntimeError:
+        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {config.device!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise FlairNasError(f"device {config.device}: this PyTorch sees no CUDA device; use --device cpu")
+    return device
+
+
+def _peak_memory_mb() -> float:
+    """Peak resident memory of this process so far, in MB (10^6 bytes)."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

@@ -1,0 +1,120 @@
+"""The recurrent layer written down a second time, as slowly and as plainly as possible.
+
+`flair_nas` is tested against this file. One sequence, one time step, one node and one edge at a time; nothing is
+shared, cached or batched, nothing is imported from the package, and autograd does the gradients. The letters are those
+of the papers: H hidden size, D input size, T time steps, B sequences, N nodes of a cell, m history length of a gate.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+OPERATIONS = {"identity": lambda z: z, "sigmoid": torch.sigmoid, "tanh": torch.tanh, "relu": torch.relu}
+
+
+class State(NamedTuple):
+    """What one sequence hands to its continuation. The newest vector comes first in both histories."""
+
+    hidden: Tensor  # [H], h_{t-1}
+    inputs: list[Tensor]  # x_{t-1} .. x_{t-m}, each [D]; empty without a state gate
+    states: list[Tensor]  # h_{t-2} .. h_{t-m}, each [H]; empty without an input gate
+
+
+def apply_edge(op: str, s: Tensor, weight: Tensor, highway: bool, mask: Tensor) -> Tensor:
+    """Return what the edge with operation `op` makes of `s` [H]; the dropout mask touches the matrix product alone."""
+    product = (s * mask) @ weight  # [2H], or [H] in the plain form
+    if not highway:
+        return OPERATIONS[op](product)
+    c, z = product.chunk(2)  # [H] each: gate first, candidate second
+    return s + torch.sigmoid(c) * (OPERATIONS[op](z) - s)
+
+
+def run_cell(genotype: Any, weights: dict[str, Tensor], x: Tensor, h: Tensor, x_mask: Tensor, h_mask: Tensor) -> Tensor:
+    """Return the next hidden state [H] from the input x [D] and the previous hidden state h [H]."""
+    product = (x * x_mask) @ weights["weight_input"] + (h * h_mask) @ weights["weight_hidden"]
+    if genotype.highway:
+        c, z = product.chunk(2)
+        s = {0: h + torch.sigmoid(c) * (torch.tanh(z) - h)}
+    else:
+        s = {0: torch.tanh(product)}
+    for i, edges in enumerate(genotype.nodes, start=1):
+        total = torch.zeros_like(h)
+        for edge in edges:
+            total = total + apply_edge(edge.op, s[edge.tail], weights["weight_nodes"][i - 1], genotype.highway, h_mask)
+        s[i] = total / len(edges) if genotype.combine == "mean" else total
+    return sum(s[i] for i in genotype.output) / len(genotype.output)
+
+
+def run_gate(gate: Any, weight_entry: Tensor, weight_nodes: Tensor, entries: list[Tensor]) -> Tensor:
+    """Return the output of an inter-cell gate over its entry vectors v_1 .. v_m; its sums are never divided."""
+    s = {}
+    for i, node in enumerate(gate.nodes, start=1):
+        s[i] = OPERATIONS[node.entry](entries[i - 1] @ weight_entry[i - 1])
+        for edge in node.edges:
+            s[i] = s[i] + OPERATIONS[edge.op](s[edge.tail] @ weight_nodes[i - 1])
+    return sum(s.values()) / len(gate.nodes)
+
+
+def run_sequence(
+    genotype: Any,
+    weights: dict[str, Tensor],
+    xs: Tensor,
+    state: State | None = None,
+    x_mask: Any = 1.0,
+    h_mask: Any = 1.0,
+) -> tuple[Tensor, State]:
+    """Run one layer in one direction over one sequence xs [T, D]; return its hidden states [T, H] and its final state.
+
+    Without a `state` the sequence starts from zeros, and so does its history. The masks, [D] and [H], are those of
+    variational dropout: the same at every step.
+    """
+    h = xs.new_zeros(weights["weight_hidden"].shape[0]) if state is None else state.hidden
+    m_inputs = len(genotype.state_gate.nodes) if genotype.state_gate else 0
+    m_states = len(genotype.input_gate.nodes) if genotype.input_gate else 0
+    past_x = [torch.zeros_like(xs[0])] * m_inputs if state is None else list(state.inputs)  # x_{t-1} .. x_{t-m}
+    older_h = [torch.zeros_like(h)] * max(m_states - 1, 0) if state is None else list(state.states)
+    past_h = [h, *older_h]  # h_{t-1} .. h_{t-m}
+    outputs = []
+    for x in xs:
+        gated_h, gated_x = past_h[0], x
+        if genotype.state_gate:
+            f = run_gate(
+                genotype.state_gate, weights["state_gate.weight_entry"], weights["state_gate.weight_nodes"], past_x
+            )
+            gated_h = past_h[0] * (1 + f) if genotype.gate == "residual" else past_h[0] * f
+        if genotype.input_gate:
+            g = run_gate(
+                genotype.input_gate, weights["input_gate.weight_entry"], weights["input_gate.weight_nodes"], past_h
+            )
+            gated_x = x * (1 + g) if genotype.gate == "residual" else x * g
+        h = run_cell(genotype, weights, gated_x, gated_h, x_mask, h_mask)
+        outputs.append(h)
+        past_x = [x, *past_x][:m_inputs]
+        past_h = [h, *past_h][: max(m_states, 1)]
+    return torch.stack(outputs), State(past_h[0], past_x, past_h[1:])
+
+
+def run_layers(rnn: Any, sequences: list[Tensor], states: list[list[State]] | None = None) -> tuple[list, list]:
+    """Run a whole SearchedRNN, without dropout, over ragged sequences [T_b, D], each on its own.
+
+    `states[b][k]` is the state of sequence b in layer-direction k = layer * directions + direction. Return the outputs,
+    one [T_b, H * directions] per sequence, and the final states in the same order as `states`.
+    """
+    directions = 2 if rnn.bidirectional else 1
+    outputs, finals = [], []
+    for b, xs in enumerate(sequences):
+        final = []
+        for layer in range(rnn.num_layers):
+            sides = []
+            for direction in range(directions):
+                k = layer * directions + direction
+                weights = dict(rnn.cells[k].named_parameters())
+                start = None if states is None else states[b][k]
+                side, end = run_sequence(rnn.genotype, weights, xs.flip(0) if direction else xs, start)
+                sides.append(side.flip(0) if direction else side)
+                final.append(end)
+            xs = torch.cat(sides, dim=-1)  # [T_b, H * directions], the input of the next layer
+        outputs.append(xs)
+        finals.append(final)
+    return outputs, finals

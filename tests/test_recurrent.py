@@ -1,0 +1,635 @@
+"""SearchedRNN against the reference in float64, against itself, and against the manners of nn.LSTM."""
+
+import copy
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from reference import State, run_layers, run_sequence
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
+
+from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
+from flair_nas.library import bundled_names, load_genotype
+from flair_nas.recurrent import RecurrentState, SearchedRNN
+
+D, H = 3, 4  # different, so that a mix-up of the two widths cannot pass
+LENGTHS = (4, 2, 5)  # ragged and unsorted
+GATED = random_genotype(5, nodes=3, edges_per_node=2, history=3)
+UNGATED = random_genotype(6, nodes=3, edges_per_node=2)
+
+
+def make_rnn(genotype: Genotype, input_size: int = D, hidden_size: int = H, **options: Any) -> SearchedRNN:
+    """Return a layer in float64 whose weights, uniform in ±0.5, are large enough for every gradient to be felt."""
+    torch.manual_seed(1)
+    rnn = SearchedRNN(input_size, hidden_size, genotype, **{"init_range": 0.5, **options}).double()
+    with torch.no_grad():
+        for weight in rnn.parameters():  # gates may have an initialisation of their own
+            weight.uniform_(-0.5, 0.5)
+    return rnn
+
+
+def make_sequences(lengths: tuple[int, ...] = LENGTHS, width: int = D, seed: int = 2) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(length, width, generator=generator, dtype=torch.float64) for length in lengths]
+
+
+def history_sizes(genotype: Genotype) -> tuple[int, int]:
+    """Return how many past inputs and how many states before the last one cross a segment border."""
+    inputs = len(genotype.state_gate.nodes) if genotype.state_gate else 0
+    return inputs, max(len(genotype.input_gate.nodes) - 1, 0) if genotype.input_gate else 0
+
+
+def layer_width(rnn: SearchedRNN, k: int) -> int:
+    """Return the width of what layer-direction k reads."""
+    directions = 2 if rnn.bidirectional else 1
+    return rnn.input_size if k < directions else rnn.hidden_size * directions
+
+
+def make_state(rnn: SearchedRNN, batch: int, fill: Callable[..., Tensor] = torch.randn) -> Tensor | RecurrentState:
+    """Return a random state of the layer, of the shapes that the contract names."""
+    torch.manual_seed(3)
+    count = rnn.num_layers * (2 if rnn.bidirectional else 1)
+    hidden = torch.randn(count, batch, rnn.hidden_size, dtype=torch.float64)
+    if not (rnn.genotype.state_gate or rnn.genotype.input_gate):
+        return hidden
+    m_x, m_h = history_sizes(rnn.genotype)
+    inputs = tuple(fill(m_x, batch, layer_width(rnn, k), dtype=torch.float64) for k in range(count))
+    states = tuple(fill(m_h, batch, rnn.hidden_size, dtype=torch.float64) for _ in range(count))
+    return RecurrentState(hidden=hidden, inputs=inputs, states=states)
+
+
+def tensors_of(state: Tensor | RecurrentState) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [state.hidden, *state.inputs, *state.states]
+
+
+def reference_states(state: Tensor | RecurrentState, batch: int) -> list[list[State]]:
+    """Take a state of the layer apart into those of the reference, by sequence and layer-direction."""
+    if isinstance(state, Tensor):
+        return [[State(h, [], []) for h in state[:, b]] for b in range(batch)]
+    count = len(state.hidden)
+    return [
+        [State(state.hidden[k, b], list(state.inputs[k][:, b]), list(state.states[k][:, b])) for k in range(count)]
+        for b in range(batch)
+    ]
+
+
+def reference_tensors(rnn: SearchedRNN, finals: list[list[State]]) -> list[Tensor]:
+    """Put final states of the reference together in the shapes and the order of `tensors_of`."""
+    batch, count = len(finals), len(finals[0])
+    hidden = torch.stack([torch.stack([finals[b][k].hidden for b in range(batch)]) for k in range(count)])
+    if not (rnn.genotype.state_gate or rnn.genotype.input_gate):
+        return [hidden]
+
+    def stack(vectors: list[list[Tensor]], width: int) -> Tensor:
+        """Stack [batch][m] vectors to [m, batch, width], also for m = 0."""
+        rows = [torch.stack(row) if row else hidden.new_zeros(0, width) for row in vectors]
+        return torch.stack(rows, dim=1)
+
+    inputs = [stack([finals[b][k].inputs for b in range(batch)], layer_width(rnn, k)) for k in range(count)]
+    states = [stack([finals[b][k].states for b in range(batch)], rnn.hidden_size) for k in range(count)]
+    return [hidden, *inputs, *states]
+
+
+def assert_same(actual: list[Tensor], expected: list[Tensor], tolerance: float = 1e-12, what: str = "tensor") -> None:
+    """Compare tensor by tensor; the tolerance is absolute for values up to 1 and relative to the largest beyond."""
+    assert len(actual) == len(expected)
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        assert a.shape == e.shape, f"{what} {i}: {tuple(a.shape)} is not {tuple(e.shape)}"
+        scale = max(1.0, e.detach().abs().max().item()) if e.numel() else 1.0
+        error = (a - e).abs().max().item() if e.numel() else 0.0
+        assert error <= tolerance * scale, f"{what} {i}: off by {error:.1e} where values reach {scale:.1e}"
+
+
+def run_packed(rnn: SearchedRNN, sequences: list[Tensor], hx: Any = None) -> tuple[list[Tensor], Any]:
+    """Run ragged sequences as an unsorted PackedSequence; return one output per sequence, and the state."""
+    output, state = rnn(pack_sequence(sequences, enforce_sorted=False), hx)
+    padded, lengths = pad_packed_sequence(output)
+    return [padded[:length, b] for b, length in enumerate(lengths.tolist())], state
+
+
+def gradients(results: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
+    """Return the gradients of one fixed random combination of all results, zeros where there is no path."""
+    generator = torch.Generator().manual_seed(4)
+    loss = sum((r * torch.randn(r.shape, generator=generator, dtype=r.dtype)).sum() for r in results)
+    return list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+
+
+def check_against_reference(rnn: SearchedRNN, lengths: tuple[int, ...] = LENGTHS, seed: int = 2) -> None:
+    """Compare outputs, final state and every gradient, from zeros and from a state with a history."""
+    sequences = [s.requires_grad_() for s in make_sequences(lengths, rnn.input_size, seed)]
+    names = ["input"] * len(sequences) + [name for name, _ in rnn.named_parameters()]
+    leaves = [*sequences, *rnn.parameters()]
+    for hx in (None, make_state(rnn, len(lengths))):
+        starts = None
+        if hx is not None:
+            given_tensors = [t.requires_grad_() for t in tensors_of(hx)]
+            leaves, names = leaves + given_tensors, names + ["hx"] * len(given_tensors)
+            starts = reference_states(hx, len(lengths))
+        expected, finals = run_layers(rnn, sequences, starts)
+        expected = expected + reference_tensors(rnn, finals)
+        outputs, state = run_packed(rnn, sequences, hx)
+        actual = outputs + tensors_of(state)
+        assert_same(actual, expected, what="result")
+        for name, a, e in zip(names, gradients(actual, leaves), gradients(expected, leaves), strict=True):
+            assert_same([a], [e], what=f"gradient of {name}")
+
+
+@st.composite
+def edge_lists(draw: st.DrawFn, tails: range, least: int) -> tuple[Edge, ...]:
+    pairs = [(op, tail) for tail in tails for op in ("identity", "sigmoid", "tanh", "relu")]
+    if not pairs:
+        return ()
+    return tuple(Edge(*p) for p in draw(st.lists(st.sampled_from(pairs), min_size=least, max_size=3, unique=True)))
+
+
+@st.composite
+def gates(draw: st.DrawFn) -> Gate | None:
+    m = draw(st.integers(0, 3))
+    ops = st.sampled_from(["identity", "sigmoid", "tanh", "relu"])
+    return Gate(tuple(GateNode(draw(ops), draw(edge_lists(range(1, i), 0))) for i in range(1, m + 1))) if m else None
+
+
+@st.composite
+def genotypes(draw: st.DrawFn) -> Genotype:
+    n = draw(st.integers(1, 8))
+    return Genotype(
+        nodes=tuple(draw(edge_lists(range(i), 1)) for i in range(1, n + 1)),
+        output=tuple(sorted(draw(st.sets(st.integers(1, n), min_size=1)))),
+        state_gate=draw(gates()),
+        input_gate=draw(gates()),
+        highway=draw(st.booleans()),
+        combine=draw(st.sampled_from(["sum", "mean"])),
+        gate=draw(st.sampled_from(["product", "residual"])),
+        origin={},
+    )
+
+
+# --- the mathematics
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_bundled_genotypes_equal_the_reference(name: str) -> None:
+    check_against_reference(make_rnn(load_genotype(name)))
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@given(
+    genotype=genotypes(),
+    num_layers=st.integers(1, 2),
+    bidirectional=st.booleans(),
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple),
+    seed=st.integers(0, 99),
+)
+def test_any_genotype_equals_the_reference(
+    genotype: Genotype, num_layers: int, bidirectional: bool, lengths: tuple[int, ...], seed: int
+) -> None:
+    rnn = make_rnn(genotype, num_layers=num_layers, bidirectional=bidirectional)
+    check_against_reference(rnn, lengths, seed)
+
+
+@pytest.mark.parametrize("highway", [True, False])
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_gradients_are_those_of_finite_differences(genotype: Genotype, highway: bool) -> None:
+    rnn = make_rnn(Genotype(**{**fields(genotype), "highway": highway}), 2, 2)
+    hx = make_state(rnn, 2)
+    x = torch.stack(make_sequences((3, 3), 2), dim=1).requires_grad_()
+    state = [t.requires_grad_() for t in tensors_of(hx)]
+
+    def run(*_: Tensor) -> tuple[Tensor, ...]:
+        output, final = rnn(x, hx)  # gradcheck moves x, hx and the parameters in place
+        return (output, *(t for t in tensors_of(final) if t.numel()))
+
+    assert torch.autograd.gradcheck(run, (x, *state, *rnn.parameters()))
+
+
+def fields(genotype: Genotype) -> dict[str, Any]:
+    names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate", "origin")
+    return {name: getattr(genotype, name) for name in names}
+
+
+def cell(*nodes: tuple[Edge, ...], output: tuple[int, ...] | None = None, **options: Any) -> Genotype:
+    """Return a genotype without gates; its last node is the output unless said."""
+    defaults = {"state_gate": None, "input_gate": None, "highway": True, "combine": "sum", "gate": "product"}
+    return Genotype(nodes=nodes, output=output or (len(nodes),), **{**defaults, **options}, origin={})
+
+
+def test_edges_add_up_also_between_the_same_pair_and_mean_divides_by_their_number() -> None:
+    x, start = torch.stack(make_sequences((1, 1)), dim=1), (Edge("tanh", 0),)
+    h = torch.randn(1, 2, H, dtype=torch.float64)
+
+    def last(*edges: Edge, combine: str = "sum") -> Tensor:
+        rnn = make_rnn(cell(start, edges, combine=combine))
+        return rnn(x, h)[0]
+
+    relu, sigmoid, identity = Edge("relu", 1), Edge("sigmoid", 1), Edge("identity", 0)
+    both = last(relu, sigmoid)  # one step: after it the sums would feed back
+    assert_same([both], [last(relu) + last(sigmoid)])
+    three = last(relu, sigmoid, identity)
+    assert_same([three], [last(relu) + last(sigmoid) + last(identity)])
+    assert_same([last(relu, sigmoid, combine="mean")], [both / 2])
+    assert_same([last(relu, sigmoid, identity, combine="mean")], [three / 3])
+
+
+def test_combine_concerns_the_cell_and_never_a_gate() -> None:
+    node = GateNode("tanh", (Edge("tanh", 1), Edge("relu", 1)))
+    gate = Gate((GateNode("sigmoid", ()), node))
+    one_edge_each = fields(cell((Edge("tanh", 0),), state_gate=gate, input_gate=gate))
+    x = torch.stack(make_sequences((4, 4)), dim=1)
+    results = [make_rnn(Genotype(**{**one_edge_each, "combine": combine}))(x)[0] for combine in ("sum", "mean")]
+    assert torch.equal(*results)
+
+
+def test_dead_nodes_have_parameters_but_no_influence_and_no_gradient() -> None:
+    live = (Edge("tanh", 0),), (Edge("relu", 1), Edge("sigmoid", 0))
+    rnn = make_rnn(cell(*live, (Edge("sigmoid", 1),), (Edge("identity", 3),), output=(2,)))
+    small = make_rnn(cell(*live))
+    x = torch.stack(make_sequences((4, 4)), dim=1)
+    weights = rnn.cells[0].weight_nodes
+    assert weights.shape == (4, H, 2 * H)
+    before = rnn(x)[0]
+    before.sum().backward()
+    assert weights.grad[:2].abs().min() > 0
+    assert not weights.grad[2:].any()
+    with torch.no_grad():
+        weights[2:] = 1e3
+        for name, weight in small.cells[0].named_parameters():
+            source = rnn.cells[0].get_parameter(name)
+            weight.copy_(source[:2] if name == "weight_nodes" else source)
+    assert torch.equal(rnn(x)[0], before)
+    assert_same([small(x)[0]], [before])
+
+
+def test_parameters_have_the_names_shapes_and_range_of_the_contract() -> None:
+    rnn = SearchedRNN(300, 200, random_genotype(0, nodes=5, history=3), num_layers=2, bidirectional=True)
+    assert len(rnn.cells) == 4
+    for k, searched_cell in enumerate(rnn.cells):
+        width = 300 if k < 2 else 400
+        assert {name: tuple(weight.shape) for name, weight in searched_cell.named_parameters()} == {
+            "weight_input": (width, 400),
+            "weight_hidden": (200, 400),
+            "weight_nodes": (5, 200, 400),
+            "state_gate.weight_entry": (3, width, 200),
+            "state_gate.weight_nodes": (3, 200, 200),
+            "input_gate.weight_entry": (3, 200, width),
+            "input_gate.weight_nodes": (3, width, width),
+        }
+        for weight in (searched_cell.weight_input, searched_cell.weight_hidden, searched_cell.weight_nodes):
+            assert 0.039 < weight.abs().max() <= 0.04  # the default range of the reference code
+            assert weight.std().item() == pytest.approx(0.04 / 3**0.5, rel=0.02)
+        for weight in searched_cell.parameters():  # a gate may start in a range of its own, but it is drawn
+            assert weight.abs().max() < 1
+            assert weight.std() > 0.01
+    plain = SearchedRNN(D, H, cell((Edge("relu", 0),), highway=False), init_range=0.5)
+    shapes = {name: tuple(weight.shape) for name, weight in plain.cells[0].named_parameters()}
+    assert shapes == {"weight_input": (D, H), "weight_hidden": (H, H), "weight_nodes": (1, H, H)}
+    assert 0.04 < plain.cells[0].weight_nodes.abs().max() <= 0.5
+
+
+# --- batches, directions, segments
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_every_way_to_hand_in_a_batch_gives_the_same(genotype: Genotype) -> None:
+    rnn = make_rnn(genotype, num_layers=2, bidirectional=True)
+    first = make_rnn(genotype, num_layers=2, bidirectional=True, batch_first=True)
+    sequences = make_sequences()
+    hx = make_state(rnn, len(sequences))
+
+    def part(b: int) -> Tensor | RecurrentState:
+        """Return the state of sequence b alone, still with a batch dimension."""
+        if isinstance(hx, Tensor):
+            return hx[:, b : b + 1]
+        pick = [[t[:, b : b + 1] for t in ts] for ts in (hx.inputs, hx.states)]
+        return RecurrentState(hidden=hx.hidden[:, b : b + 1], inputs=tuple(pick[0]), states=tuple(pick[1]))
+
+    # One by one without padding is the standard.
+    alone = [rnn(s[:, None], part(b)) for b, s in enumerate(sequences)]
+    expected = [output[:, 0] for output, _ in alone]
+    expected += [torch.cat(parts, dim=1) for parts in zip(*(tensors_of(state) for _, state in alone), strict=True)]
+    outputs, state = run_packed(rnn, sequences, hx)
+    assert_same(outputs + tensors_of(state), expected)
+
+    # Padded, with garbage where the padding is; sorted by hand, and batch first.
+    padded = pad_sequence(sequences, batch_first=True, padding_value=float("nan"))
+    packed = pack_padded_sequence(padded, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
+    output, state = first(packed, hx)
+    assert isinstance(output, PackedSequence)
+    assert torch.equal(output.unsorted_indices, packed.unsorted_indices)
+    values = pad_packed_sequence(output, batch_first=True)[0]
+    assert_same([values[b, :n] for b, n in enumerate(LENGTHS)] + tensors_of(state), expected)
+    order = sorted(range(len(LENGTHS)), key=lambda b: -LENGTHS[b])
+    in_order = pack_sequence([sequences[b] for b in order])
+    output, state = rnn(in_order)
+    assert output.sorted_indices is None
+    zero_start = run_packed(rnn, sequences)
+    values = pad_packed_sequence(output)[0]
+    assert_same([values[: LENGTHS[b], i] for i, b in enumerate(order)], [zero_start[0][b] for b in order])
+    assert_same([t[:, order] for t in tensors_of(zero_start[1])], tensors_of(state))
+
+    # A full batch, both ways round.
+    full = torch.stack(make_sequences((5, 5, 5)))
+    expected_output, expected_state = rnn(full.transpose(0, 1), hx)
+    output, state = first(full, hx)
+    assert_same([output.transpose(0, 1), *tensors_of(state)], [expected_output, *tensors_of(expected_state)])
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_one_sequence_without_a_batch_dimension_loses_it_in_output_and_state(genotype: Genotype) -> None:
+    rnn = make_rnn(genotype, num_layers=2, bidirectional=True)
+    first = make_rnn(genotype, num_layers=2, bidirectional=True, batch_first=True)
+    (x,) = make_sequences((5,))
+    output, state = rnn(x)
+    batched_output, batched_state = rnn(x[:, None])
+    assert_same([output], [batched_output[:, 0]])
+    assert_same([first(x)[0]], [output])  # batch_first does not concern it
+    continued = rnn(x[:, None], batched_state)[0][:, 0]
+    assert_same([rnn(x, state)[0]], [continued])
+    assert_same(tensors_of(state), [t.squeeze(1) for t in tensors_of(batched_state)], what="state")
+
+
+@pytest.mark.parametrize("history", range(4))
+def test_a_sequence_cut_anywhere_continues_as_if_it_had_not_been(history: int) -> None:
+    rnn = make_rnn(random_genotype(7, nodes=3, edges_per_node=2, history=history), num_layers=2)
+    x = torch.stack(make_sequences((5, 5)), dim=1)
+    hx = make_state(rnn, 2)
+    output, state = rnn(x, hx)
+    expected = [output, *tensors_of(state)]
+    pieces = [(cut, 5 - cut) for cut in range(1, 5)] + [(1, 1, 1, 1, 1), (2, 1, 2)]  # also shorter than the history
+    for sizes in pieces:
+        outputs, state = [], hx
+        for piece in x.split(sizes):
+            output, state = rnn(piece, state)
+            outputs.append(output)
+        assert_same([torch.cat(outputs), *tensors_of(state)], expected)
+
+    # Ragged: every sequence goes on from its own end.
+    sequences = make_sequences((5, 3, 4))
+    whole, final = run_packed(rnn, sequences)
+    left, state = run_packed(rnn, [s[:n] for s, n in zip(sequences, (1, 2, 3), strict=True)])
+    right, state = run_packed(rnn, [s[n:] for s, n in zip(sequences, (1, 2, 3), strict=True)], state)
+    joined = [torch.cat(parts) for parts in zip(left, right, strict=True)]
+    assert_same(joined + tensors_of(state), whole + tensors_of(final))
+
+
+def test_a_plain_tensor_starts_a_gated_layer_with_an_empty_history() -> None:
+    rnn = make_rnn(GATED, num_layers=2)
+    x = torch.stack(make_sequences((4, 4)), dim=1)
+    hx = make_state(rnn, 2, torch.zeros)
+    with_history, with_tensor, with_none = rnn(x, hx), rnn(x, hx.hidden), rnn(x)
+    assert isinstance(with_tensor[1], RecurrentState)
+    assert_same([with_tensor[0], *tensors_of(with_tensor[1])], [with_history[0], *tensors_of(with_history[1])])
+    zeros = rnn(x, torch.zeros_like(hx.hidden))
+    assert_same([with_none[0], *tensors_of(with_none[1])], [zeros[0], *tensors_of(zeros[1])])
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_the_reverse_direction_is_the_same_run_on_the_reversed_sequence(genotype: Genotype) -> None:
+    rnn, single = make_rnn(genotype, bidirectional=True), make_rnn(genotype)
+    single.cells[0].load_state_dict(rnn.cells[1].state_dict())
+    sequences = make_sequences()
+    outputs, state = run_packed(rnn, sequences)
+    backward, backward_state = run_packed(single, [s.flip(0) for s in sequences])
+    assert_same([o[:, H:] for o in outputs], [o.flip(0) for o in backward])
+    hidden, *histories = tensors_of(state)
+    assert_same([hidden[1:], *histories[1::2]], tensors_of(backward_state))
+
+
+def test_very_short_and_very_long_sequences() -> None:
+    check_against_reference(make_rnn(GATED), (1, 1))
+    # A long one must not blow up the stack in the backward pass, whatever the graph looks like.
+    rnn = make_rnn(random_genotype(8, nodes=1, history=1))
+    with torch.no_grad():
+        for weight in rnn.parameters():
+            weight.mul_(0.2)
+    output, state = rnn(torch.randn(5000, 1, D, dtype=torch.float64))
+    assert output.shape == (5000, 1, H)
+    assert output.isfinite().all()
+    assert_same([state.hidden], [output[-1:]])
+    assert all(g.isfinite().all() for g in gradients([output], list(rnn.parameters())))
+
+
+# --- dropout
+
+
+def test_variational_dropout_equals_the_reference_with_the_masks_it_drew() -> None:
+    """First weights whose output shows the masks; then, from the same seed, ordinary weights with those masks."""
+    size, batch, p = 32, len(LENGTHS), 0.5
+    genotype = cell((Edge("tanh", 0),), (Edge("relu", 1),), (Edge("identity", 1),), output=(2, 3))
+    rnn = make_rnn(genotype, size, size, input_dropout=p, recurrent_dropout=p)
+    weights = dict(rnn.cells[0].named_parameters())
+    ordinary = {name: weight.detach().clone() for name, weight in weights.items()}
+    eye = torch.eye(size, dtype=torch.float64)
+
+    def show_mask(source: str, x: float, h: float) -> Tensor:
+        """Zero weights make every gate a half, so a node halves s; the candidates of `source` pass what is masked."""
+        with torch.no_grad():
+            for weight in weights.values():
+                weight.zero_()
+            weights[source][:, size:] = eye
+            torch.manual_seed(11)
+            sequences = [torch.full((length, size), x).double() for length in LENGTHS]
+            outputs, _ = run_packed(rnn, sequences, torch.full((1, batch, size), h).double())
+        s0 = 4 * torch.stack([output[0] for output in outputs])  # after the first step; [batch, size]
+        return torch.atanh(2 * s0 - h)  # s_0 = h / 2 + tanh(z) / 2
+
+    x_mask, h_mask = show_mask("weight_input", 1.0, 0.0), show_mask("weight_hidden", 0.0, 1.0)
+    for mask in (x_mask, h_mask):
+        rounded = mask.round()
+        assert_same([mask], [rounded], 1e-9)
+        assert set(rounded.unique().tolist()) == {0.0, 1 / (1 - p)}
+        assert len(rounded.unique(dim=0)) == batch, "the sequences of a batch draw their own masks"
+        mask.copy_(rounded)
+    assert not torch.equal(x_mask, h_mask)
+
+    sequences = make_sequences(LENGTHS, size)
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.copy_(ordinary[name] / 3)
+        torch.manual_seed(11)
+        outputs, _ = run_packed(rnn, sequences)
+        expected = [run_sequence(genotype, weights, sequences[b], None, x_mask[b], h_mask[b])[0] for b in range(batch)]
+    assert_same(outputs, expected)
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_dropout_is_drawn_from_the_seed_and_sleeps_in_evaluation(genotype: Genotype) -> None:
+    rates = {"dropout": 0.5, "input_dropout": 0.5, "recurrent_dropout": 0.5}
+    sequences = make_sequences((6, 4, 5), 8)
+    plain = make_rnn(genotype, 8, 8, num_layers=2)
+    for name, rate in rates.items():
+        rnn = make_rnn(genotype, 8, 8, num_layers=2, **{name: rate})
+
+        def run(seed: int, rnn: SearchedRNN = rnn) -> list[Tensor]:
+            torch.manual_seed(seed)
+            outputs, state = run_packed(rnn, sequences)
+            return outputs + tensors_of(state)
+
+        once, again, other = run(1), run(1), run(2)
+        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True)), name
+        assert not torch.equal(once[0], other[0]), name
+        rnn.eval()
+        standard, state = run_packed(plain, sequences)
+        assert_same(run(1), standard + tensors_of(state))
+        if name == "dropout":  # between the layers: the first one's state does not feel it, the second one's does
+            hidden = once[len(sequences)]
+            assert_same([hidden[0]], [tensors_of(state)[0][0]])
+            assert not torch.equal(hidden[1], tensors_of(state)[0][1])
+        if isinstance(state, RecurrentState):  # a history holds what was given: the next segment masks it itself
+            assert_same([once[len(sequences) + 1]], [state.inputs[0]])
+
+
+def test_recurrent_dropout_never_touches_the_highway() -> None:
+    rnn = make_rnn(cell((Edge("identity", 0),)), recurrent_dropout=0.9)
+    with torch.no_grad():
+        for weight in rnn.parameters():
+            weight.zero_()
+    hx = make_state(rnn, 2)
+    output, _ = rnn(torch.zeros(3, 2, D).double(), hx)  # two gates of a half per step: a quarter of h is left
+    assert_same([output], [torch.cat([hx / 4, hx / 16, hx / 64])])
+
+
+# --- a good citizen of PyTorch
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_copies_pickles_and_state_dicts_are_the_same_layer(genotype: Genotype) -> None:
+    rnn = make_rnn(genotype, num_layers=2, bidirectional=True)
+    sequences = make_sequences()
+    outputs, state = run_packed(rnn, sequences)  # run before it is copied: nothing cached may stand in the way
+    fresh = SearchedRNN(D, H, genotype, num_layers=2, bidirectional=True).double()
+    assert not torch.equal(run_packed(fresh, sequences)[0][0], outputs[0])
+    fresh.load_state_dict(rnn.state_dict())
+    assert set(rnn.state_dict()) == {name for name, _ in rnn.named_parameters()}
+    copied = copy.deepcopy(rnn)
+    for twin in (fresh, copied, pickle.loads(pickle.dumps(rnn))):
+        assert twin.genotype == genotype
+        again, again_state = run_packed(twin, sequences)
+        assert all(torch.equal(a, b) for a, b in zip(again, outputs, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(tensors_of(again_state), tensors_of(state), strict=True))
+    with torch.no_grad():
+        copied.cells[0].weight_hidden.zero_()
+    assert torch.equal(run_packed(rnn, sequences)[0][0], outputs[0])  # a copy shares no weight
+    assert tensors_of(pickle.loads(pickle.dumps(state)))[0].equal(tensors_of(state)[0])
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_other_dtypes_and_autocast_stay_close(genotype: Genotype) -> None:
+    rnn = make_rnn(genotype, 8, 8, num_layers=2, bidirectional=True).float()
+    x = torch.stack(make_sequences((6, 6), 8), dim=1).float()
+    expected, expected_state = rnn(x)
+    expected.square().mean().backward()
+    wanted = [p.grad.clone() for p in rnn.parameters()]
+    for dtype, tolerance in ((torch.float64, 1e-5), (torch.float16, 0.01), (torch.bfloat16, 0.06)):
+        moved = copy.deepcopy(rnn).to(dtype)
+        output, state = moved(x.to(dtype))
+        assert output.dtype == dtype
+        assert all(t.dtype == dtype for t in tensors_of(state))
+        assert_same([output.float()], [expected.float()], tolerance)
+    rnn.zero_grad()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, state = rnn(x)
+        rnn(x, state)  # whatever dtype autocast left the state in
+        packed, _ = rnn(pack_padded_sequence(x, torch.tensor([6, 3])), expected_state)
+        assert packed.data.isfinite().all()
+    assert_same([output.float()], [expected], 0.06)
+    output.float().square().mean().backward()
+    for parameter, gradient in zip(rnn.parameters(), wanted, strict=True):
+        assert parameter.grad.dtype == torch.float32
+        assert (parameter.grad - gradient).norm() <= 0.1 * gradient.norm() + 1e-6
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_attributes_and_shapes_are_those_of_lstm(num_layers: int, bidirectional: bool, batch_first: bool) -> None:
+    options = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
+    lstm = nn.LSTM(D, H, dropout=0.25 if num_layers > 1 else 0.0, **options)
+    rnn = SearchedRNN(D, H, UNGATED, dropout=lstm.dropout, **options)
+    for name in ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first", "dropout"):
+        assert getattr(rnn, name) == getattr(lstm, name), name
+    for shape in ((5, 2, D), (5, D)):
+        x = torch.randn(shape)
+        (output, state), (lstm_output, (lstm_state, _)) = rnn(x), lstm(x)
+        assert (output.shape, state.shape) == (lstm_output.shape, lstm_state.shape)
+        assert rnn(x, torch.zeros_like(lstm_state))[0].shape == lstm_output.shape
+    packed = pack_sequence([torch.randn(n, D) for n in LENGTHS], enforce_sorted=False)
+    (output, state), (lstm_output, (lstm_state, _)) = rnn(packed), lstm(packed)
+    assert (output.data.shape, state.shape) == (lstm_output.data.shape, lstm_state.shape)
+    for name in ("batch_sizes", "sorted_indices", "unsorted_indices"):
+        assert torch.equal(getattr(output, name), getattr(lstm_output, name)), name
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        ((0, H), {}, ["input_size", "0"]),
+        ((D, 0), {}, ["hidden_size", "0"]),
+        ((D, -1), {}, ["hidden_size", "-1"]),
+        ((D, H), {"num_layers": 0}, ["num_layers", "0"]),
+        ((D, H), {"dropout": 1.5}, ["dropout", "1.5"]),
+        ((D, H), {"input_dropout": -0.5}, ["input_dropout", "-0.5"]),
+        ((D, H), {"recurrent_dropout": 2.0}, ["recurrent_dropout", "2.0"]),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(arguments: tuple, options: dict[str, Any], said: list[str]) -> None:
+    with pytest.raises(ValueError, match=f"{re.escape(said[0])}.*{re.escape(said[1])}"):
+        SearchedRNN(*arguments, UNGATED, **options)
+
+
+def gated_state(hidden: tuple[int, ...], inputs: tuple[int, ...], states: tuple[int, ...]) -> RecurrentState:
+    return RecurrentState(torch.zeros(hidden), (torch.zeros(inputs),), (torch.zeros(states),))
+
+
+GOOD = ((1, 2, H), (3, 2, D), (2, 2, H))  # hidden, inputs and states of one GATED layer
+
+
+X = torch.zeros(5, 2, D)
+
+BAD_INPUT = {  # genotype, input, hx, and what the message has to say: what was given, what was expected
+    "features": (UNGATED, torch.zeros(5, 2, 7), None, ["7", "3"]),
+    "packed features": (UNGATED, pack_sequence([torch.zeros(5, 7)]), None, ["7", "3"]),
+    "float64": (UNGATED, X.double(), None, ["float64", "float32"]),
+    "int64": (UNGATED, X.long(), None, ["int64", "float32"]),
+    "bool": (UNGATED, X.bool(), None, ["bool", "float32"]),
+    "1 dimension": (UNGATED, torch.zeros(D), None, ["(3", "T, B, D"]),
+    "4 dimensions": (UNGATED, torch.zeros(1, 5, 2, D), None, ["(1, 5, 2, 3)", "T, B, D"]),
+    "hx batch": (UNGATED, X, torch.zeros(1, 3, H), ["(1, 3, 4)", "(1, 2, 4)"]),
+    "hx dimensions": (UNGATED, X, torch.zeros(2, H), ["(2, 4)", "(1, 2, 4)"]),
+    "hx batch, packed": (UNGATED, pack_sequence([X[:, 0]]), torch.zeros(1, 2, H), ["(1, 2, 4)", "(1, 1, 4)"]),
+    "hx float64": (UNGATED, X, torch.zeros(1, 2, H).double(), ["float64", "float32"]),
+    "hx (h, c) of an LSTM": (UNGATED, X, (torch.zeros(1, 2, H), torch.zeros(1, 2, H)), ["tuple"]),
+    "hx with a history, no gates": (UNGATED, X, gated_state(*GOOD), ["hx"]),
+    "gated hx batch": (GATED, X, torch.zeros(1, 3, H), ["(1, 3, 4)", "(1, 2, 4)"]),
+    "gated hidden": (GATED, X, gated_state((1, 3, H), *GOOD[1:]), ["(1, 3, 4)", "(1, 2, 4)"]),
+    "gated inputs": (GATED, X, gated_state(GOOD[0], (2, 2, D), GOOD[2]), ["(2, 2, 3)", "(3, 2, 3)"]),
+    "gated states": (GATED, X, gated_state(*GOOD[:2], (3, 2, H)), ["(3, 2, 4)", "(2, 2, 4)"]),
+    "gated without histories": (GATED, X, RecurrentState(torch.zeros(GOOD[0]), (), ()), ["1", "0"]),
+}
+
+
+@pytest.mark.parametrize(("genotype", "x", "hx", "said"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_refused_with_what_was_given_and_expected(
+    genotype: Genotype, x: Any, hx: Any, said: list[str]
+) -> None:
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        SearchedRNN(D, H, genotype)(x, hx)
+    text = str(caught.value).replace("[", "(").replace("]", ")")  # shapes in either bracket
+    assert all(word in text for word in said), text
+    assert "must match the size" not in text, "an accident of the arithmetic, not a check"
+    assert "cannot be multiplied" not in text, "an accident of the arithmetic, not a check"
+
+
+@pytest.mark.parametrize("shape", [(0, 2, D), (0, D)], ids=["padded", "unbatched"])
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_an_empty_sequence_is_named_as_such(genotype: Genotype, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"(?i)empty|length|step"):
+        SearchedRNN(D, H, genotype)(torch.zeros(shape))

@@ -1,0 +1,273 @@
+"""Embeddings: every written form builds, survives a saved tagger in a new process, and fails with what to do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import flair
+import numpy
+import pytest
+import requests
+import torch
+from flair.data import Corpus, Dictionary, Sentence
+from flair.embeddings import StackedEmbeddings
+from flair.models import LanguageModel, SequenceTagger
+from gensim.models import KeyedVectors
+
+from flair_nas.errors import FlairNasError
+from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.embeddings import build_embeddings
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return load_corpus("demo").corpus
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory, corpus) -> dict[str, str]:
+    """Small word vectors and a small character language model, real and seeded, with an alphabet of its own."""
+    folder = tmp_path_factory.mktemp("embeddings")
+    words = sorted({token.text.lower() for sentence in corpus.dev for token in sentence})
+    vectors = KeyedVectors(vector_size=7)
+    vectors.add_vectors(words, numpy.random.default_rng(0).normal(size=(len(words), 7)).astype("float32"))
+    vectors.save(str(folder / "words.gensim"))
+    vectors.save_word2vec_format(str(folder / "words.txt"))
+    vectors.save_word2vec_format(str(folder / "words.bin"), binary=True)
+    alphabet = Dictionary()
+    for character in "\n abcdefghijklmnopqrstuvwxyz":
+        alphabet.add_item(character)
+    torch.manual_seed(0)
+    model = LanguageModel(alphabet, is_forward_lm=True, hidden_size=6, nlayers=1, embedding_size=5)
+    model.save(folder / "forward.pt")
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+@pytest.fixture
+def no_network(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise requests.exceptions.ConnectionError("no route to host")
+
+    monkeypatch.setattr(requests, "head", refuse)
+    monkeypatch.setattr(requests, "get", refuse)
+    monkeypatch.setattr(flair, "cache_root", tmp_path / "cache")
+
+
+def error_of(specs, corpus) -> str:
+    with pytest.raises(FlairNasError) as caught:
+        build_embeddings(specs, corpus)
+    return str(caught.value)
+
+
+def embedded(embeddings: StackedEmbeddings, text: str) -> torch.Tensor:
+    sentence = Sentence(text, use_tokenizer=False)
+    embeddings.embed(sentence)
+    return torch.stack([token.get_embedding(embeddings.get_names()) for token in sentence]).detach()
+
+
+# What builds.
+
+
+@pytest.mark.parametrize(
+    ("form", "length"),
+    [
+        ("word:{words.gensim}", 7),
+        ("word:{words.txt}", 7),
+        ("word:{words.bin}", 7),
+        ("flair:{forward.pt}", 6),
+        ("pooled-flair:{forward.pt}", 12),
+        ("char", 50),
+        ("one-hot", 100),
+    ],
+)
+def test_every_form_embeds(corpus, files, form, length):
+    for name, path in files.items():
+        form = form.replace(f"{{{name}}}", path)
+    stack = build_embeddings([form], corpus)
+    vectors = embedded(stack, "the race")
+    assert stack.embedding_length == length and vectors.shape == (2, length)
+    assert vectors.abs().sum() > 0
+
+
+def test_the_stack_keeps_the_order_and_takes_a_form_with_other_files(corpus, files):
+    specs = [f"word:{files['words.gensim']}", "char", f"word:{files['words.txt']}"]
+    vectors = embedded(build_embeddings(specs, corpus), "the race")
+    assert vectors.shape == (2, 64)
+    assert torch.allclose(vectors[:, :7], vectors[:, 57:], atol=1e-5)
+
+
+def test_a_lone_form_need_not_be_in_a_list(corpus):
+    assert build_embeddings("char", corpus).embedding_length == 50
+
+
+def test_a_path_may_be_relative_and_look_like_a_name_of_flair(corpus, files, tmp_path, monkeypatch, no_network):
+    (tmp_path / "en").write_bytes(Path(files["words.gensim"]).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert build_embeddings(["word:en"], corpus).embedding_length == 7
+
+
+def test_the_alphabet_is_that_of_train_in_order(corpus):
+    dictionary = build_embeddings(["char"], corpus).embeddings[0].char_dictionary
+    items = dictionary.get_items()
+    assert items[0] == "<unk>" and items[1:] == sorted({c for s in corpus.train for t in s for c in t.text})
+    assert dictionary.get_idx_for_item("\u2603") == 0
+
+
+def test_one_hot_knows_the_words_that_train_has_twice(corpus):
+    counts: dict[str, int] = {}
+    for sentence in corpus.train:
+        for token in sentence:
+            counts[token.text] = counts.get(token.text, 0) + 1
+    items = build_embeddings(["one-hot"], corpus).embeddings[0].vocab_dictionary.get_items()
+    assert set(items[1:]) == {word for word, count in counts.items() if count >= 2}
+
+
+def test_the_vocabulary_is_not_logged(corpus, caplog):
+    with caplog.at_level(logging.INFO, logger="flair"):
+        build_embeddings(["one-hot"], corpus)
+        assert not caplog.records
+        assert logging.getLogger("flair").level == logging.INFO
+
+
+def test_new_weights_follow_the_seed(corpus):
+    def weights(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return embedded(build_embeddings(["char", "one-hot"], corpus), "the race")
+
+    assert torch.equal(weights(1), weights(1)) and not torch.equal(weights(1), weights(2))
+
+
+PREDICT = """
+import sys, torch
+from flair.data import Sentence
+from flair.models import SequenceTagger
+tagger = SequenceTagger.load(sys.argv[1])
+sentence = Sentence("The Snowy \\u2603 race in Leeds", use_tokenizer=False)
+with torch.no_grad():
+    torch.save(tagger.forward(*tagger._prepare_tensors([sentence]))[0], sys.argv[2])
+"""
+
+
+def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus, files, tmp_path):
+    copies = {name: tmp_path / name for name in ("words.gensim", "forward.pt")}
+    for name, copy in copies.items():
+        copy.write_bytes(Path(files[name]).read_bytes())
+    specs = [f"word:{copies['words.gensim']}", f"flair:{copies['forward.pt']}", "char", "one-hot"]
+    torch.manual_seed(0)
+    tagger = SequenceTagger(
+        embeddings=build_embeddings(specs, corpus),
+        tag_dictionary=corpus.make_label_dictionary("ner"),
+        tag_type="ner",
+        hidden_size=8,
+    )
+    tagger.eval()
+    tagger.save(tmp_path / "tagger.pt")
+    for copy in copies.values():
+        copy.unlink()
+
+    program = tmp_path / "predict.py"
+    program.write_text(PREDICT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FLAIR_CACHE_ROOT": str(tmp_path / "cache")}
+    command = [sys.executable, program, tmp_path / "tagger.pt", tmp_path / "scores.pt"]
+    subprocess.run(command, check=True, env=environment, timeout=120)
+    sentence = Sentence("The Snowy \u2603 race in Leeds", use_tokenizer=False)
+    with torch.no_grad():
+        expected = tagger.forward(*tagger._prepare_tensors([sentence]))[0]
+    assert torch.equal(torch.load(tmp_path / "scores.pt"), expected)
+
+
+# What does not.
+
+
+@pytest.mark.parametrize("specs", [[], ()])
+def test_none_at_all(corpus, specs):
+    assert "no embeddings" in error_of(specs, corpus)
+
+
+def test_one_twice(corpus):
+    assert "'char' are given twice" in error_of(["char", "one-hot", "char"], corpus)
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ("glvoe", "did you mean glove"),
+        ("chars", "did you mean char"),
+        ("onehot", "did you mean one-hot"),
+        ("words:x", "did you mean word:PATH"),
+        ("flair", "did you mean flair:NAME_OR_PATH"),
+        ("flair:", "did you mean flair:NAME_OR_PATH"),
+        ("pooled_flair:x", "did you mean pooled-flair:NAME_OR_PATH"),
+        ("char:50", "did you mean char"),
+        ("", "known forms are glove, word:PATH"),
+        ("bert-base-uncased", "known forms are glove, word:PATH"),
+    ],
+)
+def test_an_unknown_form(corpus, spec, hint):
+    message = error_of([spec], corpus)
+    assert f"unknown embeddings {spec!r}" in message and hint in message
+
+
+@pytest.mark.parametrize("spec", ["word:absent.gensim", "flair:absent.pt", "flair:no/such", "pooled-flair:absent.pt"])
+def test_an_absent_file(corpus, spec):
+    assert "does not exist; give a file of" in error_of([spec], corpus)
+
+
+@pytest.mark.parametrize("kind", ["word", "flair", "pooled-flair"])
+def test_a_folder(corpus, tmp_path, kind):
+    assert "is a folder" in error_of([f"{kind}:{tmp_path}"], corpus)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("word", "words.gensim"),
+        ("word", "words.txt"),
+        ("word", "words.bin"),
+        ("flair", "forward.pt"),
+        ("pooled-flair", "forward.pt"),
+    ],
+)
+def test_a_truncated_file(corpus, files, tmp_path, kind, name):
+    content = Path(files[name]).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
+    assert f"{name} is cut short or not" in error_of([f"{kind}:{tmp_path / name}"], corpus)
+    (tmp_path / name).write_bytes(b"")
+    assert f"{name} is cut short or not" in error_of([f"{kind}:{tmp_path / name}"], corpus)
+
+
+def test_a_file_of_the_wrong_kind(corpus, files, tmp_path):
+    assert "or not word vectors" in error_of([f"word:{files['forward.pt']}"], corpus)
+    assert "or not a character language model" in error_of([f"flair:{files['words.gensim']}"], corpus)
+    torch.save({"state_dict": {}}, tmp_path / "other.pt")
+    assert "or not a character language model" in error_of([f"flair:{tmp_path / 'other.pt'}"], corpus)
+
+
+@pytest.mark.parametrize(
+    ("spec", "form"),
+    [
+        ("glove", "word:PATH"),
+        ("en", "word:PATH"),
+        ("de-crawl", "word:PATH"),
+        ("flair:news-forward", "flair:PATH"),
+        ("pooled-flair:news-forward", "pooled-flair:PATH"),
+    ],
+)
+def test_a_download_that_fails(corpus, no_network, spec, form):
+    message = error_of([spec], corpus)
+    assert "no route to host" in message and f"give a local file as {form}" in message
+
+
+def test_a_name_that_flair_does_not_have(corpus):
+    assert "is not available" in error_of(["flair:newsforward"], corpus)
+
+
+def test_nothing_to_build_from():
+    empty = Corpus(dev=[Sentence("a b")], sample_missing_splits=False)
+    assert "the corpus has none" in error_of(["char"], empty)
