@@ -30,7 +30,12 @@ class SearchedCell(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float = 0.04) -> None:
         super().__init__()
-        self.input_size, self.hidden_size, self.genotype, self.init_range = input_size, hidden_size, genotype, init_range
+        self.input_size, self.hidden_size, self.genotype, self.init_range = (
+            input_size,
+            hidden_size,
+            genotype,
+            init_range,
+        )
         width = (2 if genotype.highway else 1) * hidden_size
         self.weight_input = nn.Parameter(torch.empty(input_size, width))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width))
@@ -59,13 +64,16 @@ class SearchedCell(nn.Module):
         """The matrices of one pass over a sequence, by the names that `step` and the gates use.
 
         Returns:
-            ``input`` [D, W]; ``hidden`` [H, W]; for each node j that a live node reads, ``j`` [H, k * W], the matrices of
-            its k heads side by side (all gate columns, then all candidates), so that edges that share a source share
-            one product; ``entry`` [H, m * D] and ``("gate", i)`` [D, D] of the input gate.
+            ``input`` [D, W]; ``hidden`` [H, W]; for each node j that a live node reads, ``j`` [H, k * W], the matrices
+            of its k heads side by side (all gate columns, then all candidates), so that edges that share a source
+            share one product; ``entry`` [H, m * D] and ``("gate", i)`` [D, D] of the input gate.
         """
         # under autocast a product has a lower dtype than the weights; cast once here, not at every step
         dtype = torch.mm(self.weight_hidden.new_zeros(1, 1), self.weight_hidden.new_zeros(1, 1)).dtype
-        matrices: dict[Hashable, Tensor] = {"input": self.weight_input.to(dtype), "hidden": self.weight_hidden.to(dtype)}
+        matrices: dict[Hashable, Tensor] = {
+            "input": self.weight_input.to(dtype),
+            "hidden": self.weight_hidden.to(dtype),
+        }
         nodes = self.weight_nodes.to(dtype)  # [N, H, W]
         for tail, heads in self.heads.items():
             blocks = [part for i in heads for part in nodes[i - 1].split(self.hidden_size, dim=1)]  # [H, H] each

@@ -103,8 +103,8 @@ class Gate:
 class Genotype:
     """A discrete recurrent architecture.
 
-    Two genotypes are equal when their structure is, that is all that the one-line form names: nodes, output and gates.
-    The options (`highway`, `combine`, `gate`) and `origin` do not count; compare `options` too where the function counts.
+    Two genotypes are equal when their structure is: all that the one-line form names, nodes, output and gates. The
+    options (`highway`, `combine`, `gate`) and `origin` do not count; compare `options` too where the function counts.
 
     Args:
         nodes: for each node 1..N of the cell, its kept edges.
@@ -169,7 +169,7 @@ class Genotype:
                 live.update(edge.tail for edge in self.nodes[number - 1])
         return tuple(sorted(live - {0}))
 
-    # --- the field's named tuple -------------------------------------------------------------------------------------
+    # --- the field's named tuple ---
 
     @classmethod
     def from_darts(cls, recurrent: Sequence[Any], concat: Iterable[int] | None = None, **options: Any) -> Genotype:
@@ -203,7 +203,7 @@ class Genotype:
             raise GenotypeError("at least one output node", found=[], place="concat")
         return cls(nodes=tuple(nodes), output=output, **options)
 
-    # --- one line ----------------------------------------------------------------------------------------------------
+    # --- one line ---
 
     def one_line(self) -> str:
         """The structure (no options, no origin) on one line, safe in a shell and in a file name of Unix.
@@ -240,7 +240,7 @@ class Genotype:
             return _parse_printed(stripped)
         return _parse_one_line(stripped)
 
-    # --- JSON --------------------------------------------------------------------------------------------------------
+    # --- JSON ---
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form as Python data."""
@@ -278,7 +278,9 @@ class Genotype:
         if top["format"] != FORMAT:
             raise GenotypeError(f"{FORMAT!r}", found=top["format"], place="format")
         if top["version"] != VERSION or isinstance(top["version"], bool):
-            raise GenotypeError(f"version {VERSION}, the one this flair-nas reads", found=top["version"], place="version")
+            raise GenotypeError(
+                f"version {VERSION}, the one this flair-nas reads", found=top["version"], place="version"
+            )
         cell = _expect_object(top["cell"], "cell", ("nodes", "output"), ())
         nodes = []
         for index, edges in enumerate(_expect_list(cell["nodes"], "cell.nodes")):
@@ -373,7 +375,7 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
     return Genotype(nodes=tuple(cell), state_gate=gate(), input_gate=gate(), origin=origin)
 
 
-# --- validation --------------------------------------------------------------------------------------------------------
+# --- validation ---
 
 
 def _check_op(op: object, place: str) -> None:
@@ -411,12 +413,10 @@ def _check_gate(gate: object, name: str) -> None:
         _check_edges(node.edges, range(1, number), number, f"{place}.edges")
 
 
-# --- reading -------------------------------------------------------------------------------------------------------------
+# --- reading ---
 
 
-def _expect_object(
-    value: object, place: str, required: tuple[str, ...], optional: tuple[str, ...]
-) -> dict[str, Any]:
+def _expect_object(value: object, place: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise GenotypeError("an object", found=value, place=place)
     for key in required:
@@ -489,7 +489,8 @@ def _parse_one_line(text: str) -> Genotype:
             place = f"{key}.nodes[{index}]"
             gate_nodes.append(GateNode(entry, tuple(_parse_edge(edge, place) for edge in edges)))
         parsed[key] = Gate(tuple(gate_nodes))
-    return Genotype(nodes=tuple(nodes), output=output, **parsed)  # type: ignore[arg-type]
+    gate_of = parsed.get
+    return Genotype(tuple(nodes), output, state_gate=gate_of("state_gate"), input_gate=gate_of("input_gate"))
 
 
 def _parse_printed(text: str) -> Genotype:
@@ -521,4 +522,3 @@ def _literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         return range(*(ast.literal_eval(argument) for argument in node.args))
     return ast.literal_eval(node)
-

@@ -22,7 +22,9 @@ def resource_path(*parts: str) -> Path:
     for path in candidates:
         if path.exists():
             return path
-    raise FileNotFoundError(f"bundled resource {'/'.join(parts)} is missing: looked in {candidates}; reinstall flair-nas")
+    raise FileNotFoundError(
+        f"bundled resource {'/'.join(parts)} is missing: looked in {candidates}; reinstall flair-nas"
+    )
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -50,7 +52,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if _looks_written(text):
         return Genotype.parse(text)
     names = bundled_names()
-    close = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     raise GenotypeError(f"{hint}a bundled name ({', '.join(names)}), a file or a one-line genotype", found=text)
 
@@ -66,7 +68,7 @@ def _names_a_file(source: str | Path) -> bool:
 
 
 def _looks_written(text: str) -> bool:
-    """A written form has an edge or JSON in it; a misspelt name such as `dart-v1` has no operation in front of digits."""
+    """Whether there is an edge or JSON in the text; a misspelt name such as `dart-v1` has no operation in it."""
     if text.lstrip().startswith("{") or "Genotype(" in text:
         return True
     return any(op in text for op in ("tanh", "relu", "sigmoid", "identity")) and any(c.isdigit() for c in text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -154,14 +154,14 @@ class SearchedRNN(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws all weights anew."""
-        for cell in self.cells:
+        for cell in self._cells():
             cell.reset_parameters()
 
     def config(self) -> dict[str, Any]:
         """Everything but the weights, as JSON data: `SearchedRNN.from_config` builds an equal layer."""
-        names = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first", "dropout")
-        names += ("input_dropout", "recurrent_dropout", "init_range")
-        return {**{name: getattr(self, name) for name in names}, "genotype": self.genotype.to_dict()}
+        sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
+        numbers = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
+        return {**{name: getattr(self, name) for name in sizes + numbers}, "genotype": self.genotype.to_dict()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SearchedRNN:
@@ -174,8 +174,7 @@ class SearchedRNN(nn.Module):
 
     def extra_repr(self) -> str:
         """Arguments, for printing."""
-        options = ", ".join(f"{name}={value}" for name, value in self.config().items() if name != "genotype")
-        return options
+        return ", ".join(f"{name}={value}" for name, value in self.config().items() if name != "genotype")
 
     def forward(
         self, input: Tensor | PackedSequence, hx: Tensor | RecurrentState | None = None
@@ -214,13 +213,16 @@ class SearchedRNN(nn.Module):
             return output.squeeze(1), _without_batch(final)
         return output.transpose(0, 1) if self.batch_first else output, final
 
-    # --- checks and states ---------------------------------------------------------------------------------------------
+    # --- checks and states ---
+
+    def _cells(self) -> list[SearchedCell]:
+        return cast("list[SearchedCell]", list(self.cells))
 
     def _layer_input_size(self, layer: int) -> int:
         return self.input_size if layer == 0 else self.hidden_size * self.num_directions
 
     def _check_input(self, data: Tensor, dimensions: int, form: str) -> None:
-        weight = self.cells[0].weight_input
+        weight = self._cells()[0].weight_input
         got = f"got {list(data.shape)}, {data.dtype}, on {data.device}"
         if data.dim() != dimensions or data.shape[-1] != self.input_size:
             raise ValueError(f"this layer takes {form} with D = input_size = {self.input_size}; {got}")
@@ -229,19 +231,21 @@ class SearchedRNN(nn.Module):
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
         # under autocast, products cast their factors, whatever floating dtypes these have
-        casts = data.is_floating_point() and torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype != weight.dtype
+        casts = (
+            data.is_floating_point() and torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype != weight.dtype
+        )
         if data.dtype != weight.dtype and not casts:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _initial(
         self, hx: Tensor | RecurrentState | None, data: Tensor, batch: int, order: Tensor | None
     ) -> RecurrentState:
-        weight = self.cells[0].weight_hidden
+        weight = self._cells()[0].weight_hidden
         count = len(self.cells)
         shape = (count, batch, self.hidden_size)
-        lags = [cell.state_gate.history if cell.state_gate is not None else 0 for cell in self.cells]
-        depths = [cell.input_gate.history - 1 if cell.input_gate is not None else 0 for cell in self.cells]
-        input_shapes = [(lag, batch, cell.input_size) for lag, cell in zip(lags, self.cells)]
+        lags = [cell.state_gate.history if cell.state_gate is not None else 0 for cell in self._cells()]
+        depths = [cell.input_gate.history - 1 if cell.input_gate is not None else 0 for cell in self._cells()]
+        input_shapes = [(lag, batch, cell.input_size) for lag, cell in zip(lags, self._cells())]
         state_shapes = [(depth, batch, self.hidden_size) for depth in depths]
         if hx is None:
             hx = weight.new_zeros(shape)
@@ -273,19 +277,20 @@ class SearchedRNN(nn.Module):
         gated = self.genotype.state_gate is not None or self.genotype.input_gate is not None
         return state if gated else state.hidden
 
-    # --- the recurrence ------------------------------------------------------------------------------------------------
+    # --- the recurrence ---
 
     def _run(self, data: Tensor, sizes: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """All layers and directions over packed data [S, D]; returns output [S, num_directions * H] and final state."""
         packing = _Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None
-        hidden, inputs, states = [], [], []
+        hidden: list[Tensor] = []
+        inputs: list[Tensor] = []
+        states: list[Tensor] = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
                 index = layer * self.num_directions + direction
-                cell = self.cells[index]
-                assert isinstance(cell, SearchedCell)
+                cell = self._cells()[index]
                 ordered = data[backward] if direction else data
                 start = (state.hidden[index], state.inputs[index], state.states[index])
                 output, end = self._run_cell(cell, ordered, packing, *start)
@@ -303,8 +308,12 @@ class SearchedRNN(nn.Module):
         """One layer in one direction.
 
         Args:
+            cell: its cell.
             data: packed input, [S, D].
-            hidden: [B, H]; `inputs` [m, B, D] and `states` [m - 1, B, H]: the history before the first step.
+            packing: where the tokens lie.
+            hidden: the state to begin with, [B, H].
+            inputs: inputs before the first step, [m, B, D].
+            states: states before `hidden`, [m - 1, B, H].
 
         Returns:
             Packed output [S, H]; the final hidden, inputs and states.
@@ -332,7 +341,7 @@ class SearchedRNN(nn.Module):
 
     @staticmethod
     def _state_gates(cell: SearchedCell, past: Tensor, packing: _Packing, mask: Tensor | None) -> Tensor:
-        """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [S, H]; `past` is history and input, [m B + S, D]."""
+        """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [S, H], from history and input, [m * B + S, D]."""
         gate = cell.state_gate
         assert gate is not None
         if mask is not None:
@@ -342,7 +351,8 @@ class SearchedRNN(nn.Module):
         for lag, weight in enumerate(gate.weight_entry, start=1):
             products = torch.mm(past, weight).to(past.dtype)  # [m * B + S, H]
             entries.append(products[packing.lagged_rows(packing.time, packing.column, lag, gate.history)])  # [S, H]
-        return gate(entries, Products(gate.inner_weights()))
+        result: Tensor = gate(entries, Products(gate.inner_weights()))
+        return result
 
     def _mask(self, probability: float, like: Tensor, batch: int) -> Tensor | None:
         """A variational dropout mask, one row per sequence, [B, width]; None when nothing is dropped."""

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.config import TaggerConfig, preset_names, read_settings, resolve_config
+from flair_nas.tagging.config import TaggerConfig, preset_names, resolve_config
 
 if TYPE_CHECKING:
-    from flair.data import Sentence
     from flair.models import SequenceTagger
 
 TRAIN_EXAMPLES = """examples:
@@ -53,7 +52,7 @@ def _add_action(actions: Any, name: str, help: str, epilog: str | None = None) -
     return parser
 
 
-# --- train -----------------------------------------------------------------------------------------------------------------
+# --- train ---
 
 
 def _add_train(actions: Any) -> None:
@@ -63,9 +62,10 @@ def _add_train(actions: Any) -> None:
     parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
     parser.add_argument("--preset", help=f"settings of a paper: {', '.join(preset_names())}")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
+    defaults = dataclasses.asdict(TaggerConfig())
     for setting in dataclasses.fields(TaggerConfig):
         flag = "--" + setting.name.replace("_", "-")
-        default = setting.default if setting.default is not dataclasses.MISSING else setting.default_factory()  # type: ignore[misc]
+        default = defaults[setting.name]
         shown = " ".join(map(str, default)) if isinstance(default, list) else default
         options: dict[str, Any] = {"default": None, "help": f"{setting.metadata['help']} (default: {shown})"}
         if setting.name == "seeds":
@@ -104,8 +104,6 @@ def train(arguments: argparse.Namespace) -> int:
     elif not arguments.out:
         raise FlairNasError("--out DIR is needed: the folder for model, settings, figures and predictions")
     config = resolve_config(preset=arguments.preset, file=file, flags=flags)
-    if arguments.resume:  # the embeddings of a run stay readable from wherever it is resumed
-        read_settings(file)
     out = Path(arguments.resume or arguments.out)
     _quiet_libraries(arguments)
     from flair_nas.tagging.training import train_taggers
@@ -145,7 +143,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# --- evaluate --------------------------------------------------------------------------------------------------------------
+# --- evaluate ---
 
 
 def _add_evaluate(actions: Any) -> None:
@@ -191,7 +189,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# --- predict ---------------------------------------------------------------------------------------------------------------
+# --- predict ---
 
 
 def _add_predict(actions: Any) -> None:
@@ -224,8 +222,8 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def _lines(path: str | None) -> Iterator[str]:
-    name = "standard input" if path in (None, "-") else path
-    stream = sys.stdin.buffer if path in (None, "-") else open(path, "rb")  # type: ignore[arg-type]  # noqa: SIM115
+    name = "standard input" if path is None or path == "-" else path
+    stream = sys.stdin.buffer if path is None or path == "-" else open(path, "rb")  # noqa: SIM115
     with stream:
         for number, line in enumerate(stream, start=1):
             try:
@@ -234,7 +232,7 @@ def _lines(path: str | None) -> Iterator[str]:
                 raise FlairNasError(f"{name}, line {number}: not UTF-8 ({error.reason})") from None
 
 
-# --- shared ----------------------------------------------------------------------------------------------------------------
+# --- shared ---
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:

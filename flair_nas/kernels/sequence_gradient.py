@@ -1,8 +1,8 @@
 """Back-propagation through time that forms the gradient of each weight in one product over all time steps.
 
-Plain autograd multiplies and adds a gradient as large as the weight at every step. Here the weights take no part in the
-graph of the recurrence; the gradients of the products (pre-activations) come from it, and each weight's gradient is then
-inputs^T x gradients over all steps together.
+Plain autograd multiplies and adds a gradient as large as the weight at every step. Here the weights take no part in
+the graph of the recurrence; the gradients of the products (pre-activations) come from it, and each weight's gradient
+is then inputs^T x gradients over all steps together.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ class Products:
         return product.to(vectors.dtype)  # under autocast the product is of lower precision
 
 
-def run_sequence(
-    loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Sequence[Tensor]
-) -> Tensor:
+def run_sequence(loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Sequence[Tensor]) -> Tensor:
     """Runs a recurrence, with the faster gradient when one is wanted.
 
     Args:
@@ -56,7 +54,9 @@ def run_sequence(
 
 class _Sequence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], count: int, *tensors: Tensor) -> Tensor:  # noqa: E501
+    def forward(
+        ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], count: int, *tensors: Tensor
+    ) -> Tensor:
         with torch.enable_grad():
             leaves = [tensor.detach().requires_grad_() for tensor in tensors[:count]]
             products = Products({n: w.detach() for n, w in zip(names, tensors[count:])}, record=True)
@@ -72,7 +72,7 @@ class _Sequence(torch.autograd.Function):
         # the graph is kept so that a second backward with retain_graph=True works; it goes with ctx
         found = torch.autograd.grad(output, [*leaves, *outputs], gradients, retain_graph=True, allow_unused=True)
         of_products = iter(found[len(leaves) :])
-        of_weights = []
+        of_weights: list[Tensor | None] = []
         for name, weight in zip(names, weights):
             pairs = [(vectors, g) for (vectors, _), g in zip(recorded[name], of_products) if g is not None]
             if not pairs or not weight.requires_grad:

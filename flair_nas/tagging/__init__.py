@@ -1,0 +1,1 @@
+"""Searched cells in Flair: registration, and training, evaluating and using taggers."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -55,7 +55,9 @@ class TaggerConfig:
     batch_size: int = _setting(32, "sentences per batch")
     epochs: int = _setting(100, "epochs at most")
     seeds: list[int] = _setting([1], "each seed is trained; mean and standard deviation are reported")
-    storage: str = _setting("cpu", "where embeddings are kept between epochs: none, cpu or gpu")
+    storage: str | None = _setting(
+        None, "where embeddings are kept between epochs: none, cpu or gpu (cpu; none with pooled-flair, which changes)"
+    )
     precision: str = _setting("float32", "float32 or bfloat16 (autocast)")
     device: str | None = _setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
@@ -72,7 +74,7 @@ class TaggerConfig:
             if not number or not low <= value <= high:
                 what = "a whole number" if kind is int else "a number"
                 return f"{name} must be {what} from {low:g} to {high:g}, got {value!r}"
-        if name in _CHOICES and value not in _CHOICES[name]:
+        if name in _CHOICES and value is not None and value not in _CHOICES[name]:
             return f"{name} must be one of {', '.join(_CHOICES[name])}, got {value!r}"
         if name in ("crf", "reproject") and not isinstance(value, bool):
             return f"{name} must be true or false, got {value!r}"
@@ -85,6 +87,15 @@ class TaggerConfig:
         if name == "embeddings" and not (isinstance(value, list) and value and all(isinstance(s, str) for s in value)):
             return f"embeddings must be a list with at least one entry, got {value!r}"
         return ""
+
+    @property
+    def embeddings_storage_mode(self) -> Literal["none", "cpu", "gpu"]:
+        """Flair's setting of that name: `storage`, or what suits the embeddings.
+
+        Flair takes what is stored for the final embedding of a word, but a pooled one changes as its memory grows.
+        """
+        pooled = any(spec.startswith("pooled-flair") for spec in self.embeddings)
+        return self.storage or ("none" if pooled else "cpu")  # type: ignore[return-value]
 
     def to_yaml(self) -> str:
         """The settings as a ``--config`` file."""

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flair
-from flair.data import Corpus, Sentence
+from flair.data import Corpus, Sentence, _iter_dataset
 from flair.datasets import CONLL_2000, WNUT_17
 from flair.datasets.sequence_labeling import ColumnDataset
+from torch.utils.data import Dataset
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library import resource_path
@@ -157,12 +158,17 @@ def parse_columns(text: str) -> dict[int, str]:
     return columns
 
 
-def read_column_file(path: str | Path, columns: Mapping[int, str], label_type: str) -> list[Sentence]:
+def sentences_of(dataset: Dataset | None) -> list[Sentence]:
+    """The sentences of a part of a corpus; none when there is no such part."""
+    return [] if dataset is None else list(_iter_dataset(dataset))
+
+
+def read_column_file(path: str | Path, columns: Mapping[int, str] | None, label_type: str) -> list[Sentence]:
     """Reads one column file, with the same checks as the files of a corpus.
 
     Args:
         path: the file.
-        columns: column number, from 0, to name; one is ``text``.
+        columns: column number, from 0, to name; one is ``text``. None: the text is first and the label last.
         label_type: the name of the label column.
 
     Returns:
@@ -171,8 +177,11 @@ def read_column_file(path: str | Path, columns: Mapping[int, str], label_type: s
     Raises:
         FlairNasError: the file is missing or faulty, or `columns` does not fit it.
     """
+    path = Path(path).expanduser()
+    if columns is None:
+        columns = {0: "text", _last_column(path): label_type}
     _check_columns(columns)
-    return _read_part(Path(path).expanduser(), columns, _pick_label_type(columns, label_type)).sentences
+    return _read_part(path, columns, _pick_label_type(columns, label_type)).sentences
 
 
 def _check_columns(columns: Mapping[int, str]) -> None:
@@ -284,11 +293,12 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
         )
     corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
     if dev is None:
-        if not len(corpus.dev):
+        sampled = len(sentences_of(corpus.dev))
+        if not sampled:
             raise FlairNasError(
                 f"{folder}: {len(train)} training sentences are too few to split dev off; add a dev file"
             )
-        log.warning("%s: no dev file, so dev is a fixed tenth of train (%d sentences)", folder, len(corpus.dev))
+        log.warning("%s: no dev file, so dev is a fixed tenth of train (%d sentences)", folder, sampled)
     return corpus, label_type
 
 

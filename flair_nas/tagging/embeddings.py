@@ -21,10 +21,11 @@ from flair.embeddings import (
 )
 
 from flair_nas.errors import FlairNasError
+from flair_nas.tagging.corpora import sentences_of
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
-WORD_VECTORS = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
-WORD_VECTORS += tuple(f"en-{name}" for name in WORD_VECTORS)
+_ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
+WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
 FORMS = ("glove", "word:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH", "char", "one-hot")
@@ -70,7 +71,8 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
         return CharacterEmbeddings(_alphabet(corpus))
     if spec == "one-hot":
         with _quiet_flair():
-            return OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
+            words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
+            return words
     if kind == "word" and argument:
         return _from_file(
             WordEmbeddings, spec, argument, wanted="word vectors: gensim's own, or word2vec's .bin or .txt"
@@ -128,7 +130,7 @@ def _short(error: Exception) -> str:
 def _alphabet(corpus: Corpus) -> Dictionary:
     """The characters of the training part, sorted, so that the same corpus always gives the same indices."""
     alphabet = Dictionary(add_unk=True)
-    for character in sorted({c for sentence in corpus.train for token in sentence for c in token.text}):
+    for character in sorted({c for sentence in sentences_of(corpus.train) for token in sentence for c in token.text}):
         alphabet.add_item(character)
     return alphabet
 

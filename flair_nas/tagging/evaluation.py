@@ -11,6 +11,7 @@ from unittest import mock
 import flair.nn.model
 from flair.data import Sentence
 from flair.models import SequenceTagger
+from flair.training_utils import EmbeddingStorageMode
 
 from flair_nas.errors import FlairNasError
 
@@ -37,7 +38,7 @@ def evaluate_tagger(
     label_type: str | None = None,
     *,
     batch_size: int = 32,
-    storage: str = "none",
+    storage: EmbeddingStorageMode = "none",
     predictions: str | Path | None = None,
     compare: bool = True,
 ) -> Evaluation:
@@ -61,7 +62,9 @@ def evaluate_tagger(
     labels = sorted({label.value for sentence in sentences for label in sentence.get_labels(label_type)})
     if not labels:
         present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {"predicted"})
-        raise FlairNasError(f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}")
+        raise FlairNasError(
+            f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
+        )
     with _without_bars():
         result = tagger.evaluate(
             list(sentences),

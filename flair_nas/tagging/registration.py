@@ -38,6 +38,7 @@ def register_sequence_tagger(module: ModuleType) -> None:
             hidden_size=hidden_size,
             num_layers=rnn_layers,
             bidirectional=bidirectional,
+            dropout=0.0 if rnn_layers == 1 else 0.5,  # as for Flair's own types
         )
 
     @functools.wraps(flair_state_dict)
@@ -63,19 +64,18 @@ def register_document_embeddings(module: ModuleType) -> None:
         bound.apply_defaults()
         rnn_type = bound.arguments["rnn_type"]
         if rnn_type in FLAIR_TYPES:
-            return flair_init(self, *args, **kwargs)
+            flair_init(self, *args, **kwargs)
+            return
         sizes = {name: bound.arguments[name] for name in ("hidden_size", "bidirectional")}
         build_rnn(rnn_type, input_size=1, hidden_size=1)  # an unknown name fails before Flair does any work
         bound.arguments["rnn_type"] = "GRU"
         flair_init(*bound.args, **bound.kwargs)
         input_size = self.rnn.input_size
-        # Flair puts no dropout between the layers of a document RNN
         rnn = build_rnn(rnn_type, input_size=input_size, num_layers=bound.arguments["rnn_layers"], **sizes)
         self.rnn = rnn.to(next(self.rnn.parameters()).device)
         self.rnn_type = rnn_type
         self.name = "document_" + self.rnn._get_name()
         self.eval()
-        return None
 
     @functools.wraps(flair_to_params)
     def to_params(self: Any) -> dict[str, Any]:

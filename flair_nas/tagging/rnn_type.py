@@ -20,7 +20,13 @@ _CONFIG_FORMAT = "flair-nas/rnn"
 
 
 def build_rnn(
-    rnn_type: str, *, input_size: int, hidden_size: int, num_layers: int = 1, bidirectional: bool = False
+    rnn_type: str,
+    *,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
 ) -> SearchedRNN:
     """Builds the layer that an `rnn_type` stands for, batch first as Flair wants it.
 
@@ -29,14 +35,15 @@ def build_rnn(
             ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``; or what `describe_rnn` gave.
         input_size: D.
         hidden_size: H.
-        num_layers: layers on top of one another; the dropout between them is 0.5, as in Flair, unless an option says.
+        num_layers: layers on top of one another.
         bidirectional: run in both directions.
+        dropout: between layers, unless an option of that name says otherwise.
 
     Raises:
         FlairNasError: nothing is known by that name (the known ones and close matches are listed), a faulty genotype,
             or an option that does not exist or cannot be read.
     """
-    options: dict[str, Any] = {"dropout": 0.0 if num_layers == 1 else 0.5}
+    options: dict[str, Any] = {"dropout": dropout}
     if rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type:
         config = json.loads(rnn_type)
         genotype = Genotype.from_dict(config["genotype"])
@@ -65,7 +72,9 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in (*OPTION_NAMES, *_NUMBERS):
             known = ", ".join((*OPTION_NAMES, *_NUMBERS))
-            raise FlairNasError(f"rnn_type {rnn_type!r}: unknown option {part!r}; the options are {known}, as name=value")
+            raise FlairNasError(
+                f"rnn_type {rnn_type!r}: unknown option {part!r}; the options are {known}, as name=value"
+            )
         if name in _NUMBERS:
             try:
                 numbers[name] = float(value)
@@ -79,11 +88,12 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
     except GenotypeError as error:
         if error.source or error.found != source:
             raise
-        known = (*FLAIR_TYPES, *bundled_names())
-        close = difflib.get_close_matches(source.lower(), [name.lower() for name in known], n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(name for name in known if name.lower() in close)}?" if close else ""
+        names = (*FLAIR_TYPES, *bundled_names())
+        spelling = {name.lower(): name for name in names}
+        close = difflib.get_close_matches(source.lower(), spelling, n=3, cutoff=0.6)
+        hint = f" Did you mean {' or '.join(spelling[name] for name in close)}?" if close else ""
         raise FlairNasError(
-            f"unknown rnn_type {source!r}.{hint} Known: {', '.join(known)}; or a genotype file, or a one-line genotype."
+            f"unknown rnn_type {source!r}.{hint} Known: {', '.join(names)}; or a genotype file, or a one-line genotype."
         ) from None
 
 

@@ -1,8 +1,8 @@
 """Training taggers: several seeds, an exact checkpoint after each epoch, figures and predictions in one folder.
 
-    OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev
-    OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoint.pt, history.jsonl, metrics.json,
-                                                                            model.pt, dev.txt, test.txt
+OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev
+OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoint.pt, history.jsonl, metrics.json,
+                                                                        model.pt, dev.txt, test.txt
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
 from flair_nas.tagging.config import TaggerConfig, read_settings
-from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns
+from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns, sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
@@ -136,7 +136,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
             "seeds": results}  # fmt: skip
 
 
-# --- the folder ------------------------------------------------------------------------------------------------------------
+# --- the folder ---
 
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
 
@@ -170,7 +170,7 @@ def _read_result(folder: Path, config: TaggerConfig) -> dict[str, Any] | None:
     return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
 
 
-# --- one seed --------------------------------------------------------------------------------------------------------------
+# --- one seed ---
 
 
 def _train_seed(
@@ -193,12 +193,15 @@ def _train_seed(
             )
     best = SequenceTagger.load(folder / "model.pt")
     scores = {}
-    for part, sentences in (("dev", corpus.dev), ("test", corpus.test)):
-        labelled = sentences and any(s.get_labels(tagging_corpus.label_type) for s in sentences)
-        if labelled:
-            path = folder / f"{part}.txt"
+    for part, dataset in (("dev", corpus.dev), ("test", corpus.test)):
+        sentences = sentences_of(dataset)
+        if any(sentence.get_labels(tagging_corpus.label_type) for sentence in sentences):
             scores[part] = evaluate_tagger(
-                best, list(sentences), tagging_corpus.label_type, storage=config.storage, predictions=path
+                best,
+                sentences,
+                tagging_corpus.label_type,
+                storage=config.embeddings_storage_mode,
+                predictions=folder / f"{part}.txt",
             )
     result = {
         "seed": seed,
@@ -230,7 +233,7 @@ def _run_trainer(
         mini_batch_size=config.batch_size,
         max_epochs=config.epochs,
         max_grad_norm=config.clip,
-        embeddings_storage_mode=config.storage,
+        embeddings_storage_mode=config.embeddings_storage_mode,
         use_amp=config.precision == "bfloat16",
         epoch=start,
         use_final_model_for_eval=True,
@@ -249,7 +252,7 @@ class _EpochPlugin(TrainerPlugin):
     ) -> None:
         super().__init__()
         self.config, self.tagger, self.folder, self.seed, self.progress = config, tagger, folder, seed, progress
-        self.dev: list[Sentence] = list(dev)
+        self.dev = sentences_of(dev)
         self.epoch = 0  # the last whole epoch
         self.best_epoch = 0
         self.best: tuple[float, float] = (-1.0, 0.0)  # F1 and minus loss on dev
@@ -271,13 +274,17 @@ class _EpochPlugin(TrainerPlugin):
                 f"delete it to train seed {self.seed} from the start"
             ) from None
         self.resumed = state
-        self.epoch, self.best_epoch, self.best = state["epoch"], state["best_epoch"], tuple(state["best"])
+        self.epoch, self.best_epoch, self.best = (
+            state["epoch"],
+            state["best_epoch"],
+            (state["best"][0], state["best"][1]),
+        )
         self.history, self.exhausted = state["history"], state["exhausted"]
         return self.config.epochs if self.exhausted else self.epoch
 
     def save(self) -> None:
         """Writes the checkpoint of this instant, whole or not at all."""
-        numpy_state = np.random.get_state()
+        numpy_state: Any = np.random.get_state()
         state = {
             "epoch": self.epoch,
             "best_epoch": self.best_epoch,
@@ -286,7 +293,9 @@ class _EpochPlugin(TrainerPlugin):
             "exhausted": self.exhausted,
             "model": self.tagger.state_dict(),
             "optimizer": self.trainer.optimizer.state_dict(),
-            "scheduler": {k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))},
+            "scheduler": {
+                k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
+            },
             "random": {
                 "torch": torch.get_rng_state(),
                 "cuda": torch.cuda.get_rng_state_all(),
@@ -342,8 +351,9 @@ class _EpochPlugin(TrainerPlugin):
         gradients = [p.grad for p in self.tagger.parameters() if p.grad is not None]
         if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
             raise FlairNasError(
-                f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): {_describe_fault(self.tagger, batch)}"
-                f" The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
+                f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): "
+                f"{_describe_fault(self.tagger, batch)} "
+                f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
             )
 
     @TrainerPlugin.hook
@@ -359,9 +369,9 @@ class _EpochPlugin(TrainerPlugin):
         """Evaluates on dev, keeps the best model, anneals, writes history and checkpoint."""
         trained = time.perf_counter()
         evaluation = evaluate_tagger(
-            self.tagger, self.dev, batch_size=64, storage=self.config.storage, compare=False
+            self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
         )  # fmt: skip
-        line = {
+        line: dict[str, Any] = {
             "epoch": epoch,
             "train_loss": statistics.mean(self.losses) if self.losses else None,
             "dev_f1": evaluation.f1,
