@@ -74,7 +74,7 @@ class SearchedCell(nn.Module):
             "input": self.weight_input.to(dtype),
             "hidden": self.weight_hidden.to(dtype),
         }
-        nodes = self.weight_nodes.to(dtype)  # [N, H, W]
+        nodes = self.weight_nodes.to(dtype).unbind()  # N matrices [H, W]; the gradient of each index would fill all N
         for tail, heads in self.heads.items():
             blocks = [part for i in heads for part in nodes[i - 1].split(self.hidden_size, dim=1)]  # [H, H] each
             if self.genotype.highway:

@@ -53,7 +53,10 @@ class InterCellGate(nn.Module):
 
     def inner_weights(self) -> dict[Hashable, Tensor]:
         """The matrices W_i of nodes that read earlier nodes, by the names that `forward` uses, [G, G] each."""
-        return {("gate", i): self.weight_nodes[i - 1] for i, node in enumerate(self.nodes, start=1) if node.edges}
+        matrices = self.weight_nodes.unbind()
+        return {
+            ("gate", i): matrix for i, (node, matrix) in enumerate(zip(self.nodes, matrices), start=1) if node.edges
+        }
 
     def forward(self, entries: Sequence[Tensor], products: Products) -> Tensor:
         """Computes the gate.

@@ -489,8 +489,8 @@ def _parse_one_line(text: str) -> Genotype:
             place = f"{key}.nodes[{index}]"
             gate_nodes.append(GateNode(entry, tuple(_parse_edge(edge, place) for edge in edges)))
         parsed[key] = Gate(tuple(gate_nodes))
-    gate_of = parsed.get
-    return Genotype(tuple(nodes), output, state_gate=gate_of("state_gate"), input_gate=gate_of("input_gate"))
+    state_gate, input_gate = parsed.get("state_gate"), parsed.get("input_gate")
+    return Genotype(tuple(nodes), output, state_gate=state_gate, input_gate=input_gate)
 
 
 def _parse_printed(text: str) -> Genotype:

@@ -389,21 +389,23 @@ class _Loop:
         sizes = self.packing.sizes
         steps = data.split(sizes)  # T tensors [B_t, W] or [B_t, D]
         gates = state_gates.split(sizes) if state_gates is not None else ()
-        # products of each past state with all entry matrices; history[i - 1] is that of h_{t-i}, [B, m * D]
-        history: deque[Tensor] = deque(maxlen=len(states) + 1)
+        # products of each past state with the m entry matrices, m tensors [B, D]; history[i - 1] has those of h_{t-i}
+        history: deque[tuple[Tensor, ...]] = deque(maxlen=len(states) + 1)
+
+        def enter(state: Tensor) -> tuple[Tensor, ...]:
+            return products("entry", state if mask is None else state * mask).split(cell.input_size, dim=1)
+
         if cell.input_gate is not None:
-            history.extend(products("entry", state if mask is None else state * mask) for state in states)
+            history.extend(enter(state) for state in states)
         outputs: list[Tensor] = []
         for t, size in enumerate(sizes):
             if size < len(hidden):  # the shortest sequences have ended
                 hidden = hidden[:size]
                 mask = None if mask is None else mask[:size]
-                history = deque((product[:size] for product in history), maxlen=history.maxlen)
             step = steps[t]
             if cell.input_gate is not None:
-                history.appendleft(products("entry", hidden if mask is None else hidden * mask))
-                width = cell.input_size
-                entries = [product[:, i * width : (i + 1) * width] for i, product in enumerate(history)]
+                history.appendleft(enter(hidden))
+                entries = [entered[i][:size] for i, entered in enumerate(history)]
                 step = products("input", cell.input_gate.apply_to(step, cell.input_gate(entries, products)))  # x̂_t W_x
             if cell.state_gate is not None:
                 hidden = cell.state_gate.apply_to(hidden, gates[t])  # ĥ_{t-1}
