@@ -19,8 +19,8 @@ from flair_nas.tagging.config import TaggerConfig
 RANDOM_CELL = random_genotype(1).one_line()
 RANDOM_CELL_2 = random_genotype(1, edges_per_node=2).one_line()
 WNUT = {"corpus": "wnut_17", "epochs": 8}
-CONLL03 = {"corpus": "conll_03", "epochs": 3, "seeds": [1]}
-CONLL2000 = {"corpus": "conll_2000", "epochs": 3, "seeds": [1]}
+CONLL03 = {"corpus": "conll_03", "epochs": 4, "seeds": [1]}
+CONLL2000 = {"corpus": "conll_2000", "epochs": 4, "seeds": [1]}
 ESS = "ess-hand-made"
 
 # group -> run -> settings; the rest is the same for all
@@ -41,7 +41,8 @@ GROUPS: dict[str, dict[str, dict]] = {
     "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
     "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
 }
-COMMON = {"hidden_size": 256, "seeds": [1, 2, 3]}
+# the I-DARTS rule for the learning rate, with less patience, as there are few epochs
+COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 1}
 
 
 def main() -> None:

@@ -169,6 +169,19 @@ class Genotype:
                 live.update(edge.tail for edge in self.nodes[number - 1])
         return tuple(sorted(live - {0}))
 
+    @property
+    def silent(self) -> bool:
+        """Whether the output and all gradients are exactly 0, whatever the weights, when the state begins with zeros.
+
+        So it is with an input gate in the product form where no sigmoid takes part, as every other operation maps 0
+        to 0: h = 0 gives g' = 0, hence x̂ = x * g' = 0, hence h = 0 at the next step.
+        """
+        if self.input_gate is None or self.gate != "product":
+            return False
+        of_cell = [edge.op for number in self.live_nodes for edge in self.nodes[number - 1]]
+        of_gate = [op for node in self.input_gate.nodes for op in (node.entry, *(edge.op for edge in node.edges))]
+        return "sigmoid" not in of_cell + of_gate
+
     # --- the field's named tuple ---
 
     @classmethod

@@ -129,6 +129,12 @@ class SearchedRNN(nn.Module):
             raise ValueError(f"init_range must be positive, got {init_range!r}")
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
+        if genotype.silent:
+            warnings.warn(
+                "with gate='product' and no sigmoid in cell and input gate, a state of zeros stays zero and nothing is "
+                "learned; use gate='residual', or pass a state that is not zero",
+                stacklevel=2,
+            )
         self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
         self.num_layers, self.bidirectional, self.batch_first = num_layers, bool(bidirectional), bool(batch_first)
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout

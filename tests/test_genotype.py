@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("tanh", "relu", "sigmoid", "identity")
 DartsTuple = namedtuple("Genotype", "recurrent concat")  # its repr is what the DARTS code prints into logs
 
-relaxed = settings(deadline=None, max_examples=150)
+relaxed = settings(deadline=None, max_examples=60)
 
 # The published genotypes, typed out from the papers' code: (operation, tail) per node 1, 2, ...; output nodes.
 PUBLISHED = {
@@ -109,7 +109,7 @@ def gated_example() -> Genotype:
     )
 
 
-# --- written forms -------------------------------------------------------------------------------------------------------
+# --- written forms ----------------------------------------------------------------------------------------------------
 
 
 @relaxed
@@ -218,7 +218,7 @@ def test_code_in_a_printed_form_is_refused_and_never_runs(attack: str, tmp_path:
     assert (tmp_path / "ran").exists()
 
 
-# --- values --------------------------------------------------------------------------------------------------------------
+# --- values -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_genotype_is_frozen_and_lists_become_tuples() -> None:
@@ -269,7 +269,7 @@ def test_live_nodes_are_those_on_a_path_to_the_output(genotype: Genotype) -> Non
     assert genotype.live_nodes == tuple(i for i in range(1, len(genotype.nodes) + 1) if reaches_output(i))
 
 
-# --- bundled and random --------------------------------------------------------------------------------------------------
+# --- bundled and random -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -304,11 +304,13 @@ def test_a_random_genotype_has_the_size_asked_for(seed: int, nodes: int, edges: 
 
 
 def test_a_random_genotype_is_the_same_on_every_machine_and_draws_every_edge() -> None:
-    assert random_genotype(7, nodes=3, edges_per_node=2, history=2).one_line() == PINNED
+    assert random_genotype(7, nodes=3, edges_per_node=2, history=2).one_line() == (
+        "sigmoid0+tanh0-relu1+sigmoid1-relu0+tanh0/state=tanh-sigmoid+identity1/input=tanh-relu"
+    )
     drawn = [random_genotype(seed, nodes=3) for seed in range(400)]
     last = {genotype.nodes[2] for genotype in drawn}
     assert last == {(Edge(op, tail),) for op in KEPT for tail in range(3)}
-    assert len(set(drawn)) > 300  # of 4 * 8 * 12 = 384 cells, 400 seeds draw about 250 when uniform
+    assert 220 < len(set(drawn)) < 280  # 400 uniform draws from 4 * 8 * 12 = 384 cells hit 248 of them, give or take 7
 
 
 @pytest.mark.parametrize(
@@ -321,7 +323,7 @@ def test_a_random_genotype_of_no_possible_size_is_refused(arguments: dict[str, i
         random_genotype(1, **arguments)
 
 
-# --- faults --------------------------------------------------------------------------------------------------------------
+# --- faults -----------------------------------------------------------------------------------------------------------
 
 EARLIER = "an earlier node, 0 to 1, as tail of an edge into node 2"
 A_NODE = "a node, 1 to 3"
@@ -389,16 +391,16 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str, str, str]] = {
     "null version": (into("version", value=None), "version", "None", "version 1"),
     "unknown key": (into("cells", value={}), "", "'cells'", "no key but format, version, cell, state_gate"),
     "unknown cell key": (into("cell", "outputs", value=[1]), "cell", "'outputs'", "no key but nodes, output"),
-    "unknown option": (into("options", "dropout", value=1), "options", "'dropout'", "no key but highway, combine, gate"),
+    "unknown option": (into("options", "dropout", value=1), "options", "'dropout'", "no key but highway, combine"),
     "highway 1": (into("options", "highway", value=1), "options.highway", "1", "true or false"),
     "combine max": (into("options", "combine", value="max"), "options.combine", "'max'", "sum or mean"),
     "gate null": (into("options", "gate", value=None), "options.gate", "None", "product or residual"),
     "origin text": (into("origin", value="a paper"), "origin", "'a paper'", "an object with text keys"),
     "gate no object": (into("input_gate", value=[]), "input_gate", "[]", "an object"),
-    "gate without nodes": (into("input_gate", "nodes", value=[]), "input_gate", "Gate(nodes=())", "a gate with at least"),
+    "gate without nodes": (into("input_gate", "nodes", value=[]), "input_gate", "Gate(nodes=())", "a gate with at"),
     "gate: unknown key": (into(*GATE_2, "op", value="tanh"), "state_gate.nodes[1]", "'op'", "no key but entry, edges"),
     "gate: no entry": (without(*GATE_2, "entry"), "state_gate.nodes[1]", "['edges']", "the key 'entry'"),
-    "gate: drop": (into(*GATE_2, "entry", value="drop"), "state_gate.nodes[1].entry", "'drop'", "an operation that keeps"),
+    "gate: drop": (into(*GATE_2, "entry", value="drop"), "state_gate.nodes[1].entry", "'drop'", "an operation that"),
     "gate: unknown op": (
         into(*GATE_2, "edges", value=[{"op": "exp", "tail": 1}]), "state_gate.nodes[1].edges[0].op", "'exp'", "one of",
     ),
@@ -406,14 +408,14 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str, str, str]] = {
         into(*GATE_2, "edges", 0, "tail", value=2),
         "state_gate.nodes[1].edges[0].tail", "2", "an earlier node, 1 to 1, as tail of an edge into node 2",
     ),
-    "gate: tail 0": (into(*GATE_2, "edges", 0, "tail", value=0), "state_gate.nodes[1].edges[0].tail", "0", "an earlier"),
+    "gate: tail 0": (into(*GATE_2, "edges", 0, "tail", value=0), "state_gate.nodes[1].edges[0].tail", "0", "an earl"),
     "gate: edge into node 1": (
         into("state_gate", "nodes", 0, "edges", value=[{"op": "tanh", "tail": 1}]),
         "state_gate.nodes[0].edges[0].tail", "1", "no edge: no node is earlier",
     ),
     "gate: edge twice": (
         into(*GATE_2, "edges", value=[{"op": "relu", "tail": 1}] * 2),
-        "state_gate.nodes[1].edges", "(Edge(op='relu', tail=1), Edge(op='relu', tail=1))", "each (operation, tail) once",
+        "state_gate.nodes[1].edges", "(Edge(op='relu', tail=1), Edge(op='relu', tail=1))", "each (operation, tail)",
     ),
 }  # fmt: skip
 
@@ -577,7 +579,9 @@ def test_a_faulty_line_is_refused_with_the_place_what_was_found_and_expected(lin
         ([("tanh", 0)], range(0, 2), ["cell.output[0]", "found 0", "expected a node, 1 to 1"]),
     ],
 )
-def test_a_faulty_classic_tuple_is_refused_in_python_and_in_print(recurrent: Any, concat: Any, parts: list[str]) -> None:
+def test_a_faulty_classic_tuple_is_refused_in_python_and_in_print(
+    recurrent: Any, concat: Any, parts: list[str]
+) -> None:
     with pytest.raises(GenotypeError) as caught:
         Genotype.from_darts(recurrent, concat)
     with pytest.raises(GenotypeError) as printed:
@@ -587,7 +591,7 @@ def test_a_faulty_classic_tuple_is_refused_in_python_and_in_print(recurrent: Any
     assert -1 not in positions and positions == sorted(positions), str(caught.value)
 
 
-# --- the module ----------------------------------------------------------------------------------------------------------
+# --- the module -------------------------------------------------------------------------------------------------------
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
-import flair.nn.model
 from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode
 
 from flair_nas.errors import FlairNasError
+from flair_nas.tagging.quiet import no_flair_bars
 
 
 class Evaluation(NamedTuple):
@@ -65,7 +63,7 @@ def evaluate_tagger(
         raise FlairNasError(
             f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
         )
-    with _without_bars():
+    with no_flair_bars():
         result = tagger.evaluate(
             list(sentences),
             gold_label_type=label_type,
@@ -116,10 +114,3 @@ def _seqeval(sentences: Sequence[Sentence], label_type: str) -> tuple[dict[str, 
         for name, row in figures.items()
     }
     return percent, table
-
-
-@contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    """Flair draws a progress bar for each evaluation, through the one that the command draws."""
-    with mock.patch.object(flair.nn.model.Tqdm, "tqdm", lambda iterable, **_: iterable):
-        yield

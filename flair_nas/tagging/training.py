@@ -35,6 +35,7 @@ from flair_nas.tagging.config import TaggerConfig, read_settings
 from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns, sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.quiet import no_flair_bars
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
 
 log = logging.getLogger("flair_nas")
@@ -106,7 +107,8 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
         config: the settings.
         corpus: its training part gives labels, and characters and words for trainable embeddings.
     """
-    dictionary = corpus.corpus.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
+    with no_flair_bars():
+        dictionary = corpus.corpus.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
     return SequenceTagger(
         embeddings=build_embeddings(config.embeddings, corpus.corpus),
         tag_dictionary=dictionary,

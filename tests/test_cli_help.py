@@ -1,0 +1,119 @@
+"""Help: it comes at once, because asking for it loads neither torch nor Flair."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import flair_nas
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Runs `python -m flair_nas` in this process, then tells on stderr's last line how it ended and what it loaded.
+PROBE = """
+import json, runpy, sys
+try:
+    runpy.run_module("flair_nas", run_name="__main__", alter_sys=True)
+    code = "no exit"
+except SystemExit as stop:
+    code = stop.code
+loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "flair", "transformers"})
+print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
+"""
+
+FLAGS = {
+    ("tag", "train"): "--corpus --rnn --embeddings --hidden-size --batch-size --epochs --seeds --preset --config --out "
+    "--resume --device --precision",
+    ("tag", "evaluate"): "--model --corpus --file --part --predictions --batch-size --json --device",
+    ("tag", "predict"): "--model --text --format --tokenized --batch-size --device",
+}
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    loaded: list[str]
+    output: str
+    errors: str
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def probe(*arguments: str) -> Ended:
+    done = run_python(PROBE, *arguments)
+    assert done.returncode == 0, done.stderr
+    errors, _, last = done.stderr.rstrip().rpartition("\n")
+    code, loaded = json.loads(last)
+    return Ended(code, loaded, done.stdout, errors)
+
+
+def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
+    ended = probe("--help")
+    assert (ended.code, ended.loaded) == (0, [])
+    assert ended.output.startswith("usage: flair-nas ") and "exit codes: 0 done" in ended.output
+    assert "train, evaluate and use sequence taggers" in ended.output
+
+
+@pytest.mark.parametrize("verb", FLAGS, ids=" ".join)
+def test_help_of_a_verb_lists_its_flags_and_loads_nothing_heavy(verb: tuple[str, ...]) -> None:
+    ended = probe(*verb, "--help")
+    assert (ended.code, ended.loaded) == (0, [])
+    assert ended.output.startswith(f"usage: flair-nas {' '.join(verb)} ")
+    words = ended.output.replace(",", " ").replace("]", " ").split()
+    assert [flag for flag in FLAGS[verb].split() if flag not in words] == []
+
+
+def test_the_module_run_as_a_process_exits_with_the_code_of_its_help() -> None:
+    command = [sys.executable, "-m", "flair_nas", "tag", "train", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "") and "usage: flair-nas tag train" in done.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ended = probe("--version")
+    assert (ended.code, ended.loaded, ended.output) == (0, [], f"flair-nas {flair_nas.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["tga"], "tga"),
+        (["tag", "trian"], "trian"),
+        ([], "VERB"),
+        (["tag"], "ACTION"),
+        (["tag", "train", "--rnnn=x"], "--rnnn"),
+    ],
+    ids=["unknown verb", "unknown action", "no verb", "no action", "unknown flag"],
+)
+def test_arguments_that_are_not_understood_exit_with_2_and_name_them(arguments: list[str], named: str) -> None:
+    ended = probe(*arguments)
+    assert (ended.code, ended.loaded, ended.output) == (2, [], "")
+    assert named in ended.errors.splitlines()[-1] and "usage: flair-nas" in ended.errors
+
+
+def test_importing_the_package_loads_neither_torch_nor_flair_until_a_layer_is_asked_for() -> None:
+    code = """
+import json, sys
+def loaded(): return sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "flair"})
+import flair_nas
+steps = [loaded()]
+from flair_nas import Genotype, bundled_names, load_genotype, random_genotype
+load_genotype("darts-v1")
+steps.append(loaded())
+from flair_nas import SearchedRNN
+print(json.dumps([*steps, loaded()]))
+"""
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[], [], ["torch"]]

@@ -1,0 +1,62 @@
+"""Operations: their values, their order, and their derivatives against autograd in float64."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from flair_nas import genotype
+from flair_nas.operations import DERIVATIVES, NAMES, OPERATIONS
+
+COLUMNS = ("drop", "tanh", "relu", "sigmoid", "identity")  # of architecture weights; files rely on this order
+
+VALUES = {  # at -2, 0 and 0.5
+    "drop": (0.0, 0.0, 0.0),
+    "tanh": (math.tanh(-2), 0.0, math.tanh(0.5)),
+    "relu": (0.0, 0.0, 0.5),
+    "sigmoid": (1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-0.5))),
+    "identity": (-2.0, 0.0, 0.5),
+}
+
+
+def pre_activations() -> Tensor:
+    """Random values, both zeros (where relu has a kink) and values that saturate tanh and sigmoid."""
+    generator = torch.Generator().manual_seed(1)
+    ordinary = torch.randn(3, 60, generator=generator, dtype=torch.float64)
+    special = torch.tensor([0.0, -0.0, 1e-9, -1e-9, 40.0, -40.0, 1e4, -1e4], dtype=torch.float64).repeat(3, 1)
+    return torch.cat([ordinary, special], dim=1)  # [3, 68]
+
+
+def test_the_names_are_in_the_order_of_the_columns() -> None:
+    assert NAMES is genotype.OPERATIONS
+    assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES == COLUMNS
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_an_operation_computes_what_its_name_says(name: str) -> None:
+    pre = torch.tensor([-2.0, 0.0, 0.5], dtype=torch.float64)
+    torch.testing.assert_close(
+        OPERATIONS[name](pre), torch.tensor(VALUES[name], dtype=torch.float64), rtol=0, atol=1e-15
+    )
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_derivative_agrees_with_autograd(name: str) -> None:
+    pre = pre_activations().requires_grad_()
+    out = OPERATIONS[name](pre)
+    upstream = torch.rand_like(out) + 0.5
+    (expected,) = torch.autograd.grad((out + 0 * pre) * upstream, pre, torch.ones_like(out))  # drop has no graph alone
+    actual = DERIVATIVES[name](pre.detach(), out.detach()) * upstream
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_dtype_and_shape_are_kept(name: str, dtype: torch.dtype) -> None:
+    pre = pre_activations().to(dtype)
+    out = OPERATIONS[name](pre)
+    slope = DERIVATIVES[name](pre, out)
+    assert (out.dtype, slope.dtype) == (dtype, dtype) and out.shape == slope.shape == pre.shape

@@ -1,0 +1,36 @@
+"""Runs the README's code blocks as they stand."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flair_nas.library import resource_path
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+RUNNABLE = [block for block in BLOCKS if "make demo" not in block[1]]
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = {target for _, code in BLOCKS for target in re.findall(r"^make (\w+)", code, re.M)}
+    assert named == {"demo", "test"}
+    assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
+
+
+@pytest.mark.parametrize("language, code", RUNNABLE, ids=[f"{k}-{c.split()[1]}" for k, c in RUNNABLE])
+def test_the_block_runs(language: str, code: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "my_corpus"
+    corpus.mkdir()
+    for part in ("train", "dev", "test"):
+        shutil.copy(resource_path("demo", f"{part}.txt"), corpus)
+    # the command is the one of this Python, wherever that lies
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-c", code] if language == "python" else ["sh", "-euc", code]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr[-3000:]

@@ -1,0 +1,585 @@
+"""Training taggers: settings, what a run leaves behind, exact resume, and how it stops when something is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import yaml
+from flair.data import Dictionary
+from flair.models import LanguageModel, SequenceTagger
+from gensim.models import KeyedVectors
+from seqeval.metrics import f1_score
+from seqeval.scheme import IOB2
+
+from flair_nas.errors import FlairNasError
+from flair_nas.tagging import training
+from flair_nas.tagging.config import TaggerConfig, load_preset, preset_names, read_settings, resolve_config
+from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.training import TrainingStopped, train_taggers
+
+PEOPLE = ("Ada Byron", "Alan", "Grace Hopper", "Edsger")
+PLACES = ("London", "New York", "Oslo")
+PATTERNS = (
+    ("PER", "saw/VBD", "LOC", "./."),
+    ("In/IN", "LOC", ",/,", "PER", "sang/VBD", "./."),
+    ("Today/NN", "PER", "left/VBD", "LOC", "for/IN", "good/NN"),
+)
+WORDS = ("Ada", "Byron", "Alan", "Grace", "Hopper", "Edsger", "London", "New", "York", "Oslo", "saw", "In", "sang")
+BATCHES = 3  # an epoch of `settings` over `write_corpus`
+
+
+def write_corpus(folder: Path) -> str:
+    """A corpus of 24 + 6 + 6 different sentences, with columns for part of speech and entity; gives its path."""
+    sentences = [
+        "\n".join(row for part in pattern for row in _rows(part, person, place))
+        for person, place, pattern in itertools.product(PEOPLE, PLACES, PATTERNS)
+    ]
+    random.Random(0).shuffle(sentences)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, chosen in (("train", sentences[:24]), ("dev", sentences[24:30]), ("test", sentences[30:])):
+        (folder / f"{part}.txt").write_text("\n\n".join(chosen) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+def _rows(part: str, person: str, place: str) -> list[str]:
+    if part not in ("PER", "LOC"):
+        return [f"{part.split('/')[0]} {part.split('/')[1]} O"]
+    words = (person if part == "PER" else place).split()
+    return [f"{word} NNP {'I' if index else 'B'}-{part}" for index, word in enumerate(words)]
+
+
+def settings(corpus: str, **changes: Any) -> TaggerConfig:
+    """A run of seconds, with dropout and a falling learning rate, so that a resume has random states to restore."""
+    given: dict[str, Any] = {
+        "corpus": corpus,
+        "rnn": "lstm",
+        "embeddings": ["one-hot"],
+        "hidden_size": 8,
+        "batch_size": 8,
+        "epochs": 3,
+        "learning_rate": 1.0,
+        "patience": 0,
+        "locked_dropout": 0.2,
+    }
+    return TaggerConfig(**(given | changes))
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    """The weights in a model file."""
+    return SequenceTagger.load(path).state_dict()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def untimed(value: Any) -> Any:
+    """JSON data without the figures that differ from run to run: seconds and memory."""
+    if isinstance(value, dict):
+        return {k: untimed(v) for k, v in value.items() if "seconds" not in k and "memory" not in k}
+    return [untimed(v) for v in value] if isinstance(value, list) else value
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """All that two runs left is equal bit for bit, but for times and memory."""
+    assert read_settings(one / "config.yaml") == read_settings(other / "config.yaml")
+    names = sorted(str(path.relative_to(one)) for path in one.rglob("*"))
+    assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*"))
+    for name in names:
+        a, b = one / name, other / name
+        if name.endswith("model.pt"):
+            torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
+        elif name.endswith("checkpoint.pt"):
+            a, b = (torch.load(path, weights_only=True) for path in (a, b))
+            assert untimed(a.pop("history")) == untimed(b.pop("history"))
+            torch.testing.assert_close(a.pop("optimizer"), b.pop("optimizer"), rtol=0, atol=0)
+            torch.testing.assert_close(a.pop("model"), b.pop("model"), rtol=0, atol=0)
+            assert str(a) == str(b)  # what is left: numbers and the random states
+            assert all(map(torch.equal, _tensors(a), _tensors(b)))
+        elif name.endswith((".json", ".jsonl")):
+            assert untimed(lines(a) if name.endswith("l") else json.loads(a.read_text())) == untimed(
+                lines(b) if name.endswith("l") else json.loads(b.read_text())
+            )
+        elif name.endswith(".txt"):
+            assert a.read_bytes() == b.read_bytes()
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [tensor for item in inner for tensor in _tensors(item)]
+
+
+def at_batch(monkeypatch: pytest.MonkeyPatch, number: int, action: Callable[[SequenceTagger], None]) -> None:
+    """Does something before the training batch of that number, counted over epochs and seeds from 1."""
+    forward_loss, count = SequenceTagger.forward_loss, itertools.count(1)
+
+    def counted(self: SequenceTagger, sentences: Any) -> Any:
+        if next(count) == number:
+            action(self)
+        return forward_loss(self, sentences)
+
+    monkeypatch.setattr(SequenceTagger, "forward_loss", counted)
+
+
+def press_ctrl_c(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def two_seeds(tmp_path_factory: pytest.TempPathFactory, corpus: str) -> Path:
+    """A finished run of seeds 1 and 2, never stopped."""
+    out = tmp_path_factory.mktemp("two") / "run"
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    return out
+
+
+# Settings.
+
+
+def test_defaults_then_preset_then_file_then_flags(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("batch_size: 7\nclip: 1.5\ncrf: false\n")
+    config = resolve_config(preset="ess-ner", file=file, flags={"clip": 2.5})
+    assert (config.layers, config.hidden_size, config.batch_size, config.clip) == (1, 512, 7, 2.5)
+    assert (config.precision, config.crf) == ("float32", False)
+    assert resolve_config() == TaggerConfig() and TaggerConfig().batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("preset", "corpus", "batch_size"),
+    [("i-darts-ner", "conll_03", 32), ("ess-ner", "conll_03", 24), ("ess-chunk", "conll_2000", 24)],
+)
+def test_presets_hold_the_published_settings(preset: str, corpus: str, batch_size: int) -> None:
+    config = resolve_config(preset=preset)
+    published = {
+        "layers": 1,
+        "hidden_size": 512,
+        "learning_rate": 0.1,
+        "clip": 5.0,
+        "anneal_factor": 0.25,
+        "patience": 2,
+    }
+    assert {name: getattr(config, name) for name in published} == published
+    assert (config.corpus, config.batch_size, len(config.seeds)) == (corpus, batch_size, 5)
+    assert config.locked_dropout > 0 and preset in preset_names()
+    assert config.rnn == ("i-darts-ptb" if preset == "i-darts-ner" else "ess-hand-made")
+
+
+def test_settings_survive_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    config = TaggerConfig(
+        corpus="Łódź: ünï/#1", columns="text=0,ner=3", rnn="i-darts-ptb,recurrent_dropout=0.25", seeds=[3, 1],
+        min_learning_rate=1e-7, clip=1e12, crf=False, device="cuda:1", embeddings=["word:a b.gensim", "char"],
+    )  # fmt: skip
+    file.write_text(config.to_yaml(), encoding="utf-8")
+    assert TaggerConfig(**read_settings(file)) == config == resolve_config(file=file)
+    assert list(yaml.safe_load(config.to_yaml())) == [setting.name for setting in dataclasses.fields(TaggerConfig)]
+
+
+def test_all_unusable_settings_are_named_at_once() -> None:
+    bad = {
+        "epochs": 0, "hidden_size": 8.5, "layers": True, "dropout": 1.0, "learning_rate": float("nan"), "clip": "5",
+        "precision": "float16", "storage": "disk", "crf": 1, "seeds": [1, 1], "embeddings": [], "corpus": "", "rnn": 3,
+    }  # fmt: skip
+    with pytest.raises(FlairNasError) as caught:
+        TaggerConfig(**bad)
+    for name, value in bad.items():
+        assert f"{name} must be" in str(caught.value) and repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["seeds: [[1]]", "seeds: [-1]", "seeds: [4294967296]", "columns: {text: 0}", "label_type: 5", "data_root: [a]",
+     "device: 0"],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_in_a_file_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(FlairNasError, match=text.split(":")[0]):
+        resolve_config(file=file)
+
+
+def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(FlairNasError, match="unknown preset 'ess'.*ess-chunk, ess-ner, i-darts-ner"):
+        load_preset("ess")
+    file = tmp_path / "mine.yaml"
+    for text, expected in (
+        ("hiden_size: 3\nepochs: 2\n3: 4", r"mine\.yaml: unknown settings hiden_size, 3;.*hidden_size"),
+        ("- epochs", "mine.yaml: expected settings"),
+        ("", "mine.yaml: expected settings"),
+        ("epochs: {", "mine.yaml: not a YAML file"),
+    ):
+        file.write_text(text)
+        with pytest.raises(FlairNasError, match=expected):
+            read_settings(file)
+    for path in (tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(FlairNasError, match=f"{path}: cannot read"):
+            read_settings(path)
+
+
+# What a run leaves.
+
+
+def test_a_run_writes_every_file_and_its_settings(two_seeds: Path, corpus: str) -> None:
+    each = {"checkpoint.pt", "history.jsonl", "metrics.json", "model.pt", "dev.txt", "test.txt"}
+    expected = {"config.yaml", "metrics.json", "model.pt", "seed-1", "seed-2"}
+    expected |= {f"seed-{seed}/{name}" for seed in (1, 2) for name in each}
+    assert {str(path.relative_to(two_seeds)) for path in two_seeds.rglob("*")} == expected
+    assert resolve_config(file=two_seeds / "config.yaml") == settings(corpus, seeds=[1, 2])
+    for seed in (1, 2):
+        history = lines(two_seeds / f"seed-{seed}" / "history.jsonl")
+        assert [line["epoch"] for line in history] == [1, 2, 3]
+        assert all(line["seconds"] > 0 and line["train_loss"] > 0 and line["dev_loss"] > 0 for line in history)
+        best = json.loads((two_seeds / f"seed-{seed}" / "metrics.json").read_text())["best_epoch"]
+        scores = [(line["dev_f1"], -line["dev_loss"]) for line in history]
+        assert scores.index(max(scores)) + 1 == best
+
+
+def test_the_figures_are_those_of_the_saved_models(two_seeds: Path, corpus: str) -> None:
+    metrics = json.loads((two_seeds / "metrics.json").read_text())
+    data = load_corpus(corpus).corpus
+    for result in metrics["seeds"]:
+        folder = two_seeds / f"seed-{result['seed']}"
+        tagger = SequenceTagger.load(folder / "model.pt")
+        for part, sentences in (("dev", data.dev), ("test", data.test)):
+            assert evaluate_tagger(tagger, list(sentences)).f1 == pytest.approx(result[f"{part}_f1"], abs=1e-9)
+            rows = [block.split("\n") for block in (folder / f"{part}.txt").read_text().strip().split("\n\n")]
+            columns = [list(zip(*(row.split(" ") for row in block))) for block in rows]
+            assert [list(words) for words, _, _ in columns] == [[token.text for token in s] for s in sentences]
+            gold, predicted = [list(c[1]) for c in columns], [list(c[2]) for c in columns]
+            counted = 100 * f1_score(gold, predicted, mode="strict", scheme=IOB2)
+            assert counted == pytest.approx(result[f"{part}_f1"], abs=1e-9)
+        assert result["dev_f1"] == max(line["dev_f1"] for line in lines(folder / "history.jsonl")) > 0
+        trained = [p for p in tagger.parameters() if p.requires_grad]
+        assert result["parameters"] == metrics["parameters"] == sum(p.numel() for p in trained)
+        assert result["rnn_parameters"] == sum(p.numel() for p in tagger.rnn.parameters())
+
+
+def test_mean_and_sample_deviation_over_seeds(two_seeds: Path) -> None:
+    metrics = json.loads((two_seeds / "metrics.json").read_text())
+    for name in ("dev_f1", "test_f1", "seconds_per_epoch"):
+        values = [result[name] for result in metrics["seeds"]]
+        assert metrics["summary"][name]["mean"] == pytest.approx(numpy.mean(values))
+        assert metrics["summary"][name]["sd"] == pytest.approx(numpy.std(values, ddof=1)) != 0
+    best = max(metrics["seeds"], key=lambda result: result["dev_f1"])["seed"]
+    assert (two_seeds / "model.pt").read_bytes() == (two_seeds / f"seed-{best}" / "model.pt").read_bytes()
+
+
+def test_a_seed_gives_one_model_alone_or_after_another(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
+    metrics = train_taggers(settings(corpus, seeds=[2]), tmp_path, progress=False)
+    assert metrics["summary"]["dev_f1"]["sd"] is None
+    again, second, first = (weights(p / "model.pt") for p in (tmp_path, two_seeds / "seed-2", two_seeds / "seed-1"))
+    torch.testing.assert_close(again, second, rtol=0, atol=0)
+    assert not torch.equal(first["linear.weight"], second["linear.weight"])
+    histories = [untimed(lines(path / "seed-2" / "history.jsonl")) for path in (tmp_path, two_seeds)]
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("rnn", ["GRU", "i-darts-ptb,recurrent_dropout=0.25", "tanh 0, relu 1"])
+def test_other_layers_train_and_load(corpus: str, tmp_path: Path, rnn: str) -> None:
+    metrics = train_taggers(settings(corpus, rnn=rnn, epochs=1), tmp_path, progress=False)
+    tagger = SequenceTagger.load(tmp_path / "model.pt")
+    assert type(tagger.rnn).__name__ == ("GRU" if rnn == "GRU" else "SearchedRNN")
+    assert metrics["rnn_parameters"] == sum(p.numel() for p in tagger.rnn.parameters())
+    if "recurrent_dropout" in rnn:
+        assert tagger.rnn.recurrent_dropout == 0.25
+
+
+def test_token_labels_count_by_accuracy(corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, columns="text=0,pos=1", label_type="pos", epochs=2)
+    (result,) = train_taggers(config, tmp_path, progress=False)["seeds"]
+    for part in ("dev", "test"):
+        rows = [row.split(" ") for row in (tmp_path / "seed-1" / f"{part}.txt").read_text().split("\n") if row]
+        right = sum(gold == predicted for _, gold, predicted in rows)
+        # Flair rounds accuracy to four digits
+        assert result[f"{part}_f1"] == pytest.approx(100 * right / len(rows), abs=0.00501)
+        assert result["reports"][part]["accuracy"] == result[f"{part}_f1"]
+        assert set(result["reports"][part]["label_set"]) == {gold for _, gold, _ in rows}
+
+
+def test_training_ends_when_the_learning_rate_is_spent(corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, epochs=50, anneal_factor=1e-3, min_learning_rate=1e-2)
+    (result,) = train_taggers(config, tmp_path, progress=False)["seeds"]
+    history = lines(tmp_path / "seed-1" / "history.jsonl")
+    assert result["learning_rate_exhausted"] and result["epochs"] == len(history) < 50
+    again = train_taggers(dataclasses.replace(config, epochs=60), tmp_path, progress=False)
+    assert again["seeds"] == [result]
+
+
+def test_a_corpus_without_a_test_file_has_no_test_figure(corpus: str, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus, folder)
+    (folder / "test.txt").unlink()
+    metrics = train_taggers(settings(str(folder), epochs=1), tmp_path / "run", progress=False)
+    assert metrics["seeds"][0]["test_f1"] is None and "test_f1" not in metrics["summary"]
+    assert not (tmp_path / "run" / "seed-1" / "test.txt").exists()
+
+
+# Exact resume.
+
+
+def interrupt_while(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, wanted: Callable[..., bool]) -> None:
+    """Ctrl-C at the first call of a function whose arguments are wanted."""
+    function = getattr(module, name)
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        if wanted(*args, **kwargs):
+            raise KeyboardInterrupt
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, interrupted)
+
+
+INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "first batch of all": lambda patch: at_batch(patch, 1, press_ctrl_c),
+    "before the first epoch ends": lambda patch: at_batch(patch, 2, press_ctrl_c),
+    "middle of the second epoch": lambda patch: at_batch(patch, BATCHES + 2, press_ctrl_c),
+    "middle of the second seed": lambda patch: at_batch(patch, 4 * BATCHES + 2, press_ctrl_c),
+    "evaluation on dev": lambda patch: interrupt_while(
+        patch, training, "evaluate_tagger", lambda tagger, *_, **__: "epoch" in str(tagger.model_card)
+    ),
+    "between model and checkpoint": lambda patch: interrupt_while(
+        patch, training, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
+    ),
+    "while a checkpoint is written": lambda patch: interrupt_while(
+        patch, torch, "save", lambda state, *_, **__: state.get("epoch") == 2
+    ),
+    "final evaluation": lambda patch: interrupt_while(
+        patch, training, "evaluate_tagger", lambda *_, predictions=None, **__: predictions is not None
+    ),
+}
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_a_stopped_run_goes_on_exactly(corpus: str, two_seeds: Path, tmp_path: Path, instant: str) -> None:
+    out, config = tmp_path / "run", settings(corpus, seeds=[1, 2])
+    with pytest.MonkeyPatch.context() as patch:
+        INSTANTS[instant](patch)
+        with pytest.raises(KeyboardInterrupt) as caught:  # a bare one that escapes would end pytest
+            train_taggers(config, out, progress=False)
+    assert isinstance(caught.value, TrainingStopped)
+    assert str(caught.value).endswith(f"go on with: flair-nas tag train --resume {out}")
+    assert not list(out.rglob("*.part")) and not (out / "metrics.json").exists()
+    train_taggers(config, out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
+def tiny_language_model(path: Path) -> str:
+    alphabet = Dictionary()
+    for character in "\n .,abcdefghijklmnopqrstuvwxyzABEGHILNOTY":
+        alphabet.add_item(character)
+    torch.manual_seed(0)
+    LanguageModel(alphabet, is_forward_lm=True, hidden_size=6, nlayers=1, embedding_size=5).save(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "characters"])
+def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path, kind: str) -> None:
+    changes: dict[str, Any] = {
+        "searched cell": {"rnn": "tanh 0, relu 1,recurrent_dropout=0.25,input_dropout=0.1"},
+        "pooled embeddings": {"embeddings": [f"pooled-flair:{tiny_language_model(tmp_path / 'lm.pt')}"]},
+        "characters": {"embeddings": ["char"], "crf": False, "word_dropout": 0.1},
+    }[kind]
+    config = settings(corpus, **changes)
+    train_taggers(config, tmp_path / "whole", progress=False)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TrainingStopped):
+        at_batch(patch, BATCHES + 2, press_ctrl_c)
+        train_taggers(config, tmp_path / "stopped", progress=False)
+    train_taggers(config, tmp_path / "stopped", progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_more_epochs_extend_a_finished_run(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train_taggers(settings(corpus, seeds=[1], epochs=1), out, progress=False)
+    train_taggers(settings(corpus, seeds=[1, 2], epochs=3), out, progress=False)
+    assert_same_run(out, two_seeds)
+    rates = [line["learning_rate"] for line in lines(out / "seed-1" / "history.jsonl")]
+    assert rates[0] > rates[-1]  # else the annealing above was not put to the test
+
+
+def test_a_finished_run_is_not_trained_again(two_seeds: Path, corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.stat().st_mtime_ns for path in two_seeds.glob("seed-*/*")}
+    metrics = json.loads((two_seeds / "metrics.json").read_text())
+    at_batch(monkeypatch, 1, lambda _: pytest.fail("a batch was trained"))
+    assert train_taggers(settings(corpus, seeds=[1, 2]), two_seeds, progress=False) == metrics
+    assert {path: path.stat().st_mtime_ns for path in two_seeds.glob("seed-*/*")} == before
+
+
+def test_other_settings_are_refused_and_named(two_seeds: Path, corpus: str) -> None:
+    written = (two_seeds / "config.yaml").read_bytes()
+    with pytest.raises(FlairNasError) as caught:
+        train_taggers(settings(corpus, hidden_size=9, crf=False, epochs=5), two_seeds, progress=False)
+    assert "hidden_size was 8 and is now 9" in str(caught.value) and "crf was True and is now False" in str(
+        caught.value
+    )
+    assert "epochs" not in str(caught.value)
+    assert (two_seeds / "config.yaml").read_bytes() == written
+
+
+@pytest.mark.parametrize("damage", ["empty", "first bytes", "half", "last byte", "text", "list", "other tagger"])
+def test_a_damaged_checkpoint_is_an_error_and_stays(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(two_seeds, out)
+    checkpoint = out / "seed-1" / "checkpoint.pt"
+    whole = checkpoint.read_bytes()
+    cut = {"empty": b"", "first bytes": whole[:100], "half": whole[: len(whole) // 2], "last byte": whole[:-1],
+           "text": b"no checkpoint"}  # fmt: skip
+    if damage in cut:
+        checkpoint.write_bytes(cut[damage])
+    else:
+        torch.save([1] if damage == "list" else {"model": {"linear.weight": torch.zeros(3)}}, checkpoint)
+    (out / "seed-1" / "metrics.json").unlink()  # as though it had been stopped at the very end
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(FlairNasError) as caught:
+        train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert f"{checkpoint}: this checkpoint cannot be read" in str(caught.value)
+    assert "delete it to train seed 1 from the start" in str(caught.value)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    if damage == "half":  # the advice is good
+        checkpoint.unlink()
+        train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+        assert_same_run(out, two_seeds)
+
+
+# Numbers that are not finite.
+
+
+def vectors_with_nan(path: Path, word: str) -> str:
+    vectors = KeyedVectors(vector_size=5)
+    table = numpy.random.default_rng(0).normal(size=(len(WORDS), 5)).astype("float32")
+    table[WORDS.index(word), 2] = numpy.nan
+    vectors.add_vectors(list(WORDS), table)
+    vectors.save(str(path))
+    return f"word:{path}"
+
+
+def finite(checkpoint: Path, leave_out: str = "never") -> bool:
+    model = torch.load(checkpoint, weights_only=True)["model"]
+    return all(torch.isfinite(tensor).all() for name, tensor in model.items() if leave_out not in name)
+
+
+@pytest.mark.parametrize("storage", ["none", "cpu"])
+def test_nan_in_word_vectors_is_found_where_it_enters(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
+    # only one training sentence has the word, so the batch can be told
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus, folder)
+    text = (folder / "train.txt").read_text().replace("Oslo", "London")
+    (folder / "train.txt").write_text(text + "\nOslo NNP B-LOC\nsang VBD O\n")
+    embeddings = [vectors_with_nan(tmp_path / "nan.gensim", "Oslo")]
+    seen: list[str] = []
+    forward_loss = SequenceTagger.forward_loss
+
+    def noted(self: SequenceTagger, sentences: Any) -> Any:
+        seen.append(" ".join(sentence.to_plain_string() for sentence in sentences))
+        return forward_loss(self, sentences)
+
+    monkeypatch.setattr(SequenceTagger, "forward_loss", noted)
+    config = settings(str(folder), embeddings=embeddings, storage=storage, batch_size=5)
+    with pytest.raises(FlairNasError) as caught:
+        train_taggers(config, tmp_path / "run", progress=False)
+    (batch,) = [number for number, words in enumerate(seen, start=1) if "Oslo" in words]
+    assert batch == len(seen)
+    checkpoint = tmp_path / "run" / "seed-1" / "checkpoint.pt"
+    for part in (f"epoch 1, batch {batch} ", "the word 'Oslo' in 'Oslo sang'", "mend the embeddings", str(checkpoint)):
+        assert part in str(caught.value)
+    assert torch.load(checkpoint, weights_only=True)["epoch"] == 0 and finite(checkpoint, leave_out="embeddings.")
+
+
+def test_nan_in_the_second_epoch_keeps_the_checkpoint_of_the_first(
+    corpus: str, tmp_path: Path, two_seeds: Path
+) -> None:
+    config, out = settings(corpus, seeds=[1]), tmp_path / "run"
+
+    def spoil(tagger: SequenceTagger) -> None:
+        with torch.no_grad():
+            next(tagger.embeddings.parameters()).fill_(torch.nan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        at_batch(patch, BATCHES + 2, spoil)
+        with pytest.raises(FlairNasError, match=r"epoch 2, batch 2 .*The checkpoint of epoch 1 is kept"):
+            train_taggers(config, out, progress=False)
+    checkpoint = out / "seed-1" / "checkpoint.pt"
+    assert torch.load(checkpoint, weights_only=True)["epoch"] == 1 and finite(checkpoint)
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
+def test_nan_in_a_word_of_dev_is_an_error(corpus: str, tmp_path: Path) -> None:
+    folder = tmp_path / "corpus"
+    shutil.copytree(corpus, folder)
+    for name in ("train", "test"):
+        file = folder / f"{name}.txt"
+        file.write_text(file.read_text().replace("Oslo", "London"))
+    assert "Oslo" in (folder / "dev.txt").read_text()
+    config = settings(str(folder), embeddings=[vectors_with_nan(tmp_path / "nan.gensim", "Oslo")])
+    with pytest.raises(FlairNasError, match="Oslo"):
+        train_taggers(config, tmp_path / "run", progress=False)
+
+
+def test_a_loss_that_explodes_gets_advice(corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, learning_rate=1e6, clip=1e12, crf=False, rnn="relu 0, relu 1,init_range=5,highway=false")
+    with pytest.raises(FlairNasError, match=r"not finite in epoch \d+, batch \d .*lower learning rate"):
+        train_taggers(config, tmp_path / "run", progress=False)
+    assert finite(tmp_path / "run" / "seed-1" / "checkpoint.pt")
+
+
+# The folder.
+
+
+def test_a_folder_that_cannot_be_used_is_refused(corpus: str, tmp_path: Path) -> None:
+    file, full = tmp_path / "file", tmp_path / "full"
+    file.write_text("mine")
+    full.mkdir()
+    (full / "thesis.tex").write_text("mine")
+    for out, expected in (
+        (file, "is a file"),
+        (full, "is not empty"),
+        (file / "below", "cannot write to the folder"),
+        (Path("/proc/flair-nas-run"), "cannot write to the folder"),
+    ):
+        with pytest.raises(FlairNasError, match=expected) as caught:
+            train_taggers(settings(corpus), out, progress=False)
+        assert str(out) in str(caught.value)
+    assert file.read_text() == "mine" and os.listdir(full) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"corpus": "dmo"}, "did you mean demo"),
+        ({"embeddings": ["one-hott"]}, "did you mean one-hot"),
+        ({"rnn": "i-dart-ptb"}, "Did you mean i-darts-ptb"),
+        ({"device": "gpu"}, "device must be cpu, cuda or cuda:N"),
+        ({"columns": "text=0"}, "none besides the text"),
+    ],
+)
+def test_a_mistyped_setting_can_be_put_right_in_the_same_folder(
+    corpus: str, tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(FlairNasError, match=expected):
+        train_taggers(settings(corpus, **changes), out, progress=False)
+    metrics = train_taggers(settings(corpus, epochs=1), out, progress=False)
+    assert metrics["seeds"][0]["epochs"] == 1
