@@ -454,8 +454,9 @@ def test_json_that_is_cut_short_anywhere_is_refused_with_its_line(tmp_path: Path
     text = gated_example().to_json().rstrip()
     path = tmp_path / "cut.json"
     for end in range(1, len(text), 7):
-        path.write_text(text[:end])
-        line = text[:end].rstrip().count("\n") + 1
+        cut = text[:end].rstrip()
+        path.write_text(cut)
+        line = cut.count("\n") + 1
         message = error_of(path)
         place, _, rest = message.partition(": ")
         assert place.startswith(f"line {line}, column ") and rest.startswith("expected valid JSON: ")

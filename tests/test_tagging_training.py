@@ -60,7 +60,7 @@ def _rows(part: str, person: str, place: str) -> list[str]:
     return [f"{word} NNP {'I' if index else 'B'}-{part}" for index, word in enumerate(words)]
 
 
-def settings(corpus: str, **changes: Any) -> TaggerConfig:
+def settings(corpus: str, /, **changes: Any) -> TaggerConfig:
     """A run of seconds, with dropout and a falling learning rate, so that a resume has random states to restore."""
     given: dict[str, Any] = {
         "corpus": corpus,
@@ -294,7 +294,7 @@ def test_a_seed_gives_one_model_alone_or_after_another(two_seeds: Path, corpus: 
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize("rnn", ["GRU", "i-darts-ptb,recurrent_dropout=0.25", "tanh 0, relu 1"])
+@pytest.mark.parametrize("rnn", ["GRU", "i-darts-ptb,recurrent_dropout=0.25", "tanh0-relu1"])
 def test_other_layers_train_and_load(corpus: str, tmp_path: Path, rnn: str) -> None:
     metrics = train_taggers(settings(corpus, rnn=rnn, epochs=1), tmp_path, progress=False)
     tagger = SequenceTagger.load(tmp_path / "model.pt")
@@ -395,7 +395,7 @@ def tiny_language_model(path: Path) -> str:
 @pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "characters"])
 def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path, kind: str) -> None:
     changes: dict[str, Any] = {
-        "searched cell": {"rnn": "tanh 0, relu 1,recurrent_dropout=0.25,input_dropout=0.1"},
+        "searched cell": {"rnn": "tanh0-relu1,recurrent_dropout=0.25,input_dropout=0.1"},
         "pooled embeddings": {"embeddings": [f"pooled-flair:{tiny_language_model(tmp_path / 'lm.pt')}"]},
         "characters": {"embeddings": ["char"], "crf": False, "word_dropout": 0.1},
     }[kind]
@@ -539,7 +539,7 @@ def test_nan_in_a_word_of_dev_is_an_error(corpus: str, tmp_path: Path) -> None:
 
 
 def test_a_loss_that_explodes_gets_advice(corpus: str, tmp_path: Path) -> None:
-    config = settings(corpus, learning_rate=1e6, clip=1e12, crf=False, rnn="relu 0, relu 1,init_range=5,highway=false")
+    config = settings(corpus, learning_rate=1e6, clip=1e12, crf=False, rnn="relu0-relu1,init_range=5,highway=false")
     with pytest.raises(FlairNasError, match=r"not finite in epoch \d+, batch \d .*lower learning rate"):
         train_taggers(config, tmp_path / "run", progress=False)
     assert finite(tmp_path / "run" / "seed-1" / "checkpoint.pt")
