@@ -18,7 +18,7 @@ from flair.data import Corpus, Sentence
 from flair.datasets import ColumnCorpus
 from flair.embeddings import DocumentRNNEmbeddings, OneHotEmbeddings
 from flair.embeddings.base import load_embeddings
-from flair.models import MultitaskModel, SequenceTagger, TextClassifier
+from flair.models import SequenceTagger, TextClassifier
 from flair.nn import Classifier, Model
 from flair.nn.multitask import make_multitask_model_and_corpus
 from flair.trainers import ModelTrainer
@@ -32,6 +32,7 @@ from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 WIDTH, HIDDEN = 6, 8
 GATED = random_genotype(1, nodes=3, edges_per_node=2, history=2)
+SMALL = GATED.one_line()  # an rnn_type with gates whose training is quick
 TEXTS = (
     "Hugo Brandt , managing director of Bluestack Mills , called the fine unfair .",
     "Ash Wednesday",
@@ -66,7 +67,7 @@ def make_tagger(
 
 def train(model: Model, corpus: Corpus, folder: Path, **options: Any) -> Path:
     """Train with Flair's trainer, long enough for labels to be predicted, and return the saved file."""
-    defaults = {"optimizer": torch.optim.Adam, "learning_rate": 0.05, "mini_batch_size": 4, "max_epochs": 3}
+    defaults = {"optimizer": torch.optim.Adam, "learning_rate": 0.05, "mini_batch_size": 10, "max_epochs": 3}
     defaults |= {"use_final_model_for_eval": True, "create_file_logs": False, "embeddings_storage_mode": "none"}
     ModelTrainer(model, corpus).train(folder, **{**defaults, **options})
     return folder / "final-model.pt"
@@ -80,7 +81,9 @@ def predictions(model: Classifier) -> list[list[Any]]:
     found = []
     for sentence in sentences:
         labels = [
-            [label.unlabeled_identifier, label.typename, label.value, label.score] for label in sentence.get_labels()
+            [kind, label.unlabeled_identifier, label.value, label.score]
+            for kind in sorted(sentence.annotation_layers)
+            for label in sentence.get_labels(kind)
         ]
         tags = [label for token in sentence for tags in token.tags_proba_dist.values() for label in tags]
         found.append([labels, [[label.value, label.score] for label in tags]])
@@ -132,7 +135,7 @@ def assert_load_anywhere(files: dict[str, list[list[Any]]], loaders: tuple[str, 
     pairs = [(loader, file) for file in files for loader in loaders]
     found = in_new_process(LOAD, files=pairs, empty=str(folder / "empty"))
     assert len(found) == 2 * len(pairs)
-    for (loader, file), got in zip(pairs * 2, found):
+    for (loader, file), got in zip(pairs * 2, found, strict=True):
         assert got == files[file], f"{loader}.load({file!r})"
 
 
@@ -150,7 +153,7 @@ ORDERS = {
 }
 TRAIN = """
 import importlib
-assert "LSTM" not in str(SequenceTagger.RNN("i-darts-ptb", 1, 2, True, 2))  # registered before anything else is imported
+SequenceTagger.RNN("i-darts-ptb", 1, 2, True, 2)  # before anything else is imported
 result = importlib.import_module(helpers).train_all_kinds(SequenceTagger, pathlib.Path(folder))
 """
 
@@ -220,7 +223,7 @@ def test_types_of_flair_are_the_same_with_and_without_flair_nas():
 SOURCES = {
     "name": "ess-hand-made",
     "file": "{folder}/my cell.json",
-    "one line": "tanh0-relu1+tanh0/state=tanh-relu+sigmoid1/input=relu",
+    "one line": "sigmoid0-relu1+tanh0/state=tanh-relu+sigmoid1/input=relu",
 }
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"highway": False, "combine": "mean", "gate": "product"},
@@ -357,12 +360,12 @@ def test_heads_and_options_of_flair_train_and_load(corpus, tmp_path, options, st
 def test_training_continues_from_a_saved_epoch_as_if_never_stopped(corpus, tmp_path):
     torch.manual_seed(0)
     # without dropout, shuffling and momentum, an epoch depends on the weights alone
-    tagger = make_tagger(corpus, rnn_type="ess-hand-made,init_range=0.3", word_dropout=0.0, locked_dropout=0.0)
+    tagger = make_tagger(corpus, rnn_type=f"{SMALL},init_range=0.3", word_dropout=0.0, locked_dropout=0.0)
     options = {"optimizer": torch.optim.SGD, "learning_rate": 0.1, "shuffle": False}
-    whole = train(tagger, corpus, tmp_path / "whole", max_epochs=4, save_model_each_k_epochs=2, **options)
-    half = SequenceTagger.load(tmp_path / "whole" / "model_epoch_2.pt")
+    whole = train(tagger, corpus, tmp_path / "whole", max_epochs=2, save_model_each_k_epochs=1, **options)
+    half = SequenceTagger.load(tmp_path / "whole" / "model_epoch_1.pt")
     before = copy.deepcopy(half.state_dict())
-    rest = train(half, corpus, tmp_path / "rest", epoch=2, max_epochs=4, **options)
+    rest = train(half, corpus, tmp_path / "rest", epoch=1, max_epochs=2, **options)
     expected, found = (SequenceTagger.load(file).state_dict() for file in (whole, rest))
     assert found.keys() == expected.keys() == before.keys()
     for name, weight in expected.items():
@@ -382,7 +385,7 @@ class Ruin(TrainerPlugin):
 
 def test_annealing_with_restarts_returns_to_the_best_epoch(corpus, tmp_path):
     torch.manual_seed(0)
-    tagger = make_tagger(corpus, "case")  # labels on tokens give a score above 0 in the first epoch
+    tagger = make_tagger(corpus, "case", rnn_type=SMALL)  # labels on tokens give a score above 0 in the first epoch
     options = {"use_final_model_for_eval": False, "anneal_with_restarts": True, "patience": 0, "max_epochs": 2}
     final = train(tagger, corpus, tmp_path, save_model_each_k_epochs=1, plugins=[Ruin()], **options)
     files = [tmp_path / "model_epoch_1.pt", tmp_path / "best-model.pt", final]
@@ -398,11 +401,11 @@ def test_mixed_precision_trains_as_full_precision_does(corpus, tmp_path):
     losses: dict[bool, float] = {}
     for use_amp in (False, True):
         torch.manual_seed(0)
-        tagger = make_tagger(corpus, rnn_type="ess-hand-made", word_dropout=0.0, locked_dropout=0.0)
+        tagger = make_tagger(corpus, rnn_type=SMALL, word_dropout=0.0, locked_dropout=0.0)
         start = copy.deepcopy(tagger.state_dict())
         options = {"max_epochs": 1, "shuffle": False, "plugins": [MetricHistoryPlugin()]}
         folder = tmp_path / str(use_amp)
-        ModelTrainer(tagger, corpus).train(folder, use_amp=use_amp, learning_rate=0.1, mini_batch_size=4, **options)
+        ModelTrainer(tagger, corpus).train(folder, use_amp=use_amp, learning_rate=0.1, mini_batch_size=10, **options)
         (losses[use_amp],) = options["plugins"][0].metric_history["train_loss_history"]
         for name, weight in tagger.rnn.named_parameters():
             assert weight.dtype == torch.float32 and weight.isfinite().all()
@@ -419,7 +422,7 @@ def test_tasks_share_a_layer(corpus, tmp_path):
     model, both = make_multitask_model_and_corpus([(tagger, tiny_corpus()) for tagger in taggers])
     file = train(model, both, tmp_path / "run", max_epochs=2)
     assert taggers[0].rnn is taggers[1].rnn is shared
-    assert {label[1] for labels, _ in predictions(model) for label in labels} >= {"case"}
+    assert {label[0] for labels, _ in predictions(model) for label in labels} >= {"case"}
     assert_load_anywhere({str(file): predictions(model)}, ("MultitaskModel", "Classifier"), tmp_path)
 
 

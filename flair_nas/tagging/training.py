@@ -68,23 +68,34 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
     flair.device = _device(config)
     _prepare_folder(out, config)
+    try:
+        metrics = _train_seeds(config, out, progress)
+    except KeyboardInterrupt as stop:
+        raise TrainingStopped(f"{stop or 'stopped'}; go on with: flair-nas tag train --resume {out}") from None
+    return metrics
+
+
+def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, Any]:
     tagging_corpus = load_corpus(
         config.corpus,
         label_type=config.label_type,
         columns=parse_columns(config.columns) if config.columns else None,
         data_root=config.data_root,
     )
-    if not tagging_corpus.corpus.dev:
-        raise FlairNasError(f"corpus {config.corpus} has no dev part, which training needs to choose the best epoch")
+    label_type = tagging_corpus.label_type
+    if not any(sentence.get_labels(label_type) for sentence in sentences_of(tagging_corpus.corpus.dev)):
+        raise FlairNasError(
+            f"corpus {config.corpus}: no dev sentence has a label of type {label_type!r}; dev chooses the best epoch"
+        )
     results = []
     for seed in config.seeds:
         result = _read_result(out / f"seed-{seed}", config)
         results.append(result or _train_seed(config, tagging_corpus, seed, out, progress))
     metrics = summarise(config, results)
-    write_text(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     best = max(results, key=lambda result: result["dev_f1"])
     with whole_file(out / "model.pt") as temporary:
         shutil.copyfile(out / f"seed-{best['seed']}" / "model.pt", temporary)
+    write_text(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     return metrics
 
 
@@ -189,10 +200,7 @@ def _train_seed(
     if start < config.epochs:
         _run_trainer(config, tagger, corpus, folder, plugin, start)
         if plugin.interrupted:
-            raise TrainingStopped(
-                f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed}); "
-                f"go on with: flair-nas tag train --resume {out}"
-            )
+            raise KeyboardInterrupt(f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed})")
     best = SequenceTagger.load(folder / "model.pt")
     scores = {}
     for part, dataset in (("dev", corpus.dev), ("test", corpus.test)):
