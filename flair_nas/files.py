@@ -58,4 +58,6 @@ def _disk_is_full(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _FULL
     # torch.save reports a failed write as a RuntimeError of its zip writer
-    return isinstance(error, RuntimeError) and ("PytorchStreamWriter" in str(error) or "file write" in str(error))
+    return isinstance(error, RuntimeError) and any(
+        word in str(error) for word in ("PytorchStreamWriter", "inline_container", "file write")
+    )

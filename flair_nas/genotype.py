@@ -8,6 +8,7 @@ tuple that the DARTS code prints. This module imports neither torch nor Flair.
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import random
 import re
@@ -38,14 +39,14 @@ class GenotypeError(FlairNasError):
 
     Args:
         expected: what would have been right.
-        found: what is there instead; shown by its repr.
+        found: what is there instead, if anything is; shown by its repr.
         place: where in the genotype, for example ``cell.nodes[2][0].tail``.
         source: the file, or whatever else the genotype was read from.
     """
 
-    def __init__(self, expected: str, *, found: object = None, place: str = "", source: str = "") -> None:
+    def __init__(self, expected: str, *, found: object = ..., place: str = "", source: str = "") -> None:
         self.expected, self.found, self.place, self.source = expected, found, place, source
-        shown = "" if found is None else f"found {_shorten(repr(found))}; "
+        shown = "" if found is ... else f"found {_shorten(repr(found))}; "
         super().__init__(": ".join(part for part in (source, place, f"{shown}expected {expected}") if part))
 
     def located(self, source: str) -> GenotypeError:
@@ -82,6 +83,9 @@ class GateNode:
     entry: str
     edges: tuple[Edge, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", _in_order(self.edges))
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -92,6 +96,9 @@ class Gate:
     """
 
     nodes: tuple[GateNode, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
 
     @property
     def history(self) -> int:
@@ -130,7 +137,7 @@ class Genotype:
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        nodes = tuple(tuple(edges) for edges in self.nodes)
+        nodes = tuple(_in_order(edges) for edges in self.nodes)
         if not nodes:
             raise GenotypeError("at least one node", found=[], place="cell.nodes")
         for number, edges in enumerate(nodes, start=1):
@@ -149,8 +156,12 @@ class Genotype:
         for name, allowed in (("combine", _COMBINE), ("gate", _GATE)):
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), found=getattr(self, name), place=f"options.{name}")
-        if not isinstance(self.origin, Mapping):
+        if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):
             raise GenotypeError("an object with text keys", found=self.origin, place="origin")
+        try:
+            json.dumps(dict(self.origin), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise GenotypeError(f"values that JSON can hold ({error})", place="origin") from None
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "output", tuple(sorted(output)))
         object.__setattr__(self, "origin", dict(self.origin))
@@ -209,7 +220,8 @@ class Genotype:
                     raise GenotypeError("an (operation, tail) pair", found=pair, place=place)
             nodes.append(tuple(Edge(op, tail) for op, tail in pairs))
         try:
-            output = tuple(concat) if concat is not None else ()
+            # one more than there can be is enough to see that there are too many
+            output = tuple(itertools.islice(concat, len(nodes) + 1)) if concat is not None else ()
         except TypeError:
             raise GenotypeError("node numbers", found=concat, place="concat") from None
         if concat is not None and not output:
@@ -219,7 +231,7 @@ class Genotype:
     # --- one line ---
 
     def one_line(self) -> str:
-        """The structure (no options, no origin) on one line, safe in a shell and in a file name of Unix.
+        """The structure (no options, no origin) on one line, safe in a shell.
 
         Nodes are joined by ``-``, edges of a node by ``+``; an edge is the operation and the node that it reads. Output
         nodes follow ``:`` when they are not all nodes; the gates follow as ``/state=`` and ``/input=``, each node of a
@@ -248,7 +260,7 @@ class Genotype:
         """
         stripped = text.strip()
         if stripped.startswith("{"):
-            return cls.from_json(stripped)
+            return cls.from_json(text)
         if "Genotype(" in stripped:
             return _parse_printed(stripped)
         return _parse_one_line(stripped)
@@ -316,8 +328,12 @@ class Genotype:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             where = f"line {error.lineno}, column {error.colno}"
-            cut = " (the file looks cut short)" if error.pos >= len(text.rstrip()) else ""
+            cut = (
+                " (the file looks cut short)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
+            )
             raise GenotypeError(f"valid JSON: {error.msg}{cut}", place=where) from None
+        except (RecursionError, ValueError) as error:
+            raise GenotypeError(f"valid JSON of a genotype's size ({error})") from None
         return cls.from_dict(data)
 
     @classmethod
@@ -328,11 +344,11 @@ class Genotype:
             GenotypeError: the file cannot be read or holds no genotype; the message names it.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
-        except OSError as error:
-            reason = f"a readable genotype file ({error.strerror or error})"
+        except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
+            reason = f"a readable genotype file ({getattr(error, 'strerror', None) or error})"
             raise GenotypeError(reason, source=str(path)) from None
         if not text.strip():
             raise GenotypeError("a genotype; the file is empty", source=str(path))
@@ -391,6 +407,15 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
 # --- validation ---
 
 
+def _in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    """Edges by tail, then operation: their order has no meaning, so it should make no difference."""
+    edges = tuple(edges)
+    try:
+        return tuple(sorted(edges, key=lambda edge: (edge.tail, OPERATIONS.index(edge.op))))
+    except (TypeError, ValueError, AttributeError):  # the checks will say what is wrong
+        return edges
+
+
 def _check_op(op: object, place: str) -> None:
     if op in ("drop", "none", "zero"):
         raise GenotypeError("an operation that keeps the edge; leave a dropped edge out", found=op, place=place)
@@ -400,6 +425,8 @@ def _check_op(op: object, place: str) -> None:
 
 def _check_edges(edges: tuple[Edge, ...], tails: range, number: int, place: str) -> None:
     for index, edge in enumerate(edges):
+        if not isinstance(edge, Edge):
+            raise GenotypeError("an Edge", found=edge, place=f"{place}[{index}]")
         _check_op(edge.op, f"{place}[{index}].op")
         if not isinstance(edge.tail, int) or isinstance(edge.tail, bool) or edge.tail not in tails:
             expected = f"an earlier node, {tails[0]} to {tails[-1]}" if len(tails) else "no edge: no node is earlier"
@@ -467,7 +494,7 @@ def _gate_from(value: object, place: str) -> Gate | None:
     return Gate(tuple(nodes))
 
 
-_EDGE = re.compile(r"([a-z]+)(\d+)")
+_EDGE = re.compile(r"([a-z]+)([0-9]{1,9})")
 
 
 def _parse_edge(text: str, place: str) -> Edge:
@@ -487,7 +514,7 @@ def _parse_one_line(text: str) -> Genotype:
         nodes.append(tuple(_parse_edge(edge, f"cell.nodes[{index}]") for edge in node.split("+")))
     output: tuple[int, ...] = ()
     if colon:
-        if not re.fullmatch(r"\d+(\.\d+)*", outputs):
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
             raise GenotypeError("output nodes joined by dots, such as :2.5", found=outputs, place="cell.output")
         output = tuple(int(number) for number in outputs.split("."))
     parsed: dict[str, Gate] = {}
@@ -521,7 +548,7 @@ def _parse_printed(text: str) -> Genotype:
         assert isinstance(call, ast.Call)
         values = [_literal(argument) for argument in call.args]
         named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, TypeError, AssertionError):
+    except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError):
         expected = "Genotype(recurrent=[(op, tail), ...], concat=range(1, N + 1))"
         raise GenotypeError(expected, found=text[start : end + 1]) from None
     named.update(zip(("recurrent", "concat"), values))

@@ -45,7 +45,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if isinstance(source, Genotype):
         return source
     text = str(source)
-    if text in bundled_names():
+    if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
     if _names_a_file(source):
         return Genotype.load(source)

@@ -167,9 +167,23 @@ def test_the_classic_tuple_and_its_printed_form_keep_the_structure(genotype: Gen
     assert Genotype.parse(repr(classic)) == genotype
 
 
+def test_the_order_of_edges_has_no_meaning() -> None:
+    assert Genotype.parse("tanh0-relu1+tanh0") == Genotype.parse("tanh0-tanh0+relu1")
+    gates = [Gate((GateNode("tanh"), GateNode("tanh"), GateNode("relu", edges)))
+             for edges in ((Edge("tanh", 1), Edge("relu", 2)), (Edge("relu", 2), Edge("tanh", 1)))]  # fmt: skip
+    assert gates[0] == gates[1]
+
+
+def test_a_product_gate_without_sigmoid_is_known_to_be_silent() -> None:
+    gated = Genotype.parse("tanh0-relu1/input=tanh-relu+tanh1")
+    assert replace(gated, gate="product").silent and not gated.silent
+    for line in ("tanh0-relu1/input=tanh-relu+sigmoid1", "tanh0-sigmoid1/input=tanh", "tanh0/state=tanh", "tanh0"):
+        assert not replace(Genotype.parse(line), gate="product").silent
+
+
 def test_from_darts_takes_options_and_no_output_as_all_nodes() -> None:
     genotype = Genotype.from_darts([("tanh", 0), [("relu", 1), ("relu", 0)]], highway=False, origin={"corpus": "PTB"})
-    assert genotype.output == (1, 2) and genotype.nodes[1] == (Edge("relu", 1), Edge("relu", 0))
+    assert genotype.output == (1, 2) and genotype.nodes[1] == (Edge("relu", 0), Edge("relu", 1))
     assert genotype.highway is False and genotype.origin == {"corpus": "PTB"}
 
 
@@ -195,6 +209,7 @@ def test_the_printed_form_is_found_in(text: str, tmp_path: Path) -> None:
 
 ATTACKS = {
     "call": "Genotype(recurrent=__import__('os').system('touch {mark}'), concat=[1])",
+    "positional": "Genotype([('tanh', open('{mark}', 'w').fileno())], [1])",
     "inside range": "Genotype(recurrent=[('tanh', 0)], concat=range(1, 2 + __import__('os').system('touch {mark}')))",
     "inside a pair": "Genotype(recurrent=[('tanh', __import__('os').system('touch {mark}'))], concat=[1])",
     "comprehension": "Genotype(recurrent=[('tanh', 0) for _ in [open('{mark}', 'w')]], concat=[1])",
@@ -305,7 +320,7 @@ def test_a_random_genotype_has_the_size_asked_for(seed: int, nodes: int, edges: 
 
 def test_a_random_genotype_is_the_same_on_every_machine_and_draws_every_edge() -> None:
     assert random_genotype(7, nodes=3, edges_per_node=2, history=2).one_line() == (
-        "sigmoid0+tanh0-relu1+sigmoid1-relu0+tanh0/state=tanh-sigmoid+identity1/input=tanh-relu"
+        "tanh0+sigmoid0-relu1+sigmoid1-tanh0+relu0/state=tanh-sigmoid+identity1/input=tanh-relu"
     )
     drawn = [random_genotype(seed, nodes=3) for seed in range(400)]
     last = {genotype.nodes[2] for genotype in drawn}

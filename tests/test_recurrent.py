@@ -3,7 +3,9 @@
 import copy
 import pickle
 import re
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -633,3 +635,15 @@ def test_bad_input_is_refused_with_what_was_given_and_expected(
 def test_an_empty_sequence_is_named_as_such(genotype: Genotype, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"(?i)empty|length|step"):
         SearchedRNN(D, H, genotype)(torch.zeros(shape))
+
+
+def test_a_silent_genotype_gives_zeros_for_any_weights_and_warns() -> None:
+    silent = replace(Genotype.parse("tanh0-relu1/input=tanh-relu+tanh1"), gate="product")
+    with pytest.warns(UserWarning, match="nothing is learned"):
+        rnn = SearchedRNN(3, 4, silent, init_range=1.0)
+    assert not rnn(torch.randn(5, 2, 3))[0].any()
+    assert rnn(torch.randn(5, 2, 3), torch.ones(1, 2, 4))[0].abs().min() > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainable = SearchedRNN(3, 4, replace(silent, gate="residual"))
+    assert trainable(torch.randn(5, 2, 3))[0].any()

@@ -24,6 +24,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Searched recurrent cells for Flair: train, evaluate and use sequence taggers with them.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"flair-nas {flair_nas.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

@@ -1,0 +1,435 @@
+"""flair-nas tag, as it is typed: what it prints, its exit codes, and how it stops and goes on."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import flair
+import pytest
+import torch
+from flair.data import Sentence
+from flair.models import SequenceTagger
+from test_tagging_training import BATCHES, assert_same_run, at_batch, lines, press_ctrl_c, write_corpus
+
+from flair_nas.cli import main
+
+ROOT = Path(__file__).parent.parent
+CAPTURE = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """Puts back what the command sets for its whole process: logging, warnings, SIGTERM, the device."""
+    loggers = [(logger, logger.handlers, logger.level, logger.propagate) for logger in _loggers()]
+    handler, device = signal.getsignal(signal.SIGTERM), flair.device
+    with warnings.catch_warnings():
+        yield
+    signal.signal(signal.SIGTERM, handler)
+    flair.device = device
+    for logger, handlers, level, propagate in loggers:
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def _loggers() -> list[logging.Logger]:
+    return [flair.logger, logging.getLogger("flair_nas")]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def train_arguments(corpus: str, out: Path, **flags: object) -> list[str]:
+    given: dict[str, object] = {
+        "corpus": corpus, "rnn": "lstm", "embeddings": "one-hot", "hidden-size": 8, "batch-size": 8, "epochs": 3,
+        "learning-rate": 1.0, "patience": 0, "locked-dropout": 0.2, "out": out,
+    }  # fmt: skip
+    given |= {name.replace("_", "-"): value for name, value in flags.items()}
+    return ["tag", "train", "-q", *(f"--{name}={value}" for name, value in given.items())]
+
+
+@pytest.fixture(scope="session")
+def short_run(tmp_path_factory: pytest.TempPathFactory, corpus: str) -> Path:
+    """Three epochs, never stopped."""
+    out = tmp_path_factory.mktemp("short") / "run"
+    assert main(train_arguments(corpus, out)) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory, corpus: str) -> Path:
+    """A run whose tagger makes no mistake on its corpus, so that what it prints is known."""
+    out = tmp_path_factory.mktemp("model") / "run"
+    assert main(train_arguments(corpus, out, epochs=25, patience=9, locked_dropout=0.0, hidden_size=16)) == 0
+    return out
+
+
+def printed(capsys: CAPTURE, *arguments: object) -> str:
+    """What a command that succeeds prints; it says nothing on standard error."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 0
+    found = capsys.readouterr()
+    assert found.err == ""
+    return found.out
+
+
+def refused(capsys: CAPTURE, *arguments: object, code: int = 2) -> str:
+    """What a command that fails says: one plain message on standard error, nothing on standard output."""
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == code
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("flair-nas: ") and "Traceback" not in found.err
+    return found.err
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text), encoding="utf-8"))
+
+
+# Training.
+
+
+def test_train_prints_the_table_of_metrics_and_nothing_else(corpus: str, tmp_path: Path, capfd: CAPTURE) -> None:
+    out = printed(capfd, *train_arguments(corpus, tmp_path / "run", seeds="1,2", epochs=2))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    rows = [line.split() for line in out.splitlines()]
+    assert rows[0] == ["seed", "dev", "F1", "test", "F1", "epochs", "best", "s/epoch"]
+    for row, result in zip(rows[1:3], metrics["seeds"], strict=True):
+        shown = [str(result["seed"]), f"{result['dev_f1']:.2f}", f"{result['test_f1']:.2f}", "2"]
+        assert row[:5] == [*shown, str(result["best_epoch"])]
+    for part in ("dev", "test"):
+        mean, sd = (metrics["summary"][f"{part}_f1"][name] for name in ("mean", "sd"))
+        assert f"{part} F1: {mean:.2f} ± {sd:.2f}" in out.splitlines()
+    assert f"{metrics['parameters']:,} trained parameters" in out
+    assert f"flair-nas tag predict --model {tmp_path / 'run'} " in out
+
+
+def test_quiet_stays_quiet_with_a_searched_cell_and_evaluation(corpus: str, tmp_path: Path, capfd: CAPTURE) -> None:
+    run = tmp_path / "run"
+    rnn = "i-darts-ptb,recurrent_dropout=0.25"
+    printed(capfd, *train_arguments(corpus, run, epochs=1, rnn=rnn, embeddings="char", learning_rate=0.01))
+    report = json.loads(printed(capfd, "tag", "evaluate", "-q", "--json", "--model", run, "--corpus", corpus))
+    assert report["flair"]["micro_f1"] == json.loads((run / "metrics.json").read_text())["seeds"][0]["test_f1"]
+
+
+def test_flags_win_over_files_and_both_over_presets(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"corpus: {corpus}\nrnn: gru\nhidden_size: 4\nepochs: 9\nembeddings: [one-hot]\nseeds: [4]\n")
+    arguments = ["--preset", "ess-ner", "--config", file, "--epochs", "1", "--no-crf", "--out", tmp_path / "run"]
+    printed(capsys, "tag", "train", "-q", *arguments)
+    written = (tmp_path / "run" / "config.yaml").read_text()
+    for line in ("rnn: gru", "hidden_size: 4", "epochs: 1", "crf: false", "batch_size: 24", "anneal_factor: 0.25"):
+        assert line in written.splitlines()
+    assert (tmp_path / "run" / "seed-4" / "model.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--corpus", "demo"], "--out DIR is needed"),
+        (["--corpus", "dmo", "--out", "{tmp}/run"], "unknown corpus 'dmo': did you mean demo"),
+        (["--preset", "ess", "--out", "{tmp}/run"], "unknown preset 'ess'; there are ess-chunk"),
+        (["--config", "{tmp}/none.yaml", "--out", "{tmp}/run"], "none.yaml: cannot read"),
+        (["--rnn", "lstmm", "--out", "{tmp}/run"], "Did you mean LSTM"),
+        (["--rnn", "lstm,recurrent_dropout=0.1", "--out", "{tmp}/run"], "lstm"),
+        (["--embeddings", "word:{tmp}/none", "--out", "{tmp}/run"], "none does not exist"),
+        (["--epochs", "0", "--dropout", "1", "--out", "{tmp}/run"], "epochs must be a whole number from 1"),
+        (["--epochs", "0", "--dropout", "1", "--out", "{tmp}/run"], "dropout must be a number from 0 to 0.99, got 1.0"),
+        (["--seeds=-1", "--out", "{tmp}/run"], "seeds"),
+        (["--device", "cuda:99", "--out", "{tmp}/run"], "cuda:99"),
+        (["--device", "bogus", "--out", "{tmp}/run"], "bogus"),
+        (["--out", "{tmp}"], "is not empty"),
+        (["--out", "{tmp}/taken"], "is a file"),
+        (["--out", "{tmp}/taken/run"], "cannot write to the folder"),
+        (["--resume", "{tmp}"], "holds no run to go on with"),
+        (["--resume", "{tmp}/none"], "holds no run to go on with"),
+        (["--resume", "{tmp}/taken"], "holds no run to go on with"),
+    ],
+)  # fmt: skip
+def test_train_refuses_what_it_cannot_use(tmp_path: Path, capsys: CAPTURE, arguments: list[str], expected: str) -> None:
+    (tmp_path / "taken").write_text("mine")
+    error = refused(capsys, "tag", "train", "-q", *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert expected in error
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["train", "--epochs", "many"], ["train", "--seeds", "1,b"], ["train", "--hiden-size", "3"], ["evaluate"],
+     ["evaluate", "--model", "m", "--corpus", "demo", "--file", "f"], ["predict", "--model", "m", "--format", "xml"]],
+)  # fmt: skip
+def test_misspelt_commands_exit_with_2(capsys: CAPTURE, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["tag", *arguments])
+    assert caught.value.code == 2 and "usage: flair-nas" in capsys.readouterr().err
+
+
+# Stopping and going on.
+
+
+def test_resume_takes_settings_from_the_run(short_run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(short_run, run)
+    assert "dev F1" in printed(capsys, "tag", "train", "-q", "--resume", run)
+    assert_same_run(run, short_run)
+    error = refused(capsys, "tag", "train", "--resume", run, "--out", tmp_path, "--preset", "ess-ner")
+    assert "drop --out, --preset" in error
+    error = refused(capsys, "tag", "train", "--resume", run, "--hidden-size", "9", "--rnn", "gru")
+    assert "hidden_size was 8 and is now 9" in error and "rnn was 'lstm' and is now 'gru'" in error
+    checkpoint = run / "seed-1" / "checkpoint.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    error = refused(capsys, "tag", "train", "-q", "--resume", run, "--epochs", "4")
+    assert f"{checkpoint}: this checkpoint cannot be read" in error
+
+
+def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
+    corpus: str, short_run: Path, tmp_path: Path, capsys: CAPTURE
+) -> None:
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        at_batch(patch, BATCHES + 2, press_ctrl_c)
+        error = refused(capsys, *train_arguments(corpus, run), code=130)
+    assert "stopped in epoch 2 of 3 (seed 1)" in error
+    (advice,) = re.findall(r"go on with: flair-nas (.*)\n", error)
+    printed(capsys, *advice.split(), "-q")
+    assert_same_run(run, short_run)
+
+
+def test_signals_stop_processes_which_another_process_continues(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    processes = {}
+    for number in (signal.SIGINT, signal.SIGTERM):  # side by side, as each has to import Flair
+        run = tmp_path / number.name
+        command = [
+            sys.executable,
+            "-m",
+            "flair_nas",
+            *train_arguments(corpus, run, epochs=100_000, min_learning_rate=0),
+        ]
+        processes[run, number] = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    for (run, number), process in processes.items():
+        history = run / "seed-1" / "history.jsonl"
+        try:
+            deadline = time.monotonic() + 200
+            while not history.exists() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+            process.send_signal(number)
+            out, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert process.returncode == 130, error
+        assert out == "" and "Traceback" not in error
+        assert error.startswith("flair-nas: stopped in epoch ")
+        assert error.endswith(f"go on with: flair-nas tag train --resume {run}\n")
+        done = len(lines(history))
+        printed(capsys, "tag", "train", "-q", "--resume", run, "--epochs", done + 1)
+        assert [line["epoch"] for line in lines(history)] == list(range(1, done + 2))
+        assert json.loads((run / "metrics.json").read_text())["seeds"][0]["epochs"] == done + 1
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["new run", "begun run"])
+def test_a_full_disk_leaves_the_last_checkpoint(
+    corpus: str, short_run: Path, tmp_path: Path, capsys: CAPTURE, begun: bool
+) -> None:
+    run = tmp_path / "run"
+    checkpoint = run / "seed-1" / "checkpoint.pt"
+    if begun:
+        printed(capsys, *train_arguments(corpus, run, epochs=1))
+        before = {path: path.read_bytes() for path in run.glob("seed-1/*.pt")}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, hard))  # writing more fails in the kernel, as on a full disk
+    try:
+        error = refused(capsys, *train_arguments(corpus, run), code=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "no room to write this file" in error and "free some disk space" in error
+    assert str(run / "seed-1") in error
+    assert not list(run.rglob("*.part"))
+    if begun:
+        assert "the file that was there before is kept" in error
+        assert {path: path.read_bytes() for path in run.glob("seed-1/*.pt")} == before
+        assert torch.load(checkpoint, weights_only=True)["epoch"] == 1
+    else:
+        assert "no half-written file is left" in error and not checkpoint.exists()
+    printed(capsys, *train_arguments(corpus, run))
+    assert_same_run(run, short_run)
+
+
+# Evaluating.
+
+
+def test_evaluate_gives_the_figures_of_the_run(model: Path, corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    (result,) = json.loads((model / "metrics.json").read_text())["seeds"]
+    file = tmp_path / "predictions.txt"
+    for part in ("dev", "test"):
+        arguments = ["--corpus", corpus, "--part", part, "--predictions", file]
+        out = printed(capsys, "tag", "evaluate", "--model", model, *arguments)
+        assert f"by seqeval (strict) and by Flair: {result[f'{part}_f1']:.2f}" in out and "label set: LOC, PER" in out
+        assert file.read_bytes() == (model / "seed-1" / f"{part}.txt").read_bytes()
+    for arguments in (["--columns", "text=0,pos=1,ner=2"], []):  # the last column is the label by default
+        one = [*arguments, "--file", f"{corpus}/test.txt", "--json"]
+        report = json.loads(printed(capsys, "tag", "evaluate", "--model", model / "model.pt", *one))
+        assert report == result["reports"]["test"]
+
+
+def test_evaluate_refuses_what_it_cannot_use(model: Path, corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    shutil.copytree(corpus, untested := tmp_path / "untested")
+    (untested / "test.txt").unlink()
+    unlabelled = tmp_path / "unlabelled.txt"
+    unlabelled.write_text("London NNP O\n")
+    columns = ["--columns", "text=0,ner=2"]
+    for arguments, expected in (
+        (["--corpus", untested], "has no test part"),
+        (["--file", tmp_path / "none.txt", *columns], "none.txt cannot be read"),
+        (["--file", unlabelled, *columns], "no sentence has the label type 'ner'"),
+        (["--file", f"{corpus}/test.txt", "--columns", "text=0,ner=7"], "there is no column 7"),
+        (["--corpus", corpus, "--batch-size", "0"], "--batch-size must be at least 1"),
+        (["--corpus", corpus, "--device", "bogus"], "bogus"),
+    ):
+        assert expected in refused(capsys, "tag", "evaluate", "--model", model, *arguments)
+    error = refused(capsys, "tag", "evaluate", "--model", model, "--corpus", corpus, "--predictions",
+                    tmp_path / "none" / "file.txt", code=1)  # fmt: skip
+    assert str(tmp_path / "none") in error
+
+
+def test_a_device_that_is_not_there_is_not_blamed_on_the_model(model: Path, corpus: str, capsys: CAPTURE) -> None:
+    error = refused(capsys, "tag", "evaluate", "--model", model, "--corpus", corpus, "--device", "cuda:99")
+    assert "cuda:99" in error and "cut short" not in error
+
+
+# Predicting.
+
+ADA = "Ada Byron saw London ."
+OSLO = "In Oslo , Grace Hopper sang ."
+
+
+def test_predict_puts_spans_in_brackets(model: Path, capsys: CAPTURE) -> None:
+    out = printed(capsys, "tag", "predict", "--model", model, ADA, "In Oslo, Grace Hopper sang.", "")
+    assert out == "[PER Ada Byron] saw [LOC London] .\nIn [LOC Oslo], [PER Grace Hopper] sang.\n\n"
+
+
+def test_predict_writes_columns_that_read_back(model: Path, corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    out = printed(capsys, "tag", "predict", "--model", model, "--format", "columns", ADA, "", "good")
+    ada = "Ada B-PER\nByron I-PER\nsaw O\nLondon B-LOC\n. O\n\n"
+    assert out.startswith(ada + "\n") and len(out.splitlines()) == len(ada.splitlines()) + 1 + 2
+    (file := tmp_path / "tagged.txt").write_text(ada)
+    report = printed(capsys, "tag", "evaluate", "--model", model, "--file", file, "--columns", "text=0,ner=1")
+    assert report.rstrip().endswith("100.00")
+
+
+def test_predict_writes_json_whose_places_are_right(
+    model: Path, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [
+        ADA,
+        "",
+        "  Zoë 🦆 saw  New York ,\tŁódź and e\u0301t\u00e9 .  ",
+        "\ufeffIn Oslo , Alan sang .\r",
+        "   ",
+        OSLO,
+    ]
+    (file := tmp_path / "notes.txt").write_text("\n".join(written) + "\n", encoding="utf-8", newline="")
+    out = printed(capsys, "tag", "predict", "--model", model, "--format", "jsonl", "--text", file, "--batch-size", 2)
+    type_in(monkeypatch, file.read_bytes())
+    assert printed(capsys, "tag", "predict", "--model", model, "--format", "jsonl") == out
+    type_in(monkeypatch, file.read_bytes().rstrip(b"\n"))  # the last line needs no end
+    assert printed(capsys, "tag", "predict", "--model", model, "--format", "jsonl", "--text", "-") == out
+
+    tagger = SequenceTagger.load(model / "model.pt")
+    objects = [json.loads(line) for line in out.splitlines()]
+    assert [o["text"] for o in objects] == [text.strip().lstrip("\ufeff").replace("\t", " ") for text in written]
+    for o, text in zip(objects, written):
+        assert all(o["text"][label["start"] : label["end"]] == label["text"] for label in o["labels"])
+        assert all(0 <= label["score"] <= 1 for label in o["labels"])
+        if o["text"]:
+            tagger.predict(sentence := Sentence(text.strip()))
+            assert o["tokens"] == [token.text for token in sentence]
+            spans = [(span.text, span.get_label("ner").value) for span in sentence.get_spans("ner")]
+            assert [(label["text"], label["label"]) for label in o["labels"]] == spans
+    assert [label["text"] for label in objects[-1]["labels"]] == ["Oslo", "Grace Hopper"]
+    assert any(label["text"] == "New York" for label in objects[2]["labels"])
+    assert objects[1] == objects[4] == {"text": "", "tokens": [], "labels": []}
+
+
+def test_tokenized_text_is_split_at_spaces_alone(model: Path, capsys: CAPTURE) -> None:
+    text = "Ada Byron saw London. don't"
+    for flags, tokens in (
+        (["--tokenized"], ["Ada", "Byron", "saw", "London.", "don't"]),
+        ([], [token.text for token in Sentence(text)]),
+    ):
+        out = printed(capsys, "tag", "predict", "--model", model, "--format", "jsonl", *flags, text)
+        assert json.loads(out)["tokens"] == tokens
+
+
+def test_token_labels_are_predicted_too(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    run = tmp_path / "run"
+    flags = {"columns": "text=0,pos=1", "label-type": "pos", "epochs": 20, "patience": 9, "locked-dropout": 0.0}
+    printed(capsys, *train_arguments(corpus, run, **flags))
+    out = printed(capsys, "tag", "predict", "--model", run, "--format", "columns", ADA)
+    assert out == "Ada NNP\nByron NNP\nsaw VBD\nLondon NNP\n. .\n\n"
+    labels = json.loads(printed(capsys, "tag", "predict", "--model", run, "--format", "jsonl", ADA))["labels"]
+    assert [(label["text"], label["label"]) for label in labels][:3] == [
+        ("Ada", "NNP"),
+        ("Byron", "NNP"),
+        ("saw", "VBD"),
+    ]
+    evaluated = printed(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus, "--columns", "text=0,pos=1")
+    assert "NNP" in evaluated and "accuracy" in evaluated
+
+
+def test_predict_refuses_what_it_cannot_use(
+    model: Path, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "notes.txt").write_text("good\n")
+    (bare := tmp_path / "bare").mkdir()
+    for arguments, expected in (
+        (["--model", model, "--text", file, "good"], "not both"),
+        (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
+        (["--model", model, "--batch-size", "0", "good"], "--batch-size must be at least 1"),
+        (["--model", tmp_path / "none", "good"], "none: no such model file"),
+        (["--model", bare, "good"], "no model.pt in this folder"),
+    ):
+        assert expected in refused(capsys, "tag", "predict", *arguments)
+    type_in(monkeypatch, b"good\n\nna\xefve\n")
+    assert main(["tag", "predict", "--model", str(model), "--batch-size", "1"]) == 2
+    assert "standard input, line 3: not UTF-8" in capsys.readouterr().err
+    file.write_bytes(b"\xff")
+    assert f"{file}, line 1: not UTF-8" in refused(capsys, "tag", "predict", "--model", model, "--text", file)
+
+
+def test_a_file_that_is_no_whole_tagger_is_refused(model: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    whole = (model / "model.pt").read_bytes()
+    for content in (b"", b"no model", whole[:1000], whole[: len(whole) // 2], whole[:-1]):
+        (file := tmp_path / "damaged.pt").write_bytes(content)
+        assert f"{file}: not a whole tagger file" in refused(capsys, "tag", "predict", "--model", file, "good")
+        assert file.read_bytes() == content
+    torch.save({"weights": torch.zeros(2)}, file)
+    for other in (file, model / "seed-1" / "checkpoint.pt"):
+        assert f"{other}: not a whole tagger file" in refused(capsys, "tag", "predict", "--model", other, "good")
+
+
+def test_empty_input_gives_empty_output(model: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch) -> None:
+    type_in(monkeypatch, b"")
+    assert printed(capsys, "tag", "predict", "--model", model) == ""
+
+
+def test_ctrl_c_while_predicting_exits_with_130(model: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SequenceTagger, "predict", press_ctrl_c)
+    refused(capsys, "tag", "predict", "--model", model, ADA, code=130)
