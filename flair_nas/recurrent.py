@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -125,8 +126,8 @@ class SearchedRNN(nn.Module):
         ):
             if not 0 <= probability < 1:
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
-        if not init_range > 0:
-            raise ValueError(f"init_range must be positive, got {init_range!r}")
+        if not 0 < init_range < math.inf:
+            raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
         if genotype.silent:

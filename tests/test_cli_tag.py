@@ -355,7 +355,7 @@ def test_predict_writes_json_whose_places_are_right(
     tagger = SequenceTagger.load(model / "model.pt")
     objects = [json.loads(line) for line in out.splitlines()]
     assert [o["text"] for o in objects] == [text.strip().lstrip("\ufeff").replace("\t", " ") for text in written]
-    for o, text in zip(objects, written):
+    for o, text in zip(objects, written, strict=True):
         assert all(o["text"][label["start"] : label["end"]] == label["text"] for label in o["labels"])
         assert all(0 <= label["score"] <= 1 for label in o["labels"])
         if o["text"]:

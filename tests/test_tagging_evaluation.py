@@ -40,7 +40,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> SequenceTagger:
 
 def sentences_of(gold: Sequence[Sequence[Entity]], length: int = 8) -> list[Sentence]:
     sentences = [Sentence([f"w{n}" for n in range(length)]) for _ in gold]
-    for sentence, entities in zip(sentences, gold):
+    for sentence, entities in zip(sentences, gold, strict=True):
         label(sentence, "ner", entities)
     return sentences
 
@@ -53,7 +53,7 @@ def label(sentence: Sentence, label_type: str, entities: Sequence[Entity]) -> No
 @contextmanager
 def predicting(sentences: Sequence[Sentence], predicted: Sequence[Sequence[Entity]]) -> Iterator[None]:
     """Puts given entities where a tagger would put its own; all that counts them stays as it is."""
-    wanted = {id(sentence): entities for sentence, entities in zip(sentences, predicted)}
+    wanted = {id(sentence): entities for sentence, entities in zip(sentences, predicted, strict=True)}
 
     def predict(self: SequenceTagger, batch: list[Sentence], **_: Any) -> tuple[torch.Tensor, int]:
         for sentence in batch:

@@ -30,7 +30,7 @@ import flair_nas
 from flair_nas import FlairNasError, SearchedRNN, bundled_names, load_genotype, random_genotype
 from flair_nas.library import resource_path
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.rnn_type import FLAIR_TYPES
+from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, parse_rnn_type
 
 WIDTH, HIDDEN = 6, 8
 GATED = random_genotype(1, nodes=3, edges_per_node=2, history=2)
@@ -555,3 +555,17 @@ def test_a_file_cut_short_is_an_error_that_names_it(corpus, tmp_path, part):
     with pytest.raises(FlairNasError, match=f"^{re.escape(str(cut))}: .*cut short"):
         load_tagger(cut)
     assert predictions(load_tagger(whole)) == predictions(SequenceTagger.load(whole))
+
+
+def test_a_comma_in_the_genotype_itself_is_no_option(tmp_path: Path) -> None:
+    file = tmp_path / "a,b.json"
+    load_genotype("darts-v1").save(file)
+    printed = "Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))"
+    for source in (str(file), printed, load_genotype("darts-v1").to_json()):
+        genotype, numbers = parse_rnn_type(f"{source},init_range=0.5,gate=product")
+        assert genotype == load_genotype(Path(source) if source == str(file) else source)
+        assert genotype.gate == "product" and numbers == {"init_range": 0.5}
+    with pytest.raises(FlairNasError, match="comes twice"):
+        parse_rnn_type("darts-v1,init_range=0.1,init_range=0.2")
+    with pytest.raises(FlairNasError, match="damaged"):
+        build_rnn('{"format": "flair-nas/rnn"}', input_size=1, hidden_size=1)

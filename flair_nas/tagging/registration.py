@@ -15,6 +15,7 @@ from flair_nas.recurrent import SearchedRNN
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
 
 SAVED_KEY = "flair_nas"
+"""The key of a saved model's state under which flair-nas keeps what Flair does not."""
 
 
 def imported_by_file() -> None:
@@ -27,6 +28,7 @@ def register_sequence_tagger(module: ModuleType) -> None:
     if getattr(tagger, "_flair_nas_registered", False):
         return
     flair_rnn, flair_state_dict = tagger.RNN, tagger._get_state_dict
+    flair_from_state = tagger._init_model_with_state_dict.__func__
 
     @functools.wraps(flair_rnn)
     def rnn(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> Any:
@@ -45,8 +47,15 @@ def register_sequence_tagger(module: ModuleType) -> None:
     def state_dict(self: Any) -> dict[str, Any]:
         return _with_genotype(flair_state_dict(self), getattr(self, "rnn", None))
 
+    @functools.wraps(flair_from_state)
+    def from_state(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
+        if SAVED_KEY in state:  # Flair saves everything but the directions
+            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
+        return flair_from_state(cls, state, **kwargs)
+
     tagger.RNN = staticmethod(rnn)
     tagger._get_state_dict = state_dict
+    tagger._init_model_with_state_dict = classmethod(from_state)
     tagger._flair_nas_registered = True
 
 
@@ -89,5 +98,5 @@ def register_document_embeddings(module: ModuleType) -> None:
 def _with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
     if isinstance(rnn, SearchedRNN):
         state["rnn_type"] = describe_rnn(rnn)
-        state[SAVED_KEY] = imported_by_file
+        state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
     return state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 from typing import Any
 
 from flair_nas.errors import FlairNasError
@@ -45,9 +46,12 @@ def build_rnn(
     """
     options: dict[str, Any] = {"dropout": dropout}
     if rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type:
-        config = json.loads(rnn_type)
-        genotype = Genotype.from_dict(config["genotype"])
-        options |= {name: config[name] for name in _NUMBERS}
+        try:
+            config = json.loads(rnn_type)
+            genotype = Genotype.from_dict(config["genotype"])
+            options |= {name: config[name] for name in _NUMBERS}
+        except (KeyError, ValueError) as error:
+            raise FlairNasError(f"the rnn_type of a saved model is damaged ({error!r}): {rnn_type[:80]}...") from None
     else:
         genotype, given = parse_rnn_type(rnn_type)
         options |= given
@@ -65,16 +69,18 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
     Raises:
         FlairNasError: as `build_rnn`.
     """
-    source, *parts = rnn_type.split(",")
+    source, options = _split_options(rnn_type)
     changes: dict[str, Any] = {}
     numbers: dict[str, float] = {}
-    for part in parts:
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in (*OPTION_NAMES, *_NUMBERS):
+    for name, value in options:
+        if name not in (*OPTION_NAMES, *_NUMBERS) or not value:
+            shown = f"{name}={value}" if value else name
             known = ", ".join((*OPTION_NAMES, *_NUMBERS))
             raise FlairNasError(
-                f"rnn_type {rnn_type!r}: unknown option {part!r}; the options are {known}, as name=value"
+                f"rnn_type {rnn_type!r}: unknown option {shown!r}; the options are {known}, as name=value"
             )
+        if name in changes or name in numbers:
+            raise FlairNasError(f"rnn_type {rnn_type!r}: the option {name!r} comes twice")
         if name in _NUMBERS:
             try:
                 numbers[name] = float(value)
@@ -82,7 +88,6 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
                 raise FlairNasError(f"rnn_type {rnn_type!r}: {name} must be a number, got {value!r}") from None
         else:
             changes[name] = {"true": True, "false": False}.get(value.lower(), value) if name == "highway" else value
-    source = source.strip()
     try:
         return dataclasses.replace(load_genotype(source), **changes), numbers
     except GenotypeError as error:
@@ -95,6 +100,16 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
         raise FlairNasError(
             f"unknown rnn_type {source!r}.{hint} Known: {', '.join(names)}; or a genotype file, or a one-line genotype."
         ) from None
+
+
+def _split_options(rnn_type: str) -> tuple[str, list[tuple[str, str]]]:
+    """Splits ``source,name=value,...``; a comma in the source itself, as in a path or a written genotype, stays."""
+    options: list[tuple[str, str]] = []
+    source = rnn_type.strip()
+    while match := re.fullmatch(r"(.+),\s*(\w+)\s*(?:=\s*([^,={}\[\]()'\"]*))?", source, re.S):
+        source = match[1].strip()
+        options.insert(0, (match[2], (match[3] or "").strip()))
+    return source, options
 
 
 def describe_rnn(rnn: SearchedRNN) -> str:
