@@ -314,8 +314,8 @@ class Genotype:
         if not output:
             raise GenotypeError("at least one output node", found=[], place="cell.output")
         options = _expect_object(top.get("options", {}), "options", (), OPTION_NAMES)
-        gates = {name: _gate_from(top.get(name), name) for name in ("state_gate", "input_gate")}
-        return cls(nodes=tuple(nodes), output=output, **gates, **options, origin=top.get("origin", {}))
+        state_gate, input_gate = (_gate_from(top.get(name), name) for name in ("state_gate", "input_gate"))
+        return cls(tuple(nodes), output, state_gate, input_gate, **options, origin=top.get("origin", {}))
 
     @classmethod
     def from_json(cls, text: str) -> Genotype:

@@ -400,7 +400,8 @@ class _Loop:
         history: deque[tuple[Tensor, ...]] = deque(maxlen=len(states) + 1)
 
         def enter(state: Tensor) -> tuple[Tensor, ...]:
-            return products("entry", state if mask is None else state * mask).split(cell.input_size, dim=1)
+            entered: Tensor = products("entry", state if mask is None else state * mask)  # [B, m * D]
+            return torch.split(entered, cell.input_size, dim=1)
 
         if cell.input_gate is not None:
             history.extend(enter(state) for state in states)

@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -42,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = build_parser().parse_args(argv)
-    signal.signal(signal.SIGTERM, _terminate)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         return int(arguments.run(arguments))
     except FlairNasError as error:

@@ -221,7 +221,9 @@ def predict(arguments: argparse.Namespace) -> int:
     tagger = _load_tagger(arguments)
     lines = iter(arguments.sentences) if arguments.sentences else _lines(arguments.text)
     to_text = FORMATS[arguments.format]
-    for sentence in tag_lines(tagger, lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized):
+    typed = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
+    batch_size = 1 if typed else arguments.batch_size  # one who types wants the answer to each line
+    for sentence in tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized):
         print(to_text(sentence, tagger.label_type), flush=not arguments.text)
     return 0
 
@@ -241,13 +243,10 @@ def _lines(path: str | None) -> Iterator[str]:
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
-    import flair
-    import torch
-
+    from flair_nas.tagging.device import use_device
     from flair_nas.tagging.prediction import load_tagger
 
-    if arguments.device:
-        flair.device = torch.device(arguments.device)
+    use_device(arguments.device)
     if arguments.batch_size < 1:
         raise FlairNasError(f"--batch-size must be at least 1, got {arguments.batch_size}")
     return load_tagger(arguments.model)

@@ -80,10 +80,15 @@ class TaggerConfig:
             return f"{name} must be true or false, got {value!r}"
         if name in ("corpus", "rnn") and not (isinstance(value, str) and value):
             return f"{name} must be text, got {value!r}"
+        if name in _OPTIONAL and not (value is None or isinstance(value, str)):
+            return f"{name} must be text, got {value!r}"
         if name == "seeds" and not (
-            isinstance(value, list) and value and len(set(value)) == len(value) and all(type(s) is int for s in value)
+            isinstance(value, list)
+            and value
+            and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)
+            and len(set(value)) == len(value)
         ):
-            return f"seeds must be different whole numbers, at least one, got {value!r}"
+            return f"seeds must be different whole numbers from 0 to 2^32 - 1, at least one, got {value!r}"
         if name == "embeddings" and not (isinstance(value, list) and value and all(isinstance(s, str) for s in value)):
             return f"embeddings must be a list with at least one entry, got {value!r}"
         return ""
@@ -116,6 +121,7 @@ _RANGES: dict[str, tuple[type, float, float]] = {
     "batch_size": (int, 1, 1_000_000),
     "epochs": (int, 1, 1_000_000),
 }
+_OPTIONAL = ("label_type", "columns", "data_root", "device")
 _CHOICES = {"storage": ("none", "cpu", "gpu"), "precision": ("float32", "bfloat16")}
 
 

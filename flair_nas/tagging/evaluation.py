@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
-from flair.training_utils import EmbeddingStorageMode
+from flair.training_utils import EmbeddingStorageMode, store_embeddings
 
 from flair_nas.errors import FlairNasError
+from flair_nas.files import whole_file
 from flair_nas.tagging.quiet import no_flair_bars
 
 
@@ -52,7 +56,7 @@ def evaluate_tagger(
         compare: count by seqeval as well, and check that the two agree.
 
     Raises:
-        FlairNasError: no sentences, no gold labels of that type, or the two counts differ.
+        FlairNasError: no sentences, no gold labels of that type, a loss that is not finite, or the two counts differ.
     """
     label_type = label_type or tagger.label_type
     if not sentences:
@@ -63,14 +67,17 @@ def evaluate_tagger(
         raise FlairNasError(
             f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
         )
-    with no_flair_bars():
+    with no_flair_bars(), contextlib.ExitStack() as stack:
         result = tagger.evaluate(
             list(sentences),
             gold_label_type=label_type,
-            out_path=predictions,
+            out_path=stack.enter_context(whole_file(predictions)) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
         )
+    forget_changing_embeddings(tagger, sentences, storage)
+    if not math.isfinite(result.scores["loss"]):
+        raise FlairNasError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     report: dict[str, Any] = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
         accuracy = 100 * float(result.scores["accuracy"])
@@ -89,6 +96,33 @@ def evaluate_tagger(
             )
         text = f"label set: {', '.join(labels)}\n{text}\nmicro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
     return Evaluation(f1, float(result.scores["loss"]), report, text)
+
+
+def forget_changing_embeddings(
+    tagger: SequenceTagger, sentences: Sequence[Sentence], storage: EmbeddingStorageMode
+) -> None:
+    """Deletes stored vectors of embeddings that training changes, which Flair would otherwise take for final.
+
+    Flair tells them by their gradient, which there is none of in evaluation.
+    """
+    members = getattr(tagger.embeddings, "embeddings", [tagger.embeddings])
+    names = [name for member in members if not member.static_embeddings for name in member.get_names()]
+    store_embeddings(list(sentences), storage, names)
+
+
+def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str:
+    """Says which word's embedding is not finite, if one is; to explain a loss or gradient that is not."""
+    for sentence in sentences:
+        tagger.embeddings.embed([sentence])
+        for token in sentence:
+            for name, vector in token._embeddings.items():
+                if not torch.isfinite(vector).all():
+                    return (
+                        f"the embedding {name!r} of the word {token.text!r} in {sentence.to_plain_string()[:80]!r} "
+                        "holds NaN or infinity; mend the embeddings."
+                    )
+    first = sentences[0].to_plain_string()[:80]
+    return f"the embeddings are, so the weights are at fault, on sentences from {first!r}; try a lower learning rate."
 
 
 def span_tags(sentence: Sentence, label_type: str) -> list[str]:

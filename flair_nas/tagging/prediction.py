@@ -44,12 +44,12 @@ def load_tagger(path: str | Path) -> SequenceTagger:
 
 def tag_lines(
     tagger: SequenceTagger, lines: Iterable[str], *, batch_size: int = 32, tokenized: bool = False
-) -> Iterator[Sentence]:
+) -> Iterator[Sentence | None]:
     """Tags lines as they come.
 
     Args:
         tagger: a trained tagger.
-        lines: one sentence each; an empty one gives an empty sentence.
+        lines: one sentence each; an empty one gives None, as Flair has no empty sentences.
         batch_size: lines that are tagged together.
         tokenized: words are separated by spaces already; otherwise Flair's tokenizer separates them.
 
@@ -59,22 +59,26 @@ def tag_lines(
     tokenizer = SpaceTokenizer() if tokenized else SegtokTokenizer()
     remaining = iter(lines)
     while batch := list(itertools.islice(remaining, batch_size)):
-        sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) for line in batch]
-        tagger.predict([sentence for sentence in sentences if len(sentence)], mini_batch_size=batch_size)
+        sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) if line.strip() else None for line in batch]
+        tagger.predict([sentence for sentence in sentences if sentence is not None], mini_batch_size=batch_size)
         yield from sentences
 
 
-def to_text(sentence: Sentence, label_type: str) -> str:
+def to_text(sentence: Sentence | None, label_type: str) -> str:
     """The sentence with its spans in brackets: ``[PER Ada Lovelace] lived in [LOC London].``"""
-    text = sentence.to_original_text() if len(sentence) else ""
+    if sentence is None:
+        return ""
+    text = sentence.to_original_text()
     for label in sorted(sentence.get_labels(label_type), key=lambda label: -label.data_point.start_position):
         start, end = label.data_point.start_position, label.data_point.end_position
         text = f"{text[:start]}[{label.value} {text[start:end]}]{text[end:]}"
     return text
 
 
-def to_columns(sentence: Sentence, label_type: str) -> str:
+def to_columns(sentence: Sentence | None, label_type: str) -> str:
     """A line per token, token and tag (IOB2 for spans), and an empty line after the sentence."""
+    if sentence is None:
+        return ""
     if _has_spans(sentence, label_type):
         tags = span_tags(sentence, label_type)
     else:
@@ -82,8 +86,10 @@ def to_columns(sentence: Sentence, label_type: str) -> str:
     return "".join(f"{token.text} {tag}\n" for token, tag in zip(sentence, tags))
 
 
-def to_json_line(sentence: Sentence, label_type: str) -> str:
+def to_json_line(sentence: Sentence | None, label_type: str) -> str:
     """One JSON object: text, tokens, and labels with their place in the text (characters from 0), and score."""
+    if sentence is None:
+        return json.dumps({"text": "", "tokens": [], "labels": []})
     labels = [
         {
             "label": label.value,
@@ -95,11 +101,14 @@ def to_json_line(sentence: Sentence, label_type: str) -> str:
         for label in sentence.get_labels(label_type)
     ]
     tokens = [token.text for token in sentence]
-    text = sentence.to_original_text() if tokens else ""
-    return json.dumps({"text": text, "tokens": tokens, "labels": labels}, ensure_ascii=False)
+    return json.dumps({"text": sentence.to_original_text(), "tokens": tokens, "labels": labels}, ensure_ascii=False)
 
 
-FORMATS: dict[str, Callable[[Sentence, str], str]] = {"text": to_text, "columns": to_columns, "jsonl": to_json_line}
+FORMATS: dict[str, Callable[[Sentence | None, str], str]] = {
+    "text": to_text,
+    "columns": to_columns,
+    "jsonl": to_json_line,
+}
 
 
 def _has_spans(sentence: Sentence, label_type: str) -> bool:

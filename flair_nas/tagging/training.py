@@ -12,6 +12,7 @@ import json
 import logging
 import random
 import resource
+import shlex
 import shutil
 import statistics
 import sys
@@ -33,8 +34,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
 from flair_nas.tagging.config import TaggerConfig, read_settings
 from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns, sentences_of
+from flair_nas.tagging.device import use_device
 from flair_nas.tagging.embeddings import build_embeddings
-from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger
 from flair_nas.tagging.quiet import no_flair_bars
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
 
@@ -66,12 +68,14 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     """
     out = Path(out)
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
-    flair.device = _device(config)
+    use_device(config.device)
     _prepare_folder(out, config)
     try:
         metrics = _train_seeds(config, out, progress)
     except KeyboardInterrupt as stop:
-        raise TrainingStopped(f"{stop or 'stopped'}; go on with: flair-nas tag train --resume {out}") from None
+        raise TrainingStopped(
+            f"{stop or 'stopped'}; go on with: flair-nas tag train --resume {shlex.quote(str(out))}"
+        ) from None
     return metrics
 
 
@@ -158,14 +162,14 @@ def _prepare_folder(out: Path, config: TaggerConfig) -> None:
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
-    if written.exists():
+    if written.exists() and any(out.glob("seed-*/checkpoint.pt")):
         before = dataclasses.asdict(TaggerConfig(**read_settings(written)))
         now = dataclasses.asdict(config)
         differing = [name for name in now if now[name] != before[name] and name not in _MAY_CHANGE]
         if differing:
             shown = "; ".join(f"{name} was {before[name]!r} and is now {now[name]!r}" for name in differing)
             raise FlairNasError(f"{out} holds a run with other settings: {shown}. Choose another folder")
-    elif out.exists() and any(out.iterdir()):
+    elif out.exists() and not written.exists() and any(out.iterdir()):
         raise FlairNasError(f"{out} exists and is not empty, and holds no run to go on with; choose another folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -179,8 +183,11 @@ def _read_result(folder: Path, config: TaggerConfig) -> dict[str, Any] | None:
     path = folder / "metrics.json"
     if not path.exists():
         return None
-    result = json.loads(path.read_text(encoding="utf-8"))
-    return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
+    except (ValueError, KeyError, TypeError):  # damaged; the checkpoint gives it again
+        return None
 
 
 # --- one seed ---
@@ -278,18 +285,17 @@ class _EpochPlugin(TrainerPlugin):
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             self.tagger.load_state_dict(state["model"])
-        except (RuntimeError, OSError, KeyError, EOFError, ValueError) as error:
+            epoch, best_epoch, (f1, loss) = state["epoch"], state["best_epoch"], state["best"]
+            history, exhausted = state["history"], state["exhausted"]
+        except Exception as error:  # a damaged file can raise nearly anything
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise FlairNasError(
-                f"{path}: this checkpoint cannot be read ({str(error).splitlines()[0]}); "
+                f"{path}: this checkpoint cannot be read, it may be cut short ({reason}); "
                 f"delete it to train seed {self.seed} from the start"
             ) from None
+        self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
+        self.history, self.exhausted = history, exhausted
         self.resumed = state
-        self.epoch, self.best_epoch, self.best = (
-            state["epoch"],
-            state["best_epoch"],
-            (state["best"][0], state["best"][1]),
-        )
-        self.history, self.exhausted = state["history"], state["exhausted"]
         return self.config.epochs if self.exhausted else self.epoch
 
     def save(self) -> None:
@@ -362,7 +368,7 @@ class _EpochPlugin(TrainerPlugin):
         if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
             raise FlairNasError(
                 f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): "
-                f"{_describe_fault(self.tagger, batch)} "
+                f"{describe_fault(self.tagger, batch)} "
                 f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
             )
 
@@ -378,9 +384,13 @@ class _EpochPlugin(TrainerPlugin):
     def after_evaluation(self, epoch: int, **_: Any) -> None:
         """Evaluates on dev, keeps the best model, anneals, writes history and checkpoint."""
         trained = time.perf_counter()
-        evaluation = evaluate_tagger(
-            self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
-        )  # fmt: skip
+        try:
+            evaluation = evaluate_tagger(
+                self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
+            )
+        except FlairNasError as error:
+            kept = f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
+            raise FlairNasError(f"dev, after epoch {epoch} (seed {self.seed}): {error} {kept}") from None
         line: dict[str, Any] = {
             "epoch": epoch,
             "train_loss": statistics.mean(self.losses) if self.losses else None,
@@ -421,33 +431,6 @@ class _EpochPlugin(TrainerPlugin):
     def get_state(self) -> dict[str, Any]:
         """Kept out of the model card: it says nothing about the model."""
         return {"__cls__": "flair_nas.tagging.training"}
-
-
-def _describe_fault(tagger: SequenceTagger, batch: list[Sentence]) -> str:
-    """Says whether embeddings are at fault, and which."""
-    tagger.embeddings.embed(batch)
-    for sentence in batch:
-        for token in sentence:
-            for name, vector in token._embeddings.items():
-                if not torch.isfinite(vector).all():
-                    return (
-                        f"the embedding {name!r} of the word {token.text!r} in {sentence.to_plain_string()[:80]!r} "
-                        "holds NaN or infinity; mend the embeddings."
-                    )
-    first = batch[0].to_plain_string()[:80]
-    return f"the gradient of the batch that begins with {first!r}; a lower learning rate or tighter clipping may help."
-
-
-def _device(config: TaggerConfig) -> torch.device:
-    if config.device is None:
-        return torch.device(flair.device)
-    try:
-        device = torch.device(config.device)
-    except RuntimeError:
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {config.device!r}") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise FlairNasError(f"device {config.device}: this PyTorch sees no CUDA device; use --device cpu")
-    return device
 
 
 def _peak_memory_mb() -> float:
