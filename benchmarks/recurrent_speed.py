@@ -70,8 +70,8 @@ def times(size: int, training: bool, repeats: int) -> list[dict]:
 
 def peak_memory(name: str, size: int) -> float:
     """MB (10^6 bytes) that one training step adds to a fresh process' peak; run in a process of its own."""
+    run(layer(name, 8), torch.randn(2, 2, 8), training=True)  # the libraries' own buffers
     module, data = layer(name, size), torch.randn(STEPS, BATCH, size)
-    torch.mm(torch.randn(64, 64), torch.randn(64, 64))  # the libraries' own buffers
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     module(data)[0].sum().backward()
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 1e6
