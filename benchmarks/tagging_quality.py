@@ -69,7 +69,7 @@ def main() -> None:
 def table(out: Path) -> str:
     """The figures of the finished runs, in the order of GROUPS."""
     lines = [
-        "| run | seeds | dev F1 | test F1 | parameters | of which recurrent | s per epoch | peak MB |",
+        "| run | seeds | dev F1 | test F1 | parameters | of which recurrent | CPU s per epoch | peak MB |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in (name for runs in GROUPS.values() for name in runs):
@@ -81,9 +81,10 @@ def table(out: Path) -> str:
         for part in ("dev_f1", "test_f1"):
             figure = metrics["summary"][part]
             figures.append(f"{figure['mean']:.2f}" + (f" ± {figure['sd']:.2f}" if figure["sd"] is not None else ""))
+        seconds = metrics["summary"].get("cpu_seconds_per_epoch", {}).get("mean")
         lines.append(
             f"| {name} | {len(metrics['seeds'])} | {figures[0]} | {figures[1]} | {metrics['parameters']:,} | "
-            f"{metrics['rnn_parameters']:,} | {metrics['summary']['seconds_per_epoch']['mean']:.0f} | "
+            f"{metrics['rnn_parameters']:,} | {f'{seconds:.0f}' if seconds else '-'} | "
             f"{metrics['peak_memory_mb']:,.0f} |"
         )
     return "\n".join(lines)

@@ -142,7 +142,7 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Puts the results of all seeds together: mean and sample standard deviation (null for one seed)."""
     summary: dict[str, Any] = {}
-    for name in ("dev_f1", "test_f1", "seconds_per_epoch", "epochs"):
+    for name in ("dev_f1", "test_f1", "seconds_per_epoch", "cpu_seconds_per_epoch", "epochs"):
         values = [result[name] for result in results if result[name] is not None]
         if values:
             deviation = statistics.stdev(values) if len(values) > 1 else None
@@ -227,7 +227,9 @@ def _train_seed(
         "best_epoch": plugin.best_epoch,
         "epochs": plugin.epoch,
         "learning_rate_exhausted": plugin.exhausted,
-        "seconds_per_epoch": statistics.mean(line["seconds"] for line in plugin.history),
+        # the median, because the first epoch also computes the embeddings that are then stored
+        "seconds_per_epoch": statistics.median(line["seconds"] for line in plugin.history),
+        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in plugin.history),
         "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
         "peak_memory_mb": _peak_memory_mb(),
@@ -351,7 +353,7 @@ class _EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def before_training_epoch(self, epoch: int, **_: Any) -> None:
         """Notes the time."""
-        self.started = time.perf_counter()
+        self.started, self.started_cpu = time.perf_counter(), time.process_time()
         self.losses: list[float] = []
         self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
 
@@ -383,7 +385,7 @@ class _EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_evaluation(self, epoch: int, **_: Any) -> None:
         """Evaluates on dev, keeps the best model, anneals, writes history and checkpoint."""
-        trained = time.perf_counter()
+        trained, trained_cpu = time.perf_counter(), time.process_time()
         try:
             evaluation = evaluate_tagger(
                 self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
@@ -398,6 +400,7 @@ class _EpochPlugin(TrainerPlugin):
             "dev_loss": evaluation.loss,
             "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
             "seconds": trained - self.started,
+            "cpu_seconds": trained_cpu - self.started_cpu,
             "evaluation_seconds": time.perf_counter() - trained,
         }
         self.history.append(line)
