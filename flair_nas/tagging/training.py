@@ -17,6 +17,7 @@ import shutil
 import statistics
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,7 @@ def _run_trainer(
     train_only = Corpus(train=corpus.train, sample_missing_splits=False)
     if config.precision == "bfloat16" and flair.device.type == "cuda":
         torch.set_autocast_gpu_dtype(torch.bfloat16)
+    warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
     ModelTrainer(tagger, train_only).train_custom(
         folder,
         learning_rate=config.learning_rate,
