@@ -1,9 +1,9 @@
 """The main job from end to end on the bundled corpus: train, save, reload in a new process, tag. Takes a few minutes.
 
-    python examples/demo.py [--out runs/demo] [--epochs 12]
+    python examples/demo.py [--out runs/demo] [--epochs 14]
 
 Three taggers, the same but for the recurrent layer: Flair's LSTM, a cell that I-DARTS found on language modelling, and
-that cell with ESS's gates between time steps. The corpus has 300 training sentences, so F1 is low and its differences
+that cell with ESS's gates between time steps. The corpus has 309 training sentences, so F1 is low and its differences
 mean nothing; docs/figures.md has those that do.
 """
 
@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 import flair
+import torch
 
-from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.training import train_taggers
+from flair_nas import TaggerConfig, train_taggers
 
 LAYERS = ("lstm", "i-darts-ptb", "ess-hand-made")
 SENTENCE = "Dr Helen Marsh of Northgate Rail opened the Harvest Festival in Leeds on Sunday ."
@@ -27,10 +27,11 @@ def main() -> None:
     """Trains the three taggers, prints the table, and tags a sentence in a new process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the runs; what is there goes")
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=14)
     arguments = parser.parse_args()
     shutil.rmtree(arguments.out, ignore_errors=True)
     flair.logger.setLevel("WARNING")
+    torch.set_num_threads(1)  # with matrices this small, a second thread costs more than it gives
 
     rows = []
     for rnn in LAYERS:
@@ -42,6 +43,8 @@ def main() -> None:
             hidden_size=64,
             batch_size=8,
             locked_dropout=0.2,
+            learning_rate=0.3,
+            patience=1,
             epochs=arguments.epochs,
         )
         start = time.perf_counter()

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from flair_nas.library import load_genotype as load_genotype
     from flair_nas.recurrent import RecurrentState as RecurrentState
     from flair_nas.recurrent import SearchedRNN as SearchedRNN
+    from flair_nas.tagging.config import TaggerConfig as TaggerConfig
+    from flair_nas.tagging.corpora import load_corpus as load_corpus
+    from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
+    from flair_nas.tagging.prediction import load_tagger as load_tagger
+    from flair_nas.tagging.prediction import tag_lines as tag_lines
+    from flair_nas.tagging.training import train_taggers as train_taggers
 
 __version__ = "0.1.0"
 
@@ -39,6 +45,12 @@ _HOMES = {
     "load_genotype": "library",
     "RecurrentState": "recurrent",
     "SearchedRNN": "recurrent",
+    "TaggerConfig": "tagging.config",
+    "load_corpus": "tagging.corpora",
+    "evaluate_tagger": "tagging.evaluation",
+    "load_tagger": "tagging.prediction",
+    "tag_lines": "tagging.prediction",
+    "train_taggers": "tagging.training",
 }
 __all__ = [*_HOMES]
 

@@ -84,6 +84,8 @@ class GateNode:
     edges: tuple[Edge, ...] = ()
 
     def __post_init__(self) -> None:
+        if not _is_list(self.edges):
+            raise GenotypeError("a sequence of edges", found=self.edges, place="edges of a gate's node")
         object.__setattr__(self, "edges", _in_order(self.edges))
 
 
@@ -98,6 +100,8 @@ class Gate:
     nodes: tuple[GateNode, ...]
 
     def __post_init__(self) -> None:
+        if not _is_list(self.nodes) or not all(isinstance(node, GateNode) for node in self.nodes):
+            raise GenotypeError("a sequence of GateNode", found=self.nodes, place="nodes of a gate")
         object.__setattr__(self, "nodes", tuple(self.nodes))
 
     @property
@@ -137,6 +141,10 @@ class Genotype:
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
+        if not _is_list(self.nodes) or not all(_is_list(edges) for edges in self.nodes):
+            raise GenotypeError("for each node a sequence of edges", found=self.nodes, place="cell.nodes")
+        if not _is_list(self.output):
+            raise GenotypeError("a sequence of node numbers", found=self.output, place="cell.output")
         nodes = tuple(_in_order(edges) for edges in self.nodes)
         if not nodes:
             raise GenotypeError("at least one node", found=[], place="cell.nodes")
@@ -258,6 +266,8 @@ class Genotype:
         Raises:
             GenotypeError: the text is none of these, or the genotype in it is faulty.
         """
+        if not isinstance(text, str):
+            raise GenotypeError("text", found=text)
         stripped = text.strip()
         if stripped.startswith("{"):
             return cls.from_json(text)
@@ -302,7 +312,7 @@ class Genotype:
         top = _expect_object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
         if top["format"] != FORMAT:
             raise GenotypeError(f"{FORMAT!r}", found=top["format"], place="format")
-        if top["version"] != VERSION or isinstance(top["version"], bool):
+        if top["version"] != VERSION or type(top["version"]) is not int:
             raise GenotypeError(
                 f"version {VERSION}, the one this flair-nas reads", found=top["version"], place="version"
             )
@@ -405,6 +415,10 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
 
 
 # --- validation ---
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
 def _in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:

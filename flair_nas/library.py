@@ -48,7 +48,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
     if _names_a_file(source):
-        return Genotype.load(source)
+        return Genotype.load(Path(source).expanduser())
     if _looks_written(text):
         return Genotype.parse(text)
     names = bundled_names()
@@ -62,7 +62,7 @@ def _names_a_file(source: str | Path) -> bool:
     if isinstance(source, Path) or text.endswith((".json", ".txt", ".log")):
         return True
     try:
-        return len(text) < 1000 and Path(text).is_file()
+        return len(text) < 1000 and Path(text).expanduser().is_file()
     except OSError:  # too long or oddly made for a path
         return False
 

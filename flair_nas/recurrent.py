@@ -86,7 +86,7 @@ class SearchedRNN(nn.Module):
         bidirectional: run in both directions and concatenate.
         batch_first: padded tensors are [B, T, D] instead of [T, B, D].
         dropout: dropout on the output of each layer but the last.
-        input_dropout: variational dropout of the layer's input; one mask per sequence.
+        input_dropout: variational dropout of the input of each layer and direction; one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product; one mask per sequence.
         init_range: weights start uniform in +-init_range.
 

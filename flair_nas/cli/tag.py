@@ -130,14 +130,15 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     def figure(value: float | None) -> str:
         return "-" if value is None else f"{value:.2f}"
 
-    lines = [f"{'seed':>8} {'dev F1':>8} {'test F1':>8} {'epochs':>7} {'best':>5} {'s/epoch':>8}"]
+    name_of = {"micro F1": "F1", "accuracy": "acc."}[metrics["measure"]]
+    lines = [f"{'seed':>8} {'dev ' + name_of:>8} {'test ' + name_of:>9} {'epochs':>7} {'best':>5} {'s/epoch':>8}"]
     for result in metrics["seeds"]:
         lines.append(
-            f"{result['seed']:>8} {figure(result['dev_f1']):>8} {figure(result['test_f1']):>8} "
+            f"{result['seed']:>8} {figure(result['dev_f1']):>8} {figure(result['test_f1']):>9} "
             f"{result['epochs']:>7} {result['best_epoch']:>5} {result['seconds_per_epoch']:>8.1f}"
         )
     summary = metrics["summary"]
-    for name, label in (("dev_f1", "dev F1"), ("test_f1", "test F1")):
+    for name, label in (("dev_f1", f"dev {metrics['measure']}"), ("test_f1", f"test {metrics['measure']}")):
         if name in summary:
             deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
             lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
@@ -152,14 +153,18 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 
 def _add_evaluate(actions: Any) -> None:
-    parser = _add_action(actions, "evaluate", "Entity F1 of a tagger, by type, counted by seqeval and by Flair.")
+    parser = _add_action(
+        actions,
+        "evaluate",
+        "Entity F1 of a tagger, by type, counted by seqeval and by Flair (accuracy for token labels).",
+    )
     parser.set_defaults(run=evaluate)
     parser.add_argument("--model", required=True, metavar="PATH", help="a model file, or the folder of a training run")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     what.add_argument("--file", help="one column file")
     parser.add_argument("--part", choices=("train", "dev", "test"), default="test", help="part of the corpus")
-    parser.add_argument("--label-type", help="gold label (the tagger's own)")
+    parser.add_argument("--label-type", help="gold label (default: the tagger's own)")
     parser.add_argument("--columns", help="columns of the files, from 0: text=0,ner=3 (the last holds the label)")
     parser.add_argument("--data-root", metavar="DIR", help="folder with the named corpora (Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag, predicted tag")
@@ -256,12 +261,6 @@ def _quiet_libraries(arguments: argparse.Namespace) -> None:
     """Sends Flair's log to standard error, and lets it speak only when asked."""
     if not arguments.verbose:
         warnings.simplefilter("ignore")
-    import flair
+    from flair_nas.tagging.quiet import log_to_stderr
 
-    level = logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    for logger in (flair.logger, logging.getLogger("flair_nas")):
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
+    log_to_stderr(logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING)

@@ -67,10 +67,16 @@ class _Sequence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        if ctx.graph is None:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time; use retain_graph=True the first time"
+            )
         names, weights, leaves, recorded, output = ctx.graph
+        keep = _keeps_graph()
+        if not keep:
+            ctx.graph = None  # frees the recurrence's graph now, not when the loss goes out of scope
         outputs = [product for name in names for _, product in recorded[name]]
-        # the graph is kept so that a second backward with retain_graph=True works; it goes with ctx
-        found = torch.autograd.grad(output, [*leaves, *outputs], gradients, retain_graph=True, allow_unused=True)
+        found = torch.autograd.grad(output, [*leaves, *outputs], gradients, retain_graph=keep, allow_unused=True)
         of_products = iter(found[len(leaves) :])
         of_weights: list[Tensor | None] = []
         for name, weight in zip(names, weights):
@@ -81,3 +87,9 @@ class _Sequence(torch.autograd.Function):
             vectors, gradient = (torch.cat(parts) for parts in zip(*pairs))  # [S, E] and [S, F]
             of_weights.append(torch.mm(vectors.to(gradient.dtype).t(), gradient).to(weight.dtype))
         return (None, None, None, *found[: len(leaves)], *of_weights)
+
+
+def _keeps_graph() -> bool:
+    """Whether this backward was called with retain_graph=True; True, too, where this PyTorch does not tell."""
+    ask = getattr(getattr(torch._C, "_autograd", None), "_get_current_graph_task_keep_graph", None)
+    return True if ask is None else bool(ask())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -155,6 +156,10 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         raise FlairNasError(f"{path}: not a YAML file: {error}") from None
     if not isinstance(data, dict):
         raise FlairNasError(f"{path}: expected settings as `name: value` lines")
+    for name, (kind, _, _) in _RANGES.items():
+        if kind is float and isinstance(data.get(name), str):  # YAML 1.1 reads 1e-5 as text
+            with contextlib.suppress(ValueError):
+                data[name] = float(data[name])
     known = [f.name for f in dataclasses.fields(TaggerConfig)]
     unknown = [str(key) for key in data if key not in known]
     if unknown:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.tokenization import SegtokTokenizer, SpaceTokenizer
@@ -33,7 +34,7 @@ def load_tagger(path: str | Path) -> SequenceTagger:
         raise FlairNasError(f"{path}: no such model file")
     try:
         return SequenceTagger.load(path)
-    except FlairNasError:
+    except (FlairNasError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

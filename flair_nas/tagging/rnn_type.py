@@ -103,7 +103,7 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
 
 
 def _split_options(rnn_type: str) -> tuple[str, list[tuple[str, str]]]:
-    """Splits ``source,name=value,...``; a comma in the source itself, as in a path or a written genotype, stays."""
+    """Splits ``source,name=value,...``; commas before that, as in a path or a written genotype, stay."""
     options: list[tuple[str, str]] = []
     source = rnn_type.strip()
     while match := re.fullmatch(r"(.+),\s*(\w+)\s*(?:=\s*([^,={}\[\]()'\"]*))?", source, re.S):

@@ -11,11 +11,11 @@ import dataclasses
 import json
 import logging
 import random
-import resource
 import shlex
 import shutil
 import statistics
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -33,13 +33,14 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
+from flair_nas.recurrent import SearchedRNN
 from flair_nas.tagging.config import TaggerConfig, read_settings
 from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns, sentences_of
 from flair_nas.tagging.device import use_device
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger
 from flair_nas.tagging.quiet import no_flair_bars
-from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
+from flair_nas.tagging.rnn_type import FLAIR_TYPES, describe_rnn, parse_rnn_type
 
 log = logging.getLogger("flair_nas")
 
@@ -59,8 +60,9 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
         progress: draw progress bars on standard error.
 
     Returns:
-        What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent,
-        parameters, seconds per epoch and peak memory.
+        What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent (or
+        accuracy, where labels are of tokens; ``measure`` says which), parameters, seconds per epoch, and the peak
+        memory of the process so far.
 
     Raises:
         FlairNasError: settings, corpus, embeddings or folder that cannot be used; NaN while training.
@@ -70,14 +72,14 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     out = Path(out)
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
     use_device(config.device)
-    _prepare_folder(out, config)
+    _check_folder(out, config)
     try:
-        metrics = _train_seeds(config, out, progress)
+        return _train_seeds(config, out, progress)
     except KeyboardInterrupt as stop:
-        raise TrainingStopped(
-            f"{stop or 'stopped'}; go on with: flair-nas tag train --resume {shlex.quote(str(out))}"
-        ) from None
-    return metrics
+        again = "run it again"
+        if (out / "config.yaml").exists():
+            again = f"go on, from this directory, with: flair-nas tag train --resume {shlex.quote(str(out))}"
+        raise TrainingStopped(f"{str(stop) or 'stopped'}; {again}") from None
 
 
 def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
         if values:
             deviation = statistics.stdev(values) if len(values) > 1 else None
             summary[name] = {"mean": statistics.mean(values), "sd": deviation}
-    shared = {name: results[0][name] for name in ("parameters", "rnn_parameters")}
+    shared = {name: results[0][name] for name in ("measure", "parameters", "rnn_parameters")}
     peak = max(result["peak_memory_mb"] for result in results)
     return {"corpus": config.corpus, "rnn": config.rnn, **shared, "peak_memory_mb": peak, "summary": summary,
             "seeds": results}  # fmt: skip
@@ -159,22 +161,24 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
 
 
-def _prepare_folder(out: Path, config: TaggerConfig) -> None:
+def _check_folder(out: Path, config: TaggerConfig) -> None:
+    """Makes the folder if need be, and sees that it is empty or holds a run with these settings."""
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
-    if written.exists() and any(out.glob("seed-*/checkpoint.pt")):
+    if written.exists():
         before = dataclasses.asdict(TaggerConfig(**read_settings(written)))
         now = dataclasses.asdict(config)
         differing = [name for name in now if now[name] != before[name] and name not in _MAY_CHANGE]
         if differing:
             shown = "; ".join(f"{name} was {before[name]!r} and is now {now[name]!r}" for name in differing)
             raise FlairNasError(f"{out} holds a run with other settings: {shown}. Choose another folder")
-    elif out.exists() and not written.exists() and any(out.iterdir()):
+    elif out.exists() and any(out.iterdir()):
         raise FlairNasError(f"{out} exists and is not empty, and holds no run to go on with; choose another folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_text(written, config.to_yaml())
+        with tempfile.TemporaryFile(dir=out):
+            pass
     except OSError as error:
         raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
 
@@ -198,10 +202,12 @@ def _train_seed(
     config: TaggerConfig, tagging_corpus: TaggingCorpus, seed: int, out: Path, progress: bool
 ) -> dict[str, Any]:
     folder = out / f"seed-{seed}"
-    folder.mkdir(exist_ok=True)
     corpus = tagging_corpus.corpus
     flair.set_seed(seed)
     tagger = build_tagger(config, tagging_corpus)
+    # only now, so that a mistake in the settings leaves a folder that can be used
+    folder.mkdir(exist_ok=True)
+    write_text(out / "config.yaml", config.to_yaml())
     checkpoint = folder / "checkpoint.pt"
     plugin = _EpochPlugin(config, tagger, corpus.dev, folder, seed, progress)
     start = plugin.load(checkpoint) if checkpoint.exists() else 0
@@ -223,6 +229,7 @@ def _train_seed(
             )
     result = {
         "seed": seed,
+        "measure": "micro F1" if best.predict_spans else "accuracy",
         "dev_f1": scores["dev"].f1 if "dev" in scores else None,
         "test_f1": scores["test"].f1 if "test" in scores else None,
         "best_epoch": plugin.best_epoch,
@@ -291,6 +298,7 @@ class _EpochPlugin(TrainerPlugin):
             self.tagger.load_state_dict(state["model"])
             epoch, best_epoch, (f1, loss) = state["epoch"], state["best_epoch"], state["best"]
             history, exhausted = state["history"], state["exhausted"]
+            _ = state["architecture"], state["optimizer"], state["scheduler"], state["random"]
         except Exception as error:  # a damaged file can raise nearly anything
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise FlairNasError(
@@ -299,6 +307,11 @@ class _EpochPlugin(TrainerPlugin):
             ) from None
         self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
         self.history, self.exhausted = history, exhausted
+        if state["architecture"] != _architecture(self.tagger):
+            raise FlairNasError(
+                f"{path}: {self.config.rnn} stood for another architecture when this run began "
+                f"({state['architecture']}); choose another folder, or give back the genotype file"
+            )
         self.resumed = state
         return self.config.epochs if self.exhausted else self.epoch
 
@@ -311,6 +324,7 @@ class _EpochPlugin(TrainerPlugin):
             "best": list(self.best),
             "history": self.history,
             "exhausted": self.exhausted,
+            "architecture": _architecture(self.tagger),
             "model": self.tagger.state_dict(),
             "optimizer": self.trainer.optimizer.state_dict(),
             "scheduler": {
@@ -381,7 +395,7 @@ class _EpochPlugin(TrainerPlugin):
         """Moves the progress bar."""
         loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
         dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
-        self.bar.set_postfix_str(f"loss {loss}, best dev F1 {dev}", refresh=False)
+        self.bar.set_postfix_str(f"loss {loss}, best on dev {dev}", refresh=False)
         self.bar.update()
 
     @TrainerPlugin.hook
@@ -418,7 +432,7 @@ class _EpochPlugin(TrainerPlugin):
         write_text(self.folder / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.history))
         self.save()
         log.info(
-            "seed %d, epoch %d: loss %.4f, dev F1 %.2f, %.1f s",
+            "seed %d, epoch %d: loss %.4f, dev %.2f, %.1f s",
             *(self.seed, epoch, line["train_loss"] or 0, evaluation.f1, line["seconds"]),
         )
         if self.exhausted:
@@ -438,7 +452,14 @@ class _EpochPlugin(TrainerPlugin):
         return {"__cls__": "flair_nas.tagging.training"}
 
 
+def _architecture(tagger: SequenceTagger) -> str:
+    """What the recurrent layer is, weights aside: a genotype file may change between a stop and a resume."""
+    return describe_rnn(tagger.rnn) if isinstance(tagger.rnn, SearchedRNN) else str(tagger.rnn)
+
+
 def _peak_memory_mb() -> float:
     """Peak resident memory of this process so far, in MB (10^6 bytes)."""
+    import resource  # not on Windows, where nothing else here fails
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
