@@ -1,16 +1,16 @@
 """F1, parameters, seconds and memory of taggers with an LSTM and with searched cells, at one setting for all.
 
-    python benchmarks/tagging_quality.py GROUP --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
-    python benchmarks/tagging_quality.py --table --out RUNS
+    python benchmarks/tagging_quality.py GROUP ... --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
+    python benchmarks/tagging_quality.py --table
 
-GROUP is a name of GROUPS below. Runs that are done are not repeated, and a stopped one goes on where it was. Each run
-appends nothing and overwrites nothing but its own folder, so groups may run side by side. The table comes from the
-runs' metrics.json.
+GROUP is a name of GROUPS below. Each seed of each run is trained in a folder of its own below RUNS, goes on where it
+was stopped, and leaves its figures in benchmarks/results/tagging_quality/; what has figures there is not trained again.
+Groups may run side by side. The table comes from those figures.
 """
 
 import argparse
 import json
-import os
+import statistics
 from pathlib import Path
 
 from flair_nas import random_genotype
@@ -45,51 +45,70 @@ GROUPS: dict[str, dict[str, dict]] = {
 COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 1}
 
 
+RESULTS = Path(__file__).parent / "results" / "tagging_quality"
+
+
 def main() -> None:
-    """Runs a group, or prints the table."""
+    """Runs groups, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("group", nargs="*", choices=[*GROUPS, []], help="which runs")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"which runs: {', '.join(GROUPS)}")
     parser.add_argument("--data-root", help="folder with the corpora, as Flair lays them out")
     parser.add_argument("--embeddings", nargs="+", help="as flair-nas tag train takes them")
-    parser.add_argument("--out", type=Path, required=True, help="folder of all runs")
-    parser.add_argument("--table", action="store_true", help="print the figures of the runs that are done")
+    parser.add_argument("--out", type=Path, default=Path("runs/tagging_quality"), help="folder of all runs")
+    parser.add_argument("--table", action="store_true", help="print the figures that there are")
     arguments = parser.parse_args()
     if arguments.table:
-        print(table(arguments.out))
+        print(table())
         return
-    from flair_nas.tagging.training import train_taggers
-
-    for group in arguments.group:
+    unknown = set(arguments.groups) - set(GROUPS)
+    if unknown or not arguments.groups:
+        parser.error(f"groups are {', '.join(GROUPS)}; got {', '.join(unknown) or 'none'}")
+    for group in arguments.groups:
         for name, settings in GROUPS[group].items():
-            settings = {**COMMON, **settings, "data_root": arguments.data_root, "embeddings": arguments.embeddings}
-            metrics = train_taggers(TaggerConfig(**settings), arguments.out / name, progress=False)
-            print(name, json.dumps(metrics["summary"]), flush=True)
+            for seed in settings.get("seeds", COMMON["seeds"]):
+                common = {"data_root": arguments.data_root, "embeddings": arguments.embeddings, **COMMON}
+                run(name, TaggerConfig(**{**common, **settings, "seeds": [seed]}), arguments.out)
 
 
-def table(out: Path) -> str:
-    """The figures of the finished runs, in the order of GROUPS."""
+def run(name: str, config: TaggerConfig, out: Path) -> None:
+    """Trains one seed, unless its figures are there, and writes them."""
+    figures = RESULTS / f"{name.replace('/', '-')}-seed{config.seeds[0]}.json"
+    if figures.exists():
+        return
+    from flair_nas import train_taggers
+
+    metrics = train_taggers(config, out / name / f"seed{config.seeds[0]}", progress=False)
+    kept = {key: value for key, value in metrics["seeds"][0].items() if key != "reports"}
+    kept["rnn"] = config.rnn
+    figures.parent.mkdir(parents=True, exist_ok=True)
+    figures.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+    print(figures.name, kept["dev_f1"], kept["test_f1"], flush=True)
+
+
+def table() -> str:
+    """The figures, in the order of GROUPS."""
     lines = [
         "| run | seeds | dev F1 | test F1 | parameters | of which recurrent | CPU s per epoch | peak MB |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in (name for runs in GROUPS.values() for name in runs):
-        path = out / name / "metrics.json"
-        if not path.exists():
+        paths = sorted(RESULTS.glob(f"{name.replace('/', '-')}-seed*.json"))
+        seeds = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        if not seeds:
             continue
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        figures = []
+        scores = []
         for part in ("dev_f1", "test_f1"):
-            figure = metrics["summary"][part]
-            figures.append(f"{figure['mean']:.2f}" + (f" ± {figure['sd']:.2f}" if figure["sd"] is not None else ""))
-        seconds = metrics["summary"].get("cpu_seconds_per_epoch", {}).get("mean")
+            values = [seed[part] for seed in seeds]
+            deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            scores.append(f"{statistics.mean(values):.2f}{deviation}")
+        seconds = [seed["cpu_seconds_per_epoch"] for seed in seeds if "cpu_seconds_per_epoch" in seed]
         lines.append(
-            f"| {name} | {len(metrics['seeds'])} | {figures[0]} | {figures[1]} | {metrics['parameters']:,} | "
-            f"{metrics['rnn_parameters']:,} | {f'{seconds:.0f}' if seconds else '-'} | "
-            f"{metrics['peak_memory_mb']:,.0f} |"
+            f"| {name} | {len(seeds)} | {scores[0]} | {scores[1]} | {seeds[0]['parameters']:,} | "
+            f"{seeds[0]['rnn_parameters']:,} | {f'{statistics.mean(seconds):.0f}' if seconds else '-'} | "
+            f"{max(seed['peak_memory_mb'] for seed in seeds):,.0f} |"
         )
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

@@ -210,7 +210,9 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     assert_same_run(run, short_run)
 
 
-def test_signals_stop_processes_which_another_process_continues(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+def test_signals_stop_processes_which_another_process_continues(
+    corpus: str, tmp_path: Path, capsys: CAPTURE, request: pytest.FixtureRequest
+) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     processes = {}
     for number in (signal.SIGINT, signal.SIGTERM):  # side by side, as each has to import Flair
@@ -224,16 +226,15 @@ def test_signals_stop_processes_which_another_process_continues(corpus: str, tmp
         processes[run, number] = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
+    for process in processes.values():
+        request.addfinalizer(process.kill)
     for (run, number), process in processes.items():
         history = run / "seed-1" / "history.jsonl"
-        try:
-            deadline = time.monotonic() + 200
-            while not history.exists() and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.02)
-            process.send_signal(number)
-            out, error = process.communicate(timeout=60)
-        finally:
-            process.kill()
+        deadline = time.monotonic() + 200
+        while not history.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        out, error = process.communicate(timeout=60)
         assert process.returncode == 130, error
         assert out == "" and "Traceback" not in error
         assert error.startswith("flair-nas: stopped in epoch ")

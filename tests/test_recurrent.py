@@ -647,3 +647,14 @@ def test_a_silent_genotype_gives_zeros_for_any_weights_and_warns() -> None:
         warnings.simplefilter("error")
         trainable = SearchedRNN(3, 4, replace(silent, gate="residual"))
     assert trainable(torch.randn(5, 2, 3))[0].any()
+
+
+def test_backward_frees_the_graph_unless_it_is_retained() -> None:
+    rnn, data = SearchedRNN(3, 4, load_genotype("ess-hand-made")), torch.randn(5, 2, 3)
+    total = rnn(data)[0].sum()
+    total.backward(retain_graph=True)
+    once = rnn.cells[0].weight_nodes.grad.clone()
+    total.backward()
+    assert torch.allclose(rnn.cells[0].weight_nodes.grad, 2 * once)
+    with pytest.raises(RuntimeError, match="second time"):
+        total.backward()

@@ -23,6 +23,7 @@ from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
 from flair_nas.errors import FlairNasError
+from flair_nas.library import load_genotype
 from flair_nas.tagging import training
 from flair_nas.tagging.config import TaggerConfig, load_preset, preset_names, read_settings, resolve_config
 from flair_nas.tagging.corpora import load_corpus
@@ -584,3 +585,27 @@ def test_a_mistyped_setting_can_be_put_right_in_the_same_folder(
         train_taggers(settings(corpus, **changes), out, progress=False)
     metrics = train_taggers(settings(corpus, epochs=1), out, progress=False)
     assert metrics["seeds"][0]["epochs"] == 1
+
+
+def test_a_genotype_file_that_changed_is_not_resumed_with(corpus: str, tmp_path: Path) -> None:
+    file = tmp_path / "cell.json"
+    load_genotype("tanh0-relu1").save(file)
+    config = settings(corpus, rnn=str(file), epochs=1)
+    train_taggers(config, tmp_path / "run", progress=False)
+    load_genotype("relu0-tanh0").save(file)
+    with pytest.raises(FlairNasError, match="stood for another architecture"):
+        train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
+
+
+def test_a_folder_with_another_config_file_is_left_alone(corpus: str, tmp_path: Path) -> None:
+    mine = tmp_path / "config.yaml"
+    mine.write_text("rnn: lstm  # my own\n", encoding="utf-8")
+    with pytest.raises(FlairNasError, match="Choose another folder"):
+        train_taggers(settings(corpus), tmp_path, progress=False)
+    assert mine.read_text(encoding="utf-8") == "rnn: lstm  # my own\n"
+
+
+def test_a_small_number_in_a_settings_file_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("min_learning_rate: 1e-5\n", encoding="utf-8")  # which YAML 1.1 takes for text
+    assert resolve_config(file=file).min_learning_rate == 1e-5

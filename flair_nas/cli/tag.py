@@ -138,7 +138,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
             f"{result['epochs']:>7} {result['best_epoch']:>5} {result['seconds_per_epoch']:>8.1f}"
         )
     summary = metrics["summary"]
-    for name, label in (("dev_f1", f"dev {metrics['measure']}"), ("test_f1", f"test {metrics['measure']}")):
+    for name, label in (("dev_f1", f"dev {name_of}"), ("test_f1", f"test {name_of}")):
         if name in summary:
             deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
             lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")

@@ -78,7 +78,7 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     except KeyboardInterrupt as stop:
         again = "run it again"
         if (out / "config.yaml").exists():
-            again = f"go on, from this directory, with: flair-nas tag train --resume {shlex.quote(str(out))}"
+            again = f"in this directory, go on with: flair-nas tag train --resume {shlex.quote(str(out))}"
         raise TrainingStopped(f"{str(stop) or 'stopped'}; {again}") from None
 
 
