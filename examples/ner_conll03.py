@@ -37,7 +37,9 @@ label_type = "ner"
 labels = corpus.make_label_dictionary(label_type, add_unk=False)
 
 characters = PooledFlairEmbeddings if arguments.pooled else FlairEmbeddings
-embeddings = StackedEmbeddings([WordEmbeddings(arguments.words), *(characters(name) for name in arguments.characters)])
+stack = [WordEmbeddings(arguments.words), *(characters(name) for name in arguments.characters)]
+# Flair joins vectors in the order of their names, and does not save those that a stack gives to pooled embeddings
+embeddings = StackedEmbeddings(stack, overwrite_names=False)
 
 tagger = SequenceTagger(
     embeddings=embeddings,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
+from flair_nas.errors import did_you_mean
 from flair_nas.genotype import Genotype, GenotypeError
+
+
+class UnknownGenotype(GenotypeError):
+    """A name that stands for no genotype."""
 
 
 def resource_path(*parts: str) -> Path:
@@ -52,9 +56,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if _looks_written(text):
         return Genotype.parse(text)
     names = bundled_names()
-    close = difflib.get_close_matches(text.lower(), names, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    raise GenotypeError(f"{hint}a bundled name ({', '.join(names)}), a file or a one-line genotype", found=text)
+    raise UnknownGenotype(
+        f"{did_you_mean(text, names)}a bundled name ({', '.join(names)}), a file or a one-line genotype", found=text
+    )
 
 
 def _names_a_file(source: str | Path) -> bool:

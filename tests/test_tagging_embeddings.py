@@ -182,6 +182,29 @@ def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus
     assert torch.equal(torch.load(tmp_path / "scores.pt"), expected)
 
 
+@pytest.mark.parametrize("first", range(5))
+def test_a_loaded_tagger_joins_the_vectors_in_the_same_order(corpus, files, tmp_path, first):
+    specs = [f"word:{files['words.gensim']}", "one-hot", "char"]
+    specs += [f"{kind}:{files['forward.pt']}" for kind in ("flair", "pooled-flair")]
+    tagger = SequenceTagger(
+        embeddings=build_embeddings(specs[first:] + specs[:first], corpus),
+        tag_dictionary=corpus.make_label_dictionary("ner"),
+        tag_type="ner",
+        hidden_size=8,
+    )
+    tagger.eval()
+    tagger.save(tmp_path / "tagger.pt")
+    loaded = SequenceTagger.load(tmp_path / "tagger.pt")
+    assert loaded.embeddings.get_names() == tagger.embeddings.get_names()
+    sentence = Sentence("The Snowy race in Leeds", use_tokenizer=False)
+    with torch.no_grad():
+        scores = []
+        for one in (tagger, loaded):
+            scores.append(one.forward(*one._prepare_tensors([sentence]))[0])
+            sentence.clear_embeddings()
+    assert torch.equal(*scores)
+
+
 # What does not.
 
 

@@ -609,3 +609,11 @@ def test_a_small_number_in_a_settings_file_may_be_written_with_an_exponent(tmp_p
     file = tmp_path / "settings.yaml"
     file.write_text("min_learning_rate: 1e-5\n", encoding="utf-8")  # which YAML 1.1 takes for text
     assert resolve_config(file=file).min_learning_rate == 1e-5
+
+
+@pytest.mark.parametrize("embeddings", [["one-hot", "char"], ["char", "one-hot"]])
+def test_the_saved_model_scores_on_dev_what_its_epoch_did(corpus: str, tmp_path: Path, embeddings: list[str]) -> None:
+    config = settings(corpus, embeddings=embeddings, epochs=4, learning_rate=0.5)
+    result = train_taggers(config, tmp_path / "run", progress=False)["seeds"][0]
+    best = lines(tmp_path / "run" / "seed-1" / "history.jsonl")[result["best_epoch"] - 1]
+    assert result["dev_f1"] == pytest.approx(best["dev_f1"]) and best["dev_f1"] > 0

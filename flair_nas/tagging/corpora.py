@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import logging
 import re
@@ -16,7 +15,7 @@ from flair.datasets import CONLL_2000, WNUT_17
 from flair.datasets.sequence_labeling import ColumnDataset
 from torch.utils.data import Dataset
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, did_you_mean, shown
 from flair_nas.library import resource_path
 
 log = logging.getLogger("flair_nas")
@@ -215,8 +214,7 @@ def _given_folder(source: str) -> Path:
     names = ("demo", *KNOWN)
     if folder.exists():
         raise FlairNasError(f"corpus {source!r} is a file; give the folder that holds train, dev and test files")
-    close = difflib.get_close_matches(source.lower().replace("-", "_"), names, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    hint = did_you_mean(source.replace("-", "_"), names, count=2)
     raise FlairNasError(f"unknown corpus {source!r}: {hint}give one of {', '.join(names)}, or a folder of column files")
 
 
@@ -237,7 +235,7 @@ def _known_folder(name: str, data_root: str | Path | None) -> Path:
             cause = error
         if _is_complete(folder, known):
             return folder
-        why = f"could not be downloaded ({_short(cause)})" if cause else "could not be downloaded in full"
+        why = f"could not be downloaded ({shown(cause)})" if cause else "could not be downloaded in full"
     else:
         why = "is not there"
     raise FlairNasError(
@@ -248,10 +246,6 @@ def _known_folder(name: str, data_root: str | Path | None) -> Path:
 
 def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
     return folder.is_dir() and sum(part is not None for part in _find_parts(folder)) >= len(known.files)
-
-
-def _short(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _find_parts(folder: Path) -> _Parts:

@@ -20,7 +20,7 @@ from flair.embeddings import (
     WordEmbeddings,
 )
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.tagging.corpora import sentences_of
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
@@ -59,7 +59,13 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
     for spec in specs:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {spec!r} are given twice; leave one out")
-    return StackedEmbeddings([_build(spec, corpus) for spec in specs])
+    members = [_build(spec, corpus) for spec in specs]
+    # Flair joins the vectors of a word in the order of their names. Of the names that a stack gives, saving loses some,
+    # and the loaded tagger then reads its input in another order; so here are names that survive.
+    for index, member in enumerate(members):
+        if not isinstance(member, (OneHotEmbeddings, PooledFlairEmbeddings)):
+            member.name = f"{index}-{member.name}"
+    return StackedEmbeddings(members, overwrite_names=False)
 
 
 def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
@@ -101,7 +107,7 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
         return make(str(path.resolve()))
     except Exception as error:  # unpickling something else can raise anything
         raise FlairNasError(
-            f"embeddings {spec!r}: {path} is cut short or not {wanted}; copy or make it again ({_short(error)})"
+            f"embeddings {spec!r}: {path} is cut short or not {wanted}; copy or make it again ({shown(error)})"
         ) from error
 
 
@@ -110,7 +116,7 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
         return make(name)
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
         raise FlairNasError(
-            f"embeddings {spec!r}: Flair has no {name!r}, or cannot download or read it ({_short(error)}); "
+            f"embeddings {spec!r}: Flair has no {name!r}, or cannot download or read it ({shown(error)}); "
             f"check the name and the network, or give a local file as {file_form}"
         ) from error
 
@@ -121,10 +127,6 @@ def _unknown(spec: str) -> FlairNasError:
     close = [known[name] for name in difflib.get_close_matches(head, known, n=2)]
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     return FlairNasError(f"unknown embeddings {spec!r}: {hint}known forms are {', '.join(FORMS)}")
-
-
-def _short(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 def _alphabet(corpus: Corpus) -> Dictionary:

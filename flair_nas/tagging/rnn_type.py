@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import re
 from typing import Any
 
-from flair_nas.errors import FlairNasError
-from flair_nas.genotype import OPTION_NAMES, Genotype, GenotypeError
-from flair_nas.library import bundled_names, load_genotype
+from flair_nas.errors import FlairNasError, did_you_mean
+from flair_nas.genotype import OPTION_NAMES, Genotype
+from flair_nas.library import UnknownGenotype, bundled_names, load_genotype
 from flair_nas.recurrent import SearchedRNN
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
@@ -90,15 +89,12 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
             changes[name] = {"true": True, "false": False}.get(value.lower(), value) if name == "highway" else value
     try:
         return dataclasses.replace(load_genotype(source), **changes), numbers
-    except GenotypeError as error:
-        if error.source or error.found != source:
-            raise
+    except UnknownGenotype:
         names = (*FLAIR_TYPES, *bundled_names())
-        spelling = {name.lower(): name for name in names}
-        close = difflib.get_close_matches(source.lower(), spelling, n=3, cutoff=0.6)
-        hint = f" Did you mean {' or '.join(spelling[name] for name in close)}?" if close else ""
+        hint = did_you_mean(source, names)
         raise FlairNasError(
-            f"unknown rnn_type {source!r}.{hint} Known: {', '.join(names)}; or a genotype file, or a one-line genotype."
+            f"unknown rnn_type {source!r}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
+            "or a genotype file, or a one-line genotype."
         ) from None
 
 
