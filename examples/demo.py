@@ -1,6 +1,6 @@
 """The main job from end to end on the bundled corpus: train, save, reload in a new process, tag. Takes a few minutes.
 
-    python examples/demo.py [--out runs/demo] [--epochs 14]
+    python examples/demo.py [--out runs/demo] [--epochs 12]
 
 Three taggers, the same but for the recurrent layer: Flair's LSTM, a cell that I-DARTS found on language modelling, and
 that cell with ESS's gates between time steps. The corpus has 309 training sentences, so F1 is low and its differences
@@ -27,7 +27,7 @@ def main() -> None:
     """Trains the three taggers, prints the table, and tags a sentence in a new process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the runs; what is there goes")
-    parser.add_argument("--epochs", type=int, default=14)
+    parser.add_argument("--epochs", type=int, default=12)
     arguments = parser.parse_args()
     shutil.rmtree(arguments.out, ignore_errors=True)
     flair.logger.setLevel("WARNING")
