@@ -224,7 +224,13 @@ def test_signals_stop_processes_which_another_process_continues(
             *train_arguments(corpus, run, epochs=100_000, min_learning_rate=0),
         ]
         processes[run, number] = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # a shell has its background jobs ignore Ctrl-C, which the child would inherit from a suite run so
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     for process in processes.values():
         request.addfinalizer(process.kill)
