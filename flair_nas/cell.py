@@ -13,6 +13,11 @@ from flair_nas.kernels.sequence_gradient import Products
 from flair_nas.operations import OPERATIONS
 
 
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of a product with this weight: under autocast a lower one than the weight's own."""
+    return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
+
+
 class SearchedCell(nn.Module):
     """The cell of a genotype with its parameters, and those of its inter-cell gates.
 
@@ -68,8 +73,7 @@ class SearchedCell(nn.Module):
             of its k heads side by side (all gate columns, then all candidates), so that edges that share a source
             share one product; ``entry`` [H, m * D] and ``("gate", i)`` [D, D] of the input gate.
         """
-        # under autocast a product has a lower dtype than the weights; cast once here, not at every step
-        dtype = torch.mm(self.weight_hidden.new_zeros(1, 1), self.weight_hidden.new_zeros(1, 1)).dtype
+        dtype = product_dtype(self.weight_hidden)  # cast once here, not at every step
         matrices: dict[Hashable, Tensor] = {
             "input": self.weight_input.to(dtype),
             "hidden": self.weight_hidden.to(dtype),

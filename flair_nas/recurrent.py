@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas.cell import SearchedCell
+from flair_nas.cell import SearchedCell, product_dtype
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.sequence_gradient import Products, run_sequence
 
@@ -48,9 +48,10 @@ class _Packing:
         self.sizes: list[int] = sizes.tolist()
         self.batch = self.sizes[0]
         steps = torch.arange(len(sizes))
-        self.offsets = (sizes.cumsum(0) - sizes).to(device)  # [T]
+        offsets = sizes.cumsum(0) - sizes
+        self.offsets = offsets.to(device)  # [T]
         self.time = steps.repeat_interleave(sizes).to(device)  # [S], the step of each row
-        self.column = (torch.arange(int(sizes.sum())) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)).to(device)
+        self.column = (torch.arange(int(sizes.sum())) - offsets.repeat_interleave(sizes)).to(device)
         # sequence b lasts as long as more than b sequences do
         self.lengths = (sizes[:, None] > torch.arange(self.batch)).sum(0).to(device)  # [B]
 
@@ -238,21 +239,20 @@ class SearchedRNN(nn.Module):
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
         # under autocast, products cast their factors, whatever floating dtypes these have
-        casts = (
-            data.is_floating_point() and torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype != weight.dtype
-        )
+        casts = data.is_floating_point() and product_dtype(weight) != weight.dtype
         if data.dtype != weight.dtype and not casts:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _initial(
         self, hx: Tensor | RecurrentState | None, data: Tensor, batch: int, order: Tensor | None
     ) -> RecurrentState:
-        weight = self._cells()[0].weight_hidden
-        count = len(self.cells)
+        cells = self._cells()
+        weight = cells[0].weight_hidden
+        count = len(cells)
         shape = (count, batch, self.hidden_size)
-        lags = [cell.state_gate.history if cell.state_gate is not None else 0 for cell in self._cells()]
-        depths = [cell.input_gate.history - 1 if cell.input_gate is not None else 0 for cell in self._cells()]
-        input_shapes = [(lag, batch, cell.input_size) for lag, cell in zip(lags, self._cells())]
+        lags = [cell.state_gate.history if cell.state_gate is not None else 0 for cell in cells]
+        depths = [cell.input_gate.history - 1 if cell.input_gate is not None else 0 for cell in cells]
+        input_shapes = [(lag, batch, cell.input_size) for lag, cell in zip(lags, cells)]
         state_shapes = [(depth, batch, self.hidden_size) for depth in depths]
         if hx is None:
             hx = weight.new_zeros(shape)

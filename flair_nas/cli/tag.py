@@ -235,7 +235,7 @@ def predict(arguments: argparse.Namespace) -> int:
 
 def _lines(path: str | None) -> Iterator[str]:
     name = "standard input" if path is None or path == "-" else path
-    stream = sys.stdin.buffer if path is None or path == "-" else open(path, "rb")  # noqa: SIM115
+    stream = sys.stdin.buffer if path is None or path == "-" else open(path, "rb")  # noqa: SIM115 - closed by the `with` below
     with stream:
         for number, line in enumerate(stream, start=1):
             try:

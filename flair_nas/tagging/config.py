@@ -101,7 +101,7 @@ class TaggerConfig:
         Flair takes what is stored for the final embedding of a word, but a pooled one changes as its memory grows.
         """
         pooled = any(spec.startswith("pooled-flair") for spec in self.embeddings)
-        return self.storage or ("none" if pooled else "cpu")  # type: ignore[return-value]
+        return self.storage or ("none" if pooled else "cpu")  # type: ignore[return-value]  # checked
 
     def to_yaml(self) -> str:
         """The settings as a ``--config`` file."""

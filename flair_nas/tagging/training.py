@@ -386,8 +386,7 @@ class _EpochPlugin(TrainerPlugin):
         if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
             raise FlairNasError(
                 f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): "
-                f"{describe_fault(self.tagger, batch)} "
-                f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
+                f"{describe_fault(self.tagger, batch)} {self._what_is_kept()}"
             )
 
     @TrainerPlugin.hook
@@ -407,8 +406,9 @@ class _EpochPlugin(TrainerPlugin):
                 self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
             )
         except FlairNasError as error:
-            kept = f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
-            raise FlairNasError(f"dev, after epoch {epoch} (seed {self.seed}): {error} {kept}") from None
+            raise FlairNasError(
+                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._what_is_kept()}"
+            ) from None
         line: dict[str, Any] = {
             "epoch": epoch,
             "train_loss": statistics.mean(self.losses) if self.losses else None,
@@ -446,6 +446,9 @@ class _EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def _training_finally(self, **_: Any) -> None:
         self.bar.close()
+
+    def _what_is_kept(self) -> str:
+        return f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
 
     def get_state(self) -> dict[str, Any]:
         """Kept out of the model card: it says nothing about the model."""
