@@ -18,7 +18,7 @@ from flair_nas.tagging.config import TaggerConfig
 
 RANDOM_CELL = random_genotype(1).one_line()
 RANDOM_CELL_2 = random_genotype(1, edges_per_node=2).one_line()
-WNUT = {"corpus": "wnut_17", "epochs": 8}
+WNUT = {"corpus": "wnut_17", "epochs": 15}
 CONLL03 = {"corpus": "conll_03", "epochs": 4, "seeds": [1]}
 CONLL2000 = {"corpus": "conll_2000", "epochs": 4, "seeds": [1]}
 ESS = "ess-hand-made"
@@ -41,8 +41,8 @@ GROUPS: dict[str, dict[str, dict]] = {
     "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
     "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
 }
-# the I-DARTS rule for the learning rate, with less patience, as there are few epochs
-COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 1}
+# the learning rate by the rule of the I-DARTS paper
+COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 2}
 
 
 RESULTS = Path(__file__).parent / "results" / "tagging_quality"

@@ -66,45 +66,45 @@ class SearchedCell(nn.Module):
                 gate.reset_parameters(self.init_range)
 
     def weights(self) -> dict[Hashable, Tensor]:
-        """The matrices of one pass over a sequence, by the names that `step` and the gates use.
+        """The matrices of one pass over a sequence, transposed, by the names that `step` and the gates use.
 
         Returns:
-            ``input`` [D, W]; ``hidden`` [H, W]; for each node j that a live node reads, ``j`` [H, k * W], the matrices
-            of its k heads side by side (all gate columns, then all candidates), so that edges that share a source
-            share one product; ``entry`` [H, m * D] and ``("gate", i)`` [D, D] of the input gate.
+            ``input`` [W, D]; ``hidden`` [W, H]; for each node j that a live node reads, ``j`` [k * W, H], the matrices
+            of its k heads one below the other (all gate rows, then all candidates), so that edges that share a source
+            share one product; ``entry`` [m * D, H] and ``("gate", i)`` [D, D] of the input gate.
         """
         dtype = product_dtype(self.weight_hidden)  # cast once here, not at every step
         matrices: dict[Hashable, Tensor] = {
-            "input": self.weight_input.to(dtype),
-            "hidden": self.weight_hidden.to(dtype),
+            "input": self.weight_input.to(dtype).t().contiguous(),
+            "hidden": self.weight_hidden.to(dtype).t().contiguous(),
         }
         nodes = self.weight_nodes.to(dtype).unbind()  # N matrices [H, W]; the gradient of each index would fill all N
         for tail, heads in self.heads.items():
-            blocks = [part for i in heads for part in nodes[i - 1].split(self.hidden_size, dim=1)]  # [H, H] each
+            blocks = [part for i in heads for part in nodes[i - 1].t().split(self.hidden_size)]  # [H, H] each
             if self.genotype.highway:
                 blocks = blocks[0::2] + blocks[1::2]
-            matrices[tail] = torch.cat(blocks, dim=1) if len(heads) > 1 else nodes[heads[0] - 1]  # [H, k * W]
+            matrices[tail] = torch.cat(blocks)  # [k * W, H]
         if self.input_gate is not None:
-            matrices["entry"] = self.input_gate.weight_entry.to(dtype).transpose(0, 1).flatten(1)  # [H, m * D]
+            matrices["entry"] = self.input_gate.weight_entry.to(dtype).transpose(1, 2).flatten(0, 1)  # [m * D, H]
             matrices |= {name: weight.to(dtype) for name, weight in self.input_gate.inner_weights().items()}
         return matrices
 
     def step(self, projected: Tensor, hidden: Tensor, products: Products, mask: Tensor | None = None) -> Tensor:
-        """One time step, h_t from h_{t-1}.
+        """One time step, h_t from h_{t-1}; vectors are columns here (see `Products`).
 
         Args:
-            projected: x_t W_x, [B, W].
-            hidden: h_{t-1}, gated if the genotype has a state gate, [B, H].
+            projected: x_t W_x, [W, B].
+            hidden: h_{t-1}, gated if the genotype has a state gate, [H, B].
             products: multiplies with `weights`.
-            mask: variational dropout mask of the states, [B, H], or None.
+            mask: variational dropout mask of the states, [H, B], or None.
 
         Returns:
-            h_t, [B, H].
+            h_t, [H, B].
         """
         genotype = self.genotype
         states: dict[int, Tensor] = {}
-        gates: dict[tuple[int, int], Tensor] = {}  # (j, i): σ(c) of s_j W_i, [B, H]
-        candidates: dict[tuple[int, int], Tensor] = {}  # (j, i): z of s_j W_i, [B, H]
+        gates: dict[tuple[int, int], Tensor] = {}  # (j, i): σ(c) of s_j W_i, [H, B]
+        candidates: dict[tuple[int, int], Tensor] = {}  # (j, i): z of s_j W_i, [H, B]
 
         def product(name: Hashable, state: Tensor) -> Tensor:
             return products(name, state if mask is None else state * mask)
@@ -114,15 +114,15 @@ class SearchedCell(nn.Module):
             heads = self.heads.get(number)
             if heads is None:
                 return
-            pre = product(number, state)  # [B, k * W]
+            pre = product(number, state)  # [k * W, B]
             if genotype.highway:
-                gate, pre = pre.chunk(2, dim=1)  # [B, k * H] each
-                gates.update(zip(((number, i) for i in heads), torch.sigmoid(gate).chunk(len(heads), dim=1)))
-            candidates.update(zip(((number, i) for i in heads), pre.chunk(len(heads), dim=1)))
+                gate, pre = pre.chunk(2)  # [k * H, B] each
+                gates.update(zip(((number, i) for i in heads), torch.sigmoid(gate).chunk(len(heads))))
+            candidates.update(zip(((number, i) for i in heads), pre.chunk(len(heads))))
 
-        pre = projected + product("hidden", hidden)  # [B, W]
+        pre = projected + product("hidden", hidden)  # [W, B]
         if genotype.highway:
-            gate, pre = pre.chunk(2, dim=1)
+            gate, pre = pre.chunk(2)
             enter(0, torch.lerp(hidden, torch.tanh(pre), torch.sigmoid(gate)))  # s_0 = h + σ(c) (tanh(z) - h)
         else:
             enter(0, torch.tanh(pre))
@@ -136,9 +136,11 @@ class SearchedCell(nn.Module):
                 total = value if total is None else total + value
             assert total is not None
             enter(number, total / len(edges) if genotype.combine == "mean" and len(edges) > 1 else total)
-        if len(genotype.output) == 1:
-            return states[genotype.output[0]]
-        return torch.stack([states[number] for number in genotype.output]).mean(0)
+        first, *rest = genotype.output
+        output = states[first]
+        for number in rest:
+            output = output + states[number]  # faster than the mean of a stack
+        return output / len(genotype.output) if rest else output
 
     def extra_repr(self) -> str:
         """Sizes and genotype, for printing."""

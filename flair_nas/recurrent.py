@@ -330,16 +330,20 @@ class SearchedRNN(nn.Module):
         data = data.to(dtype)  # under autocast the input may come from a product of lower precision
         input_mask = self._mask(self.input_dropout, data, packing.batch)  # [B, D]
         mask = self._mask(self.recurrent_dropout, hidden, packing.batch)  # [B, H]
-        sources = [hidden]
+        columns = [hidden.t()]  # [H, B]
         if cell.state_gate is not None:
             past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
             inputs = packing.last(past, cell.state_gate.history)
-            sources.append(self._state_gates(cell, past, packing, input_mask))  # [S, H]
+            columns.append(self._state_gates(cell, past, packing, input_mask))  # [H, S]
         if input_mask is not None:
             data = data * input_mask[packing.column]
         if cell.input_gate is None:
-            data = torch.mm(data, weights.pop("input")).to(dtype)  # all input projections at once, [S, W]
-        output = run_sequence(_Loop(cell, packing, mask), weights, [data, states, *sources])  # [S, H]
+            projected = torch.mm(weights.pop("input"), data.t()).to(dtype)  # all input projections at once, [W, S]
+        else:
+            projected = data.t().contiguous()  # [D, S]
+        loop = _Loop(cell, packing, None if mask is None else mask.t().contiguous())
+        sources = [projected, states.transpose(1, 2), *columns]
+        output = run_sequence(loop, weights, sources).t().contiguous()  # [S, H]
         if cell.input_gate is not None:
             past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
             states = packing.last(past, cell.input_gate.history)[1:]
@@ -348,7 +352,7 @@ class SearchedRNN(nn.Module):
 
     @staticmethod
     def _state_gates(cell: SearchedCell, past: Tensor, packing: _Packing, mask: Tensor | None) -> Tensor:
-        """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [S, H], from history and input, [m * B + S, D]."""
+        """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [H, S], from history and input, [m * B + S, D]."""
         gate = cell.state_gate
         assert gate is not None
         if mask is not None:
@@ -357,7 +361,8 @@ class SearchedRNN(nn.Module):
         entries = []
         for lag, weight in enumerate(gate.weight_entry, start=1):
             products = torch.mm(past, weight).to(past.dtype)  # [m * B + S, H]
-            entries.append(products[packing.lagged_rows(packing.time, packing.column, lag, gate.history)])  # [S, H]
+            lagged = products[packing.lagged_rows(packing.time, packing.column, lag, gate.history)]  # [S, H]
+            entries.append(lagged.t().contiguous())  # [H, S]
         result: Tensor = gate(entries, Products(gate.inner_weights()))
         return result
 
@@ -374,7 +379,7 @@ class _Loop:
     Args:
         cell: the cell, with its gates.
         packing: where the tokens lie.
-        mask: variational dropout mask of the states, [B, H], or None.
+        mask: variational dropout mask of the states, [H, B], or None.
     """
 
     def __init__(self, cell: SearchedCell, packing: _Packing, mask: Tensor | None) -> None:
@@ -383,43 +388,43 @@ class _Loop:
     def __call__(
         self, products: Products, data: Tensor, states: Tensor, hidden: Tensor, state_gates: Tensor | None = None
     ) -> Tensor:
-        """Computes the packed output, [S, H].
+        """Computes the packed output, [H, S].
 
         Args:
             products: multiplies with the cell's weights.
-            data: input projections [S, W], or inputs [S, D] if there is an input gate.
-            states: states before `hidden`, [m - 1, B, H], latest first.
-            hidden: the state to begin with, [B, H].
-            state_gates: f' at every step, [S, H], or None.
+            data: input projections [W, S], or inputs [D, S] if there is an input gate.
+            states: states before `hidden`, [m - 1, H, B], latest first.
+            hidden: the state to begin with, [H, B].
+            state_gates: f' at every step, [H, S], or None.
         """
         cell, mask = self.cell, self.mask
         sizes = self.packing.sizes
-        steps = data.split(sizes)  # T tensors [B_t, W] or [B_t, D]
-        gates = state_gates.split(sizes) if state_gates is not None else ()
-        # products of each past state with the m entry matrices, m tensors [B, D]; history[i - 1] has those of h_{t-i}
+        steps = data.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
+        gates = state_gates.split(sizes, dim=1) if state_gates is not None else ()
+        # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
         history: deque[tuple[Tensor, ...]] = deque(maxlen=len(states) + 1)
 
         def enter(state: Tensor) -> tuple[Tensor, ...]:
-            entered: Tensor = products("entry", state if mask is None else state * mask)  # [B, m * D]
-            return torch.split(entered, cell.input_size, dim=1)
+            entered: Tensor = products("entry", state if mask is None else state * mask)  # [m * D, B]
+            return torch.split(entered, cell.input_size)
 
         if cell.input_gate is not None:
             history.extend(enter(state) for state in states)
         outputs: list[Tensor] = []
         for t, size in enumerate(sizes):
-            if size < len(hidden):  # the shortest sequences have ended
-                hidden = hidden[:size]
-                mask = None if mask is None else mask[:size]
+            if size < hidden.shape[1]:  # the shortest sequences have ended
+                hidden = hidden[:, :size]
+                mask = None if mask is None else mask[:, :size]
             step = steps[t]
             if cell.input_gate is not None:
                 history.appendleft(enter(hidden))
-                entries = [entered[i][:size] for i, entered in enumerate(history)]
+                entries = [entered[i][:, :size] for i, entered in enumerate(history)]
                 step = products("input", cell.input_gate.apply_to(step, cell.input_gate(entries, products)))  # x̂_t W_x
             if cell.state_gate is not None:
                 hidden = cell.state_gate.apply_to(hidden, gates[t])  # ĥ_{t-1}
             hidden = cell.step(step, hidden, products, mask)
             outputs.append(hidden)
-        return torch.cat(outputs)
+        return torch.cat(outputs, dim=1)
 
 
 def _permuted(state: RecurrentState, order: Tensor | None) -> RecurrentState:
