@@ -16,6 +16,9 @@ from flair_nas.cell import SearchedCell, product_dtype
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.sequence_gradient import Products, run_sequence
 
+LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
+"""The arguments of `SearchedRNN` that are no sizes."""
+
 
 class RecurrentState(NamedTuple):
     """The state of a layer with inter-cell gates: what the next segment of a sequence needs.
@@ -166,19 +169,9 @@ class SearchedRNN(nn.Module):
             cell.reset_parameters()
 
     def config(self) -> dict[str, Any]:
-        """Everything but the weights, as JSON data: `SearchedRNN.from_config` builds an equal layer."""
+        """Everything but the weights, as JSON data."""
         sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
-        numbers = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
-        return {**{name: getattr(self, name) for name in sizes + numbers}, "genotype": self.genotype.to_dict()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> SearchedRNN:
-        """Builds a layer from what `config` gave; its weights are drawn anew.
-
-        Raises:
-            GenotypeError: the genotype in it is faulty.
-        """
-        return cls(**{**config, "genotype": Genotype.from_dict(config["genotype"])})
+        return {**{name: getattr(self, name) for name in sizes + LAYER_NUMBERS}, "genotype": self.genotype.to_dict()}
 
     def extra_repr(self) -> str:
         """Arguments, for printing."""

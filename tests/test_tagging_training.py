@@ -587,12 +587,13 @@ def test_a_mistyped_setting_can_be_put_right_in_the_same_folder(
     assert metrics["seeds"][0]["epochs"] == 1
 
 
-def test_a_genotype_file_that_changed_is_not_resumed_with(corpus: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["relu0-tanh0", "relu0-tanh0-tanh1"])
+def test_a_genotype_file_that_changed_is_not_resumed_with(corpus: str, tmp_path: Path, other: str) -> None:
     file = tmp_path / "cell.json"
     load_genotype("tanh0-relu1").save(file)
     config = settings(corpus, rnn=str(file), epochs=1)
     train_taggers(config, tmp_path / "run", progress=False)
-    load_genotype("relu0-tanh0").save(file)
+    load_genotype(other).save(file)
     with pytest.raises(FlairNasError, match="stood for another architecture"):
         train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
 

@@ -10,12 +10,11 @@ from typing import Any
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.genotype import OPTION_NAMES, Genotype
 from flair_nas.library import UnknownGenotype, bundled_names, load_genotype
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """What Flair builds itself; left to Flair."""
 
-_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 _CONFIG_FORMAT = "flair-nas/rnn"
 
 
@@ -48,7 +47,7 @@ def build_rnn(
         try:
             config = json.loads(rnn_type)
             genotype = Genotype.from_dict(config["genotype"])
-            options |= {name: config[name] for name in _NUMBERS}
+            options |= {name: config[name] for name in LAYER_NUMBERS}
         except (KeyError, ValueError) as error:
             raise FlairNasError(f"the rnn_type of a saved model is damaged ({error!r}): {rnn_type[:80]}...") from None
     else:
@@ -72,15 +71,15 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
     changes: dict[str, Any] = {}
     numbers: dict[str, float] = {}
     for name, value in options:
-        if name not in (*OPTION_NAMES, *_NUMBERS) or not value:
+        if name not in (*OPTION_NAMES, *LAYER_NUMBERS) or not value:
             shown = f"{name}={value}" if value else name
-            known = ", ".join((*OPTION_NAMES, *_NUMBERS))
+            known = ", ".join((*OPTION_NAMES, *LAYER_NUMBERS))
             raise FlairNasError(
                 f"rnn_type {rnn_type!r}: unknown option {shown!r}; the options are {known}, as name=value"
             )
         if name in changes or name in numbers:
             raise FlairNasError(f"rnn_type {rnn_type!r}: the option {name!r} comes twice")
-        if name in _NUMBERS:
+        if name in LAYER_NUMBERS:
             try:
                 numbers[name] = float(value)
             except ValueError:
@@ -110,5 +109,5 @@ def _split_options(rnn_type: str) -> tuple[str, list[tuple[str, str]]]:
 
 def describe_rnn(rnn: SearchedRNN) -> str:
     """An `rnn_type` that stands for this very layer, weights aside, without a library: its genotype is in it."""
-    config = {name: getattr(rnn, name) for name in _NUMBERS}
+    config = {name: getattr(rnn, name) for name in LAYER_NUMBERS}
     return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})

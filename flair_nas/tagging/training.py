@@ -252,24 +252,23 @@ def _run_trainer(
 ) -> None:
     # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
     train_only = Corpus(train=corpus.train, sample_missing_splits=False)
-    if config.precision == "bfloat16" and flair.device.type == "cuda":
-        torch.set_autocast_gpu_dtype(torch.bfloat16)
     warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
-    ModelTrainer(tagger, train_only).train_custom(
-        folder,
-        learning_rate=config.learning_rate,
-        mini_batch_size=config.batch_size,
-        max_epochs=config.epochs,
-        max_grad_norm=config.clip,
-        embeddings_storage_mode=config.embeddings_storage_mode,
-        use_amp=config.precision == "bfloat16",
-        epoch=start,
-        use_final_model_for_eval=True,
-        save_final_model=False,
-        create_file_logs=False,
-        create_loss_file=False,
-        plugins=[plugin],
-    )
+    with torch.autocast(flair.device.type, torch.bfloat16, enabled=False):  # the dtype that Flair's autocast takes
+        ModelTrainer(tagger, train_only).train_custom(
+            folder,
+            learning_rate=config.learning_rate,
+            mini_batch_size=config.batch_size,
+            max_epochs=config.epochs,
+            max_grad_norm=config.clip,
+            embeddings_storage_mode=config.embeddings_storage_mode,
+            use_amp=config.precision == "bfloat16",
+            epoch=start,
+            use_final_model_for_eval=True,
+            save_final_model=False,
+            create_file_logs=False,
+            create_loss_file=False,
+            plugins=[plugin],
+        )
 
 
 class _EpochPlugin(TrainerPlugin):
@@ -295,10 +294,17 @@ class _EpochPlugin(TrainerPlugin):
         """Reads a checkpoint, to be put in place once the trainer has its optimizer; returns its epoch."""
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
+            if state["architecture"] != _architecture(self.tagger):
+                raise FlairNasError(
+                    f"{path}: {self.config.rnn} stood for another architecture when this run began "
+                    f"({state['architecture']}); choose another folder, or give back the genotype file"
+                )
             self.tagger.load_state_dict(state["model"])
             epoch, best_epoch, (f1, loss) = state["epoch"], state["best_epoch"], state["best"]
             history, exhausted = state["history"], state["exhausted"]
-            _ = state["architecture"], state["optimizer"], state["scheduler"], state["random"]
+            _ = state["optimizer"], state["scheduler"], state["random"]
+        except FlairNasError:
+            raise
         except Exception as error:  # a damaged file can raise nearly anything
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise FlairNasError(
@@ -307,11 +313,6 @@ class _EpochPlugin(TrainerPlugin):
             ) from None
         self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
         self.history, self.exhausted = history, exhausted
-        if state["architecture"] != _architecture(self.tagger):
-            raise FlairNasError(
-                f"{path}: {self.config.rnn} stood for another architecture when this run began "
-                f"({state['architecture']}); choose another folder, or give back the genotype file"
-            )
         self.resumed = state
         return self.config.epochs if self.exhausted else self.epoch
 
