@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
-from flair_nas.kernels.sequence_gradient import Products
+from flair_nas.kernels.sequence_gradient import Products, transposed
 from flair_nas.operations import OPERATIONS
 
 
@@ -75,19 +75,19 @@ class SearchedCell(nn.Module):
         """
         dtype = product_dtype(self.weight_hidden)  # cast once here, not at every step
         matrices: dict[Hashable, Tensor] = {
-            "input": self.weight_input.to(dtype).t().contiguous(),
-            "hidden": self.weight_hidden.to(dtype).t().contiguous(),
+            "input": self.weight_input.to(dtype),
+            "hidden": self.weight_hidden.to(dtype),
         }
         nodes = self.weight_nodes.to(dtype).unbind()  # N matrices [H, W]; the gradient of each index would fill all N
         for tail, heads in self.heads.items():
-            blocks = [part for i in heads for part in nodes[i - 1].t().split(self.hidden_size)]  # [H, H] each
+            blocks = [part for i in heads for part in nodes[i - 1].split(self.hidden_size, dim=1)]  # [H, H] each
             if self.genotype.highway:
                 blocks = blocks[0::2] + blocks[1::2]
-            matrices[tail] = torch.cat(blocks)  # [k * W, H]
+            matrices[tail] = torch.cat(blocks, dim=1) if len(heads) > 1 else nodes[heads[0] - 1]  # [H, k * W]
         if self.input_gate is not None:
-            matrices["entry"] = self.input_gate.weight_entry.to(dtype).transpose(1, 2).flatten(0, 1)  # [m * D, H]
+            matrices["entry"] = self.input_gate.weight_entry.to(dtype).transpose(0, 1).flatten(1)  # [H, m * D]
             matrices |= {name: weight.to(dtype) for name, weight in self.input_gate.inner_weights().items()}
-        return matrices
+        return transposed(matrices)
 
     def step(self, projected: Tensor, hidden: Tensor, products: Products, mask: Tensor | None = None) -> Tensor:
         """One time step, h_t from h_{t-1}; vectors are columns here (see `Products`).

@@ -52,12 +52,10 @@ class InterCellGate(nn.Module):
         return len(self.nodes)
 
     def inner_weights(self) -> dict[Hashable, Tensor]:
-        """The matrices W_i of nodes that read earlier nodes, transposed, by the names of `forward`, [G, G] each."""
+        """The matrices W_i of nodes that read earlier nodes, by the names that `forward` uses, [G, G] each."""
         matrices = self.weight_nodes.unbind()
         return {
-            ("gate", i): matrix.t().contiguous()
-            for i, (node, matrix) in enumerate(zip(self.nodes, matrices), start=1)
-            if node.edges
+            ("gate", i): matrix for i, (node, matrix) in enumerate(zip(self.nodes, matrices), start=1) if node.edges
         }
 
     def forward(self, entries: Sequence[Tensor], products: Products) -> Tensor:
@@ -65,7 +63,7 @@ class InterCellGate(nn.Module):
 
         Args:
             entries: the products v_i W_i^in, m tensors [G, B].
-            products: multiplies with `inner_weights`.
+            products: multiplies with `inner_weights`, transposed.
 
         Returns:
             The gate, [G, B].

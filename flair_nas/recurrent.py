@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.cell import SearchedCell, product_dtype
 from flair_nas.genotype import Genotype
-from flair_nas.kernels.sequence_gradient import Products, run_sequence
+from flair_nas.kernels.sequence_gradient import Products, run_sequence, transposed
 
 LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 """The arguments of `SearchedRNN` that are no sizes."""
@@ -356,7 +356,7 @@ class SearchedRNN(nn.Module):
             products = torch.mm(past, weight).to(past.dtype)  # [m * B + S, H]
             lagged = products[packing.lagged_rows(packing.time, packing.column, lag, gate.history)]  # [S, H]
             entries.append(lagged.t().contiguous())  # [H, S]
-        result: Tensor = gate(entries, Products(gate.inner_weights()))
+        result: Tensor = gate(entries, Products(transposed(gate.inner_weights())))
         return result
 
     def _mask(self, probability: float, like: Tensor, batch: int) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 Plain autograd multiplies and adds a gradient as large as the weight at every step. Here the weights take no part in
 the graph of the recurrence; the gradients of the products (pre-activations) come from it, and each weight's gradient
-is then gradients x inputs^T over all steps together.
+is then inputs x gradients^T over all steps together.
 
 Within a recurrence vectors are columns, [E, B]: a product W^T s of two contiguous matrices is faster than s W when B is
 small, above all on several threads, and splitting [gate | candidate] leaves contiguous parts.
@@ -17,6 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+
+def transposed(weights: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
+    """Matrices [E, F] as `Products` takes them, [F, E] and contiguous: copied once a sequence."""
+    return {name: weight.t().contiguous() for name, weight in weights.items()}
 
 
 class Products:
@@ -88,7 +93,8 @@ class _Sequence(torch.autograd.Function):
                 of_weights.append(None)
                 continue
             vectors, gradient = (torch.cat(parts, dim=1) for parts in zip(*pairs))  # [E, S] and [F, S]
-            of_weights.append(torch.mm(gradient, vectors.to(gradient.dtype).t()).to(weight.dtype))
+            # transposed once more by the backward of `transposed`, and then contiguous
+            of_weights.append(torch.mm(vectors.to(gradient.dtype), gradient.t()).to(weight.dtype).t())
         return (None, None, None, *found[: len(leaves)], *of_weights)
 
 
