@@ -19,8 +19,8 @@ from flair_nas.tagging.config import TaggerConfig
 RANDOM_CELL = random_genotype(1).one_line()
 RANDOM_CELL_2 = random_genotype(1, edges_per_node=2).one_line()
 WNUT = {"corpus": "wnut_17", "epochs": 15}
-CONLL03 = {"corpus": "conll_03", "epochs": 4, "seeds": [1]}
-CONLL2000 = {"corpus": "conll_2000", "epochs": 4, "seeds": [1]}
+CONLL03 = {"corpus": "conll_03", "epochs": 3, "seeds": [1]}
+CONLL2000 = {"corpus": "conll_2000", "epochs": 3, "seeds": [1]}
 ESS = "ess-hand-made"
 
 # group -> run -> settings; the rest is the same for all
@@ -34,10 +34,10 @@ GROUPS: dict[str, dict[str, dict]] = {
     "wnut-ess": {"wnut/ess": {**WNUT, "rnn": ESS}},
     "choices": {
         "wnut/ess-product": {**WNUT, "seeds": [1], "rnn": f"{ESS},gate=product"},
-        "wnut/random2-sum": {**WNUT, "seeds": [1], "rnn": f"{RANDOM_CELL_2},combine=sum"},
-        "wnut/random2-mean": {**WNUT, "seeds": [1], "rnn": f"{RANDOM_CELL_2},combine=mean"},
-        "wnut/i-darts-ptb-wide": {**WNUT, "seeds": [1], "rnn": "i-darts-ptb,init_range=0.0625"},
+        "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 10, "rnn": f"{RANDOM_CELL_2},combine=sum"},
+        "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 10, "rnn": f"{RANDOM_CELL_2},combine=mean"},
     },
+    "init": {"wnut/i-darts-ptb-wide": {**WNUT, "seeds": [1], "rnn": "i-darts-ptb,init_range=0.0625"}},
     "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
     "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
 }
