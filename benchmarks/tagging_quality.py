@@ -19,8 +19,8 @@ from flair_nas.tagging.config import TaggerConfig
 RANDOM_CELL = random_genotype(1).one_line()
 RANDOM_CELL_2 = random_genotype(1, edges_per_node=2).one_line()
 WNUT = {"corpus": "wnut_17", "epochs": 15}
-CONLL03 = {"corpus": "conll_03", "epochs": 3, "seeds": [1]}
-CONLL2000 = {"corpus": "conll_2000", "epochs": 3, "seeds": [1]}
+CONLL03 = {"corpus": "conll_03", "epochs": 2, "seeds": [1]}
+CONLL2000 = {"corpus": "conll_2000", "epochs": 2, "seeds": [1]}
 ESS = "ess-hand-made"
 
 # group -> run -> settings; the rest is the same for all
@@ -29,17 +29,19 @@ GROUPS: dict[str, dict[str, dict]] = {
         "wnut/lstm": {**WNUT, "rnn": "lstm"},
         "wnut/i-darts-ptb": {**WNUT, "rnn": "i-darts-ptb"},
         "wnut/darts-v2": {**WNUT, "rnn": "darts-v2"},
-        "wnut/random": {**WNUT, "rnn": RANDOM_CELL},
     },
+    "wnut-random": {"wnut/random": {**WNUT, "rnn": RANDOM_CELL}},
     "wnut-ess": {"wnut/ess": {**WNUT, "rnn": ESS}},
     "choices": {
-        "wnut/ess-product": {**WNUT, "seeds": [1], "rnn": f"{ESS},gate=product"},
-        "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 10, "rnn": f"{RANDOM_CELL_2},combine=sum"},
-        "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 10, "rnn": f"{RANDOM_CELL_2},combine=mean"},
+        "wnut/ess-product": {**WNUT, "seeds": [1], "epochs": 8, "rnn": f"{ESS},gate=product"},
+        "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 6, "rnn": f"{RANDOM_CELL_2},combine=sum"},
+        "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 6, "rnn": f"{RANDOM_CELL_2},combine=mean"},
     },
     "init": {"wnut/i-darts-ptb-wide": {**WNUT, "seeds": [1], "rnn": "i-darts-ptb,init_range=0.0625"}},
-    "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
-    "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", ESS)},
+    "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb")},
+    "conll03-ess": {"conll03/ess": {**CONLL03, "rnn": ESS}},
+    "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb")},
+    "conll2000-ess": {"conll2000/ess": {**CONLL2000, "rnn": ESS}},
 }
 # the learning rate by the rule of the I-DARTS paper
 COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 2}
