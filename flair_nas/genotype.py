@@ -473,9 +473,10 @@ def _check_gate(gate: object, name: str) -> None:
 def _expect_object(value: object, place: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise GenotypeError("an object", found=value, place=place)
-    for key in required:
-        if key not in value:
-            raise GenotypeError(f"the key {key!r}", found=sorted(map(str, value)), place=place)
+    missing = [key for key in required if key not in value]
+    if missing:
+        wanted = f"the key{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
+        raise GenotypeError(wanted, found=sorted(map(str, value)), place=place)
     for key in value:
         if key not in required + optional:
             raise GenotypeError(f"no key but {', '.join(required + optional)}", found=key, place=place)

@@ -56,9 +56,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if _looks_written(text):
         return Genotype.parse(text)
     names = bundled_names()
-    raise UnknownGenotype(
-        f"{did_you_mean(text, names)}a bundled name ({', '.join(names)}), a file or a one-line genotype", found=text
-    )
+    hint = did_you_mean(text, names)
+    expected = f"a bundled name ({', '.join(names)}), a file or a one-line genotype"
+    raise UnknownGenotype(f"{expected}; {hint.strip()}" if hint else expected, found=text)
 
 
 def _names_a_file(source: str | Path) -> bool:

@@ -440,3 +440,47 @@ def test_empty_input_gives_empty_output(model: Path, capsys: CAPTURE, monkeypatc
 def test_ctrl_c_while_predicting_exits_with_130(model: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SequenceTagger, "predict", press_ctrl_c)
     refused(capsys, "tag", "predict", "--model", model, ADA, code=130)
+
+
+def test_evaluate_takes_the_columns_of_the_run(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for part in ("train", "dev", "test"):  # with a column after the label
+        rows = (Path(corpus) / f"{part}.txt").read_text(encoding="utf-8").splitlines()
+        (folder / f"{part}.txt").write_text(
+            "\n".join(f"{row} x" if row else "" for row in rows) + "\n", encoding="utf-8"
+        )
+    label = len(next(row for row in rows if row).split()) - 1
+    run = tmp_path / "run"
+    printed(capsys, *train_arguments(str(folder), run, epochs=1, columns=f"text=0,ner={label}"))
+    capsys.readouterr()
+    for source in (["--corpus", folder], ["--file", folder / "test.txt"]):
+        assert "by seqeval (strict)" in printed(capsys, "tag", "evaluate", "--model", run, *source)
+
+
+def test_a_folder_with_other_model_files_names_them(model: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    shutil.copy(model / "model.pt", tmp_path / "final-model.pt")
+    error = refused(capsys, "tag", "predict", "--model", tmp_path, ADA)
+    assert "it holds final-model.pt: give the file itself" in error
+
+
+def test_ctrl_c_that_a_library_turns_into_its_own_error_still_stops(
+    capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        try:
+            press_ctrl_c()
+        except KeyboardInterrupt as stop:
+            raise ImportError("could not import a module") from stop
+
+    monkeypatch.setattr("flair_nas.cli.tag._quiet_libraries", interrupted)
+    assert "stopped" in refused(capsys, "tag", "predict", "--model", "none", "text", code=130)
+
+
+def test_a_defect_is_not_taken_for_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("flair_nas.cli.tag._quiet_libraries", broken)
+    with pytest.raises(RuntimeError, match="a defect"):
+        main(["tag", "predict", "--model", "none", "text"])

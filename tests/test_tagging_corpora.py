@@ -102,7 +102,7 @@ def test_a_missing_dev_part_is_the_same_tenth_for_every_seed(tmp_path, caplog):
         parts.append((texts(corpus.train), texts(corpus.dev), corpus.test))
     assert parts[0] == parts[1]
     assert len(parts[0][0]) == 45 and len(parts[0][1]) == 5 and parts[0][2] is None
-    assert "no dev file" in caplog.text and "5 sentences" in caplog.text
+    assert "no file with 'dev'" in caplog.text and "5 sentences" in caplog.text
 
 
 def test_comments_boundaries_blank_lines_and_a_byte_order_mark_are_fine(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger, span_tags
 from flair_nas.tagging.training import build_tagger
 
 Entity = tuple[int, int, str]  # first token, token after the last, type
+TYPES = ("PER", "LOC", "B", "corporate-body", "I_1")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +37,8 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> SequenceTagger:
     tagger = build_tagger(settings(corpus, crf=False), load_corpus(corpus))
     with torch.no_grad():
         tagger.linear.bias[tagger.label_dictionary.get_idx_for_item("O")] = 1e6
+    for kind in TYPES:  # known, so that what is counted here is the counting alone
+        tagger.label_dictionary.add_item(f"S-{kind}")
     return tagger
 
 
@@ -81,7 +85,7 @@ def entities(draw: st.DrawFn, length: int = 8) -> list[Entity]:
         size = draw(st.integers(0, 3))
         if size:
             end = min(start + size, length)
-            found.append((start, end, draw(st.sampled_from(["PER", "LOC", "B", "corporate-body", "I_1"]))))
+            found.append((start, end, draw(st.sampled_from(TYPES))))
             start = end
         else:
             start += 1
@@ -148,7 +152,7 @@ def test_the_report_is_json_and_the_table_tells_the_label_set(tagger: SequenceTa
     assert {name for name in report["seqeval"] if "avg" not in name} == {"LOC", "PER", "ORG"}
     assert "label set: LOC, PER" in evaluation.text and "by seqeval (strict) and by Flair: 40.00" in evaluation.text
     (per,) = (line.split() for line in evaluation.text.splitlines() if line.split()[:1] == ["PER"])
-    assert per == ["PER", "0.5000", "1.0000", "0.6667", "1"]
+    assert per == ["PER", "50.00", "100.00", "66.67", "1"]
 
 
 def test_overlapping_gold_spans_are_not_counted_two_ways_in_silence(tagger: SequenceTagger) -> None:
@@ -188,3 +192,30 @@ def test_nothing_to_count_is_an_error(tagger: SequenceTagger) -> None:
     label(named[0], "predicted", [(0, 1, "PER")])
     with pytest.raises(FlairNasError, match=r"no sentence has the label type 'np'; label types there are: \['ner'\]"):
         evaluate_tagger(tagger, named, "np")
+
+
+# Labels that the tagger does not know.
+
+
+def test_a_label_that_the_tagger_does_not_know_counts_as_missed(
+    tagger: SequenceTagger, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    gold = [[(0, 2, "PER")], [(1, 2, "CUTLERY")]]
+    assert evaluate(tagger, gold, [[(0, 2, "PER")], [(1, 2, "PER")]]).f1 == pytest.approx(50.0)
+    assert "does not know CUTLERY" in caplog.text
+    found = evaluate_tagger(tagger, sentences_of(gold), "ner")  # by the tagger itself, which has no loss for it
+    assert (found.f1, found.loss) == (0.0, 0.0) and "CUTLERY" in found.text
+
+
+def test_nothing_shared_is_an_error_that_says_both_label_sets(tagger: SequenceTagger) -> None:
+    with pytest.raises(FlairNasError, match="the tagger knows .*PER.* labelled with DISH, TOOL; none is shared"):
+        evaluate_tagger(tagger, sentences_of([[(0, 1, "DISH"), (2, 3, "TOOL")]]), "ner")
+
+
+def test_labels_of_tokens_do_not_fit_a_tagger_of_spans(tagger: SequenceTagger) -> None:
+    sentence = Sentence(["a", "b"])
+    for token in sentence:
+        token.add_label("ner", "NOUN")
+    with pytest.raises(FlairNasError, match="are of tokens, such as 'NOUN', and the tagger gives labels of spans"):
+        evaluate_tagger(tagger, [sentence], "ner")

@@ -305,6 +305,20 @@ def make_document_embeddings(corpus: Corpus, rnn_type: str) -> DocumentRNNEmbedd
 BUILDERS = pytest.mark.parametrize("build", [make_tagger, make_document_embeddings])
 
 
+def test_a_genotype_is_taken_as_it_is_and_saved_with_the_tagger(corpus, tmp_path):
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, rnn_type=GATED)
+    assert tagger.rnn.genotype == GATED
+    tagger.save(tmp_path / "tagger.pt")
+    assert predictions(SequenceTagger.load(tmp_path / "tagger.pt")) == predictions(tagger)
+    assert DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, rnn_type=GATED).rnn.genotype == GATED
+
+
+def test_flairs_own_types_take_no_options():
+    with pytest.raises(FlairNasError, match="options are for searched cells; Flair's LSTM takes none"):
+        parse_rnn_type("LSTM,recurrent_dropout=0.2")
+
+
 @BUILDERS
 @pytest.mark.parametrize(
     ("rnn_type", "best"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import random
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import flair
 import numpy
 import pytest
 import torch
@@ -618,3 +620,66 @@ def test_the_saved_model_scores_on_dev_what_its_epoch_did(corpus: str, tmp_path:
     result = train_taggers(config, tmp_path / "run", progress=False)["seeds"][0]
     best = lines(tmp_path / "run" / "seed-1" / "history.jsonl")[result["best_epoch"] - 1]
     assert result["dev_f1"] == pytest.approx(best["dev_f1"]) and best["dev_f1"] > 0
+
+
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_a_label_that_train_never_has_counts_as_missed_and_is_announced(
+    corpus: str, tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    shutil.copytree(corpus, folder := tmp_path / "corpus")
+    file = folder / f"{part}.txt"
+    file.write_text(file.read_text(encoding="utf-8").replace("-LOC", "-CUTLERY"), encoding="utf-8")
+    metrics = train_taggers(settings(str(folder), epochs=1), tmp_path / "run", progress=False)
+    assert f"CUTLERY occurs in {part} and not in train" in caplog.text
+    assert "CUTLERY" in metrics["seeds"][0]["reports"][part]["label_set"]
+
+
+@pytest.mark.parametrize("epochs", [1, 2], ids=["finished", "to be extended"])
+def test_a_corpus_that_changed_is_not_gone_on_with(corpus: str, tmp_path: Path, epochs: int) -> None:
+    shutil.copytree(corpus, folder := tmp_path / "corpus")
+    config = settings(str(folder), epochs=1)
+    train_taggers(config, tmp_path / "run", progress=False)
+    (tmp_path / "run" / "seed-1" / "metrics.json").unlink(missing_ok=epochs == 1)  # then the checkpoint tells
+    file = folder / "train.txt"
+    file.write_text(file.read_text(encoding="utf-8").replace("-LOC", "-CUTLERY"), encoding="utf-8")
+    with pytest.raises(FlairNasError, match="the corpus corpus has changed since this run began"):
+        train_taggers(dataclasses.replace(config, epochs=epochs), tmp_path / "run", progress=False)
+
+
+def test_a_finished_run_says_so(two_seeds: Path, corpus: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), two_seeds, progress=False)
+    assert f"{two_seeds} is finished (epochs: 3, 3), so nothing was trained" in caplog.text
+
+
+def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(
+    corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="flair"), caplog.at_level(logging.INFO, logger="flair_nas"):
+        flair.logger.propagate = True
+        try:
+            train_taggers(settings(corpus, epochs=1), tmp_path / "run", progress=False)
+        finally:
+            flair.logger.propagate = False
+    text = caplog.text
+    assert "sentences (train, dev, test), beginning" in text and "ner: LOC, PER" in text
+    assert "Corpus: " not in text and "Test data not provided" not in text
+    assert "Model:" in text  # Flair did speak
+    assert "seed 1, epoch 1 of 1: loss" in text
+
+
+def test_a_single_label_value_is_suspicious(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    rows = "1 word noun\n2 other noun\n\n"
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text(rows, encoding="utf-8")
+    train_taggers(settings(str(tmp_path), epochs=1), tmp_path / "run", progress=False)
+    assert "ner has a single value; is this the label column?" in caplog.text
+
+
+def test_a_bad_value_in_a_settings_file_is_told_with_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("seeds: 1,2\n", encoding="utf-8")
+    with pytest.raises(FlairNasError, match=r"mine\.yaml: .*seeds must be a list .*as \[1, 2\], got '1,2'"):
+        resolve_config(file=file)

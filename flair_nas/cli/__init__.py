@@ -42,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    arguments = build_parser().parse_args(argv)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     try:
+        arguments = build_parser().parse_args(argv)
         return int(arguments.run(arguments))
     except FlairNasError as error:
         return _fail(str(error), 2)
@@ -54,12 +54,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
+    except Exception as error:
+        if _comes_from_interrupt(error):  # some libraries turn a Ctrl-C while they are imported into their own error
+            return _fail("stopped", 130)
+        if not isinstance(error, OSError):
+            raise
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt("terminated")
+
+
+def _comes_from_interrupt(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _fail(message: str, code: int) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.config import TaggerConfig, preset_names, resolve_config
+from flair_nas.tagging.config import TaggerConfig, preset_names, read_settings, resolve_config
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger
@@ -115,7 +115,9 @@ def train(arguments: argparse.Namespace) -> int:
 
     metrics = train_taggers(config, out, progress=not arguments.quiet and sys.stderr.isatty())
     print(format_metrics(metrics))
-    print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/dev.txt, test.txt")
+    of_seed = f" (of seed {metrics['model_seed']}, the best on dev)" if len(metrics["seeds"]) > 1 else ""
+    parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
+    print(f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}")
     print(f'next: flair-nas tag predict --model {out} "A sentence to tag."')
     return 0
 
@@ -163,9 +165,13 @@ def _add_evaluate(actions: Any) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     what.add_argument("--file", help="one column file")
-    parser.add_argument("--part", choices=("train", "dev", "test"), default="test", help="part of the corpus")
+    parser.add_argument(
+        "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
+    )
     parser.add_argument("--label-type", help="gold label (default: the tagger's own)")
-    parser.add_argument("--columns", help="columns of the files, from 0: text=0,ner=3 (the last holds the label)")
+    parser.add_argument(
+        "--columns", help="columns of the files, from 0: text=0,ner=3 (those of the run; else the last holds the label)"
+    )
     parser.add_argument("--data-root", metavar="DIR", help="folder with the named corpora (Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag, predicted tag")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
@@ -180,7 +186,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from flair_nas.tagging.evaluation import evaluate_tagger
 
     tagger = _load_tagger(arguments)
-    columns = parse_columns(arguments.columns) if arguments.columns else None
+    written = arguments.columns
+    settings = Path(arguments.model) / "config.yaml"
+    if not written and settings.exists() and (arguments.file or Path(arguments.corpus).is_dir()):
+        written = read_settings(settings).get("columns")  # files of one's own are laid out as in training
+    columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
     if arguments.file:
         sentences = read_column_file(arguments.file, columns, label_type)
@@ -228,6 +238,8 @@ def predict(arguments: argparse.Namespace) -> int:
     to_text = FORMATS[arguments.format]
     typed = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
     batch_size = 1 if typed else arguments.batch_size  # one who types wants the answer to each line
+    if typed and not arguments.quiet:
+        print("type one sentence a line; Ctrl-D ends", file=sys.stderr)
     for sentence in tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized):
         print(to_text(sentence, tagger.label_type), flush=not arguments.text)
     return 0
@@ -263,4 +275,7 @@ def _quiet_libraries(arguments: argparse.Namespace) -> None:
         warnings.simplefilter("ignore")
     from flair_nas.tagging.quiet import log_to_stderr
 
-    log_to_stderr(logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING)
+    log_to_stderr(
+        flair=logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING,
+        own=logging.ERROR if arguments.quiet else logging.INFO,
+    )

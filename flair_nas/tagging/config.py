@@ -89,7 +89,7 @@ class TaggerConfig:
             and all(type(seed) is int and 0 <= seed < 2**32 for seed in value)
             and len(set(value)) == len(value)
         ):
-            return f"seeds must be different whole numbers from 0 to 2^32 - 1, at least one, got {value!r}"
+            return f"seeds must be a list of different whole numbers from 0 to 2^32 - 1, as [1, 2], got {value!r}"
         if name == "embeddings" and not (isinstance(value, list) and value and all(isinstance(s, str) for s in value)):
             return f"embeddings must be a list with at least one entry, got {value!r}"
         return ""
@@ -179,5 +179,10 @@ def resolve_config(
     if preset is not None:
         settings |= load_preset(preset)
     if file is not None:
-        settings |= read_settings(file)
+        given = read_settings(file)
+        try:
+            TaggerConfig(**given)
+        except FlairNasError as error:
+            raise FlairNasError(f"{file}: {error}") from None
+        settings |= given
     return TaggerConfig(**{**settings, **(flags or {})})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import re
@@ -37,11 +38,13 @@ class TaggingCorpus(NamedTuple):
         corpus: Flair's corpus; `test` is None where the folder has no test file.
         label_type: the name of the label column, as Flair's taggers want it.
         name: the known name, or the folder's own.
+        sha256: digest of the words and labels of all parts, to tell whether the corpus is still the same.
     """
 
     corpus: Corpus
     label_type: str
     name: str
+    sha256: str
 
 
 class _KnownCorpus(NamedTuple):
@@ -130,7 +133,45 @@ def load_corpus(
     corpus, label_type = _read_folder(folder, columns, label_type)
     name = source if source == "demo" or source in KNOWN else folder.resolve().name
     corpus.name = name
-    return TaggingCorpus(corpus, label_type, name)
+    return TaggingCorpus(corpus, label_type, name, _digest(corpus, label_type))
+
+
+def describe_corpus(corpus: TaggingCorpus) -> None:
+    """Logs what was read, and warns of what is probably a mistake."""
+    parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
+    labels = {name: _labels(sentences, corpus.label_type) for name, sentences in parts.items()}
+    shown_labels = ", ".join(sorted(labels["train"])[:20]) + (", ..." if len(labels["train"]) > 20 else "")
+    words = " ".join(token.text for token in parts["train"][0].tokens[:5])
+    log.info(
+        "%s: %s sentences (train, dev, test), beginning %r; %s: %s",
+        *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type, shown_labels),
+    )
+    if corpus.corpus.test is None:
+        log.warning("%s: no test file, so there will be no test figure", corpus.name)
+    if len(labels["train"]) == 1:
+        log.warning("%s: %s has a single value; is this the label column?", corpus.name, corpus.label_type)
+    for name in ("dev", "test"):
+        unseen = sorted(labels[name] - labels["train"])
+        if unseen:
+            log.warning(
+                "%s: %s occurs in %s and not in train: it cannot be learned and counts as missed",
+                *(corpus.name, ", ".join(unseen), name),
+            )
+
+
+def _digest(corpus: Corpus, label_type: str) -> str:
+    digest = hashlib.sha256(label_type.encode())
+    for part in (corpus.train, corpus.dev, corpus.test):
+        digest.update(b"\0part")
+        for sentence in sentences_of(part):
+            digest.update("\0".join(["", *(token.text for token in sentence)]).encode())
+            for label in sentence.get_labels(label_type):
+                digest.update(f"\0{label.data_point.unlabeled_identifier}\0{label.value}".encode())
+    return digest.hexdigest()
+
+
+def _labels(sentences: list[Sentence], label_type: str) -> set[str]:
+    return {label.value for sentence in sentences for label in sentence.get_labels(label_type)}
 
 
 def parse_columns(text: str) -> dict[int, str]:
@@ -215,7 +256,10 @@ def _given_folder(source: str) -> Path:
     if folder.exists():
         raise FlairNasError(f"corpus {source!r} is a file; give the folder that holds train, dev and test files")
     hint = did_you_mean(source.replace("-", "_"), names, count=2)
-    raise FlairNasError(f"unknown corpus {source!r}: {hint}give one of {', '.join(names)}, or a folder of column files")
+    raise FlairNasError(
+        f"unknown corpus {source!r}: {hint}give one of {', '.join(names)}, or a folder of column files; "
+        f"there is no folder {folder.absolute()}"
+    )
 
 
 def _known_folder(name: str, data_root: str | Path | None) -> Path:
@@ -292,7 +336,11 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
             raise FlairNasError(
                 f"{folder}: {len(train)} training sentences are too few to split dev off; add a dev file"
             )
-        log.warning("%s: no dev file, so dev is a fixed tenth of train (%d sentences)", folder, sampled)
+        unused = sorted(f.name for f in folder.iterdir() if f.is_file() and f not in files)
+        log.warning(
+            "%s: no file with 'dev' or 'testa' in its name%s, so dev is a fixed tenth of train (%d sentences)",
+            *(folder, f" ({', '.join(unused)} passed over)" if unused else "", sampled),
+        )
     return corpus, label_type
 
 

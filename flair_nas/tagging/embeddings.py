@@ -117,7 +117,7 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
         raise FlairNasError(
             f"embeddings {spec!r}: Flair has no {name!r}, or cannot download or read it ({shown(error)}); "
-            f"check the name and the network, or give a local file as {file_form}"
+            f"check the name and the network, or give a local file as {file_form}, or one-hot and char, which need none"
         ) from error
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from flair.data import Sentence
+from flair.data import Sentence, Token
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode, store_embeddings
 
@@ -17,13 +18,15 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.tagging.quiet import no_flair_bars
 
+log = logging.getLogger("flair_nas")
+
 
 class Evaluation(NamedTuple):
     """What a tagger scores on labelled sentences.
 
     Args:
         f1: micro-averaged F1 in percent, as Flair counts it (accuracy in percent where labels are tokens, not spans).
-        loss: loss per token.
+        loss: loss per token; 0 where a gold label is none of the tagger's, as there is no loss then.
         report: figures by type, and the label set, as JSON data.
         text: the same as a table.
     """
@@ -46,6 +49,8 @@ def evaluate_tagger(
 ) -> Evaluation:
     """Evaluates a tagger: strict entity F1, an entity being right when both borders and the type are.
 
+    A gold label that the tagger does not know, one that training had no example of, counts as missed.
+
     Args:
         tagger: a trained tagger.
         sentences: labelled sentences; they keep the predictions under the label ``predicted``.
@@ -56,7 +61,8 @@ def evaluate_tagger(
         compare: count by seqeval as well, and check that the two agree.
 
     Raises:
-        FlairNasError: no sentences, no gold labels of that type, a loss that is not finite, or the two counts differ.
+        FlairNasError: no sentences, no gold labels of that type, labels of tokens where the tagger knows spans or the
+            reverse, none of the labels known to the tagger, a loss that is not finite, or the two counts differ.
     """
     label_type = label_type or tagger.label_type
     if not sentences:
@@ -67,6 +73,9 @@ def evaluate_tagger(
         raise FlairNasError(
             f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
         )
+    unknown = _unknown_labels(tagger, sentences, label_type, labels)
+    if unknown and compare:
+        log.warning("the tagger does not know %s; these labels count as missed", ", ".join(unknown))
     with no_flair_bars(), contextlib.ExitStack() as stack:
         result = tagger.evaluate(
             list(sentences),
@@ -74,6 +83,7 @@ def evaluate_tagger(
             out_path=stack.enter_context(whole_file(predictions)) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
+            return_loss=not unknown,  # Flair has no loss for a label that it does not know
         )
     forget_changing_embeddings(tagger, sentences, storage)
     if not math.isfinite(result.scores["loss"]):
@@ -82,11 +92,13 @@ def evaluate_tagger(
     if not tagger.predict_spans:
         accuracy = 100 * float(result.scores["accuracy"])
         report["accuracy"] = accuracy
-        return Evaluation(accuracy, float(result.scores["loss"]), report, result.detailed_results)
+        rows = {name: row for name, row in _in_percent(result.classification_report).items() if name in labels}
+        text = f"label set: {', '.join(labels)}\n{_table(rows)}\naccuracy: {accuracy:.2f}\n"
+        return Evaluation(accuracy, float(result.scores["loss"]), report, text)
     f1 = 100 * float(result.main_score)
     text = ""
     if compare:
-        seqeval_report, text = _seqeval(sentences, label_type)
+        seqeval_report = _seqeval(sentences, label_type)
         report["seqeval"] = seqeval_report
         report["flair"] = {"micro_f1": f1}
         if abs(seqeval_report["micro avg"]["f1-score"] - f1) > 1e-6:
@@ -94,7 +106,8 @@ def evaluate_tagger(
                 f"seqeval and Flair disagree on micro F1: {seqeval_report['micro avg']['f1-score']:.4f} and {f1:.4f}; "
                 "the sentences probably hold overlapping spans, which column format cannot express"
             )
-        text = f"label set: {', '.join(labels)}\n{text}\nmicro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
+        text = f"label set: {', '.join(labels)}\n{_table(seqeval_report)}\n"
+        text += f"micro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
     return Evaluation(f1, float(result.scores["loss"]), report, text)
 
 
@@ -134,17 +147,57 @@ def span_tags(sentence: Sentence, label_type: str) -> list[str]:
     return tags
 
 
-def _seqeval(sentences: Sequence[Sentence], label_type: str) -> tuple[dict[str, Any], str]:
+def tagger_labels(tagger: SequenceTagger) -> set[str]:
+    """The labels that a tagger can give, without the prefixes B-, I-, E- and S- of spans."""
+    items = set(tagger.label_dictionary.get_items()) - {"O", "<START>", "<STOP>", "<unk>"}
+    return {item[2:] for item in items} if tagger.predict_spans else items
+
+
+def _unknown_labels(
+    tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, labels: Sequence[str]
+) -> list[str]:
+    """The gold labels that are none of the tagger's."""
+    known = tagger_labels(tagger)
+    first = next(label for sentence in sentences for label in sentence.get_labels(label_type))
+    of_tokens = isinstance(first.data_point, Token)
+    if of_tokens == tagger.predict_spans:
+        kinds = ("tokens", "spans") if of_tokens else ("spans", "tokens")
+        raise FlairNasError(
+            f"the labels of type {label_type!r} are of {kinds[0]}, such as {first.value!r}, and the tagger gives labels"
+            f" of {kinds[1]}: {', '.join(sorted(known))}; choose the column or label type that it was trained on"
+        )
+    unknown = [label for label in labels if label not in known and label != "O"]
+    if len(unknown) == len(set(labels) - {"O"}):
+        raise FlairNasError(
+            f"the tagger knows {', '.join(sorted(known))}, and the sentences are labelled with {', '.join(labels)}; "
+            "none is shared, so there is nothing to evaluate"
+        )
+    return unknown
+
+
+def _seqeval(sentences: Sequence[Sentence], label_type: str) -> dict[str, Any]:
     from seqeval.metrics import classification_report
     from seqeval.scheme import IOB2
 
     gold = [span_tags(sentence, label_type) for sentence in sentences]
     predicted = [span_tags(sentence, "predicted") for sentence in sentences]
-    strict = {"mode": "strict", "scheme": IOB2, "zero_division": 0}
-    figures = classification_report(gold, predicted, output_dict=True, **strict)
-    table = classification_report(gold, predicted, digits=4, **strict)
-    percent = {
+    figures = classification_report(gold, predicted, output_dict=True, mode="strict", scheme=IOB2, zero_division=0)
+    return _in_percent(figures)
+
+
+def _in_percent(figures: dict[str, Any]) -> dict[str, Any]:
+    return {
         name: {key: int(value) if key == "support" else 100 * float(value) for key, value in row.items()}
         for name, row in figures.items()
+        if isinstance(row, dict)
     }
-    return percent, table
+
+
+def _table(figures: dict[str, Any]) -> str:
+    """Precision, recall, F1 (in percent) and support of each row."""
+    width = max(12, *map(len, figures))
+    lines = [f"{'':>{width}} {'precision':>10} {'recall':>8} {'F1':>8} {'support':>8}"]
+    for name, row in figures.items():
+        precision, recall, f1, support = (row[key] for key in ("precision", "recall", "f1-score", "support"))
+        lines.append(f"{name:>{width}} {precision:>10.2f} {recall:>8.2f} {f1:>8.2f} {support:>8}")
+    return "\n".join(lines) + "\n"

@@ -28,7 +28,9 @@ def load_tagger(path: str | Path) -> SequenceTagger:
     path = Path(path)
     if path.is_dir():
         if not (path / "model.pt").exists():
-            raise FlairNasError(f"{path}: no model.pt in this folder; is its training finished?")
+            there = ", ".join(sorted(file.name for file in path.glob("*.pt")))
+            hint = f"it holds {there}: give the file itself" if there else "is its training finished?"
+            raise FlairNasError(f"{path}: no model.pt in this folder; {hint}")
         path = path / "model.pt"
     if not path.is_file():
         raise FlairNasError(f"{path}: no such model file")
@@ -50,7 +52,8 @@ def tag_lines(
 
     Args:
         tagger: a trained tagger.
-        lines: one sentence each; an empty one gives None, as Flair has no empty sentences.
+        lines: one sentence each, or one text with a sentence a line; an empty line gives None, as Flair has no empty
+            sentences.
         batch_size: lines that are tagged together.
         tokenized: words are separated by spaces already; otherwise Flair's tokenizer separates them.
 
@@ -58,7 +61,7 @@ def tag_lines(
         The sentences, tagged, in the order of the lines.
     """
     tokenizer = SpaceTokenizer() if tokenized else SegtokTokenizer()
-    remaining = iter(lines)
+    remaining = iter(lines.splitlines() if isinstance(lines, str) else lines)
     while batch := list(itertools.islice(remaining, batch_size)):
         sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) if line.strip() else None for line in batch]
         tagger.predict([sentence for sentence in sentences if sentence is not None], mini_batch_size=batch_size)

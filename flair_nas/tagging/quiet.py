@@ -19,15 +19,30 @@ def no_flair_bars() -> Iterator[None]:
         yield
 
 
-def log_to_stderr(level: int) -> None:
+@contextlib.contextmanager
+def no_flair_remarks(*beginnings: str) -> Iterator[None]:
+    """Within the block, Flair logs nothing that begins so."""
+
+    def wanted(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(beginnings)
+
+    flair.logger.addFilter(wanted)
+    try:
+        yield
+    finally:
+        flair.logger.removeFilter(wanted)
+
+
+def log_to_stderr(*, flair: int, own: int) -> None:
     """Sends the log of Flair, which goes to standard output, and of flair-nas to standard error.
 
     Args:
-        level: what is less urgent is dropped.
+        flair: the level below which Flair's remarks are dropped.
+        own: the same for flair-nas.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    for logger in (flair.logger, logging.getLogger("flair_nas")):
+    for logger, level in ((logging.getLogger("flair"), flair), (logging.getLogger("flair_nas"), own)):
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False

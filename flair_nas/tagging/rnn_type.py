@@ -19,7 +19,7 @@ _CONFIG_FORMAT = "flair-nas/rnn"
 
 
 def build_rnn(
-    rnn_type: str,
+    rnn_type: str | Genotype,
     *,
     input_size: int,
     hidden_size: int,
@@ -31,7 +31,7 @@ def build_rnn(
 
     Args:
         rnn_type: a library name, a file or a one-line genotype, then options after commas:
-            ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``; or what `describe_rnn` gave.
+            ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``; or what `describe_rnn` gave; or a `Genotype`.
         input_size: D.
         hidden_size: H.
         num_layers: layers on top of one another.
@@ -43,7 +43,9 @@ def build_rnn(
             or an option that does not exist or cannot be read.
     """
     options: dict[str, Any] = {"dropout": dropout}
-    if rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type:
+    if isinstance(rnn_type, Genotype):
+        genotype = rnn_type
+    elif rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type:
         try:
             config = json.loads(rnn_type)
             genotype = Genotype.from_dict(config["genotype"])
@@ -68,6 +70,8 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
         FlairNasError: as `build_rnn`.
     """
     source, options = _split_options(rnn_type)
+    if source.upper() in FLAIR_TYPES and options:
+        raise FlairNasError(f"rnn_type {rnn_type!r}: the options are for searched cells; Flair's {source} takes none")
     changes: dict[str, Any] = {}
     numbers: dict[str, float] = {}
     for name, value in options:

@@ -35,11 +35,17 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.tagging.config import TaggerConfig, read_settings
-from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, parse_columns, sentences_of
+from flair_nas.tagging.corpora import (
+    TaggingCorpus,
+    describe_corpus,
+    load_corpus,
+    parse_columns,
+    sentences_of,
+)
 from flair_nas.tagging.device import use_device
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger
-from flair_nas.tagging.quiet import no_flair_bars
+from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, describe_rnn, parse_rnn_type
 
 log = logging.getLogger("flair_nas")
@@ -62,7 +68,7 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     Returns:
         What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent (or
         accuracy, where labels are of tokens; ``measure`` says which), parameters, seconds per epoch, and the peak
-        memory of the process so far.
+        memory of the process so far. ``model_seed`` is the seed best on dev, whose model is ``model.pt``.
 
     Raises:
         FlairNasError: settings, corpus, embeddings or folder that cannot be used; NaN while training.
@@ -94,14 +100,19 @@ def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, A
         raise FlairNasError(
             f"corpus {config.corpus}: no dev sentence has a label of type {label_type!r}; dev chooses the best epoch"
         )
+    describe_corpus(tagging_corpus)
     results = []
+    trained = False
     for seed in config.seeds:
-        result = _read_result(out / f"seed-{seed}", config)
+        result = _read_result(out / f"seed-{seed}", config, tagging_corpus)
+        trained = trained or result is None
         results.append(result or _train_seed(config, tagging_corpus, seed, out, progress))
+    if not trained:
+        epochs = ", ".join(str(result["epochs"]) for result in results)
+        log.warning("%s is finished (epochs: %s), so nothing was trained; --epochs or --seeds extend it", out, epochs)
     metrics = summarise(config, results)
-    best = max(results, key=lambda result: result["dev_f1"])
     with whole_file(out / "model.pt") as temporary:
-        shutil.copyfile(out / f"seed-{best['seed']}" / "model.pt", temporary)
+        shutil.copyfile(out / f"seed-{metrics['model_seed']}" / "model.pt", temporary)
     write_text(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
     return metrics
 
@@ -152,8 +163,9 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
             summary[name] = {"mean": statistics.mean(values), "sd": deviation}
     shared = {name: results[0][name] for name in ("measure", "parameters", "rnn_parameters")}
     peak = max(result["peak_memory_mb"] for result in results)
+    best = max(results, key=lambda result: result["dev_f1"])
     return {"corpus": config.corpus, "rnn": config.rnn, **shared, "peak_memory_mb": peak, "summary": summary,
-            "seeds": results}  # fmt: skip
+            "model_seed": best["seed"], "seeds": results}  # fmt: skip
 
 
 # --- the folder ---
@@ -183,16 +195,27 @@ def _check_folder(out: Path, config: TaggerConfig) -> None:
         raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
 
 
-def _read_result(folder: Path, config: TaggerConfig) -> dict[str, Any] | None:
+def _read_result(folder: Path, config: TaggerConfig, corpus: TaggingCorpus) -> dict[str, Any] | None:
     """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
     path = folder / "metrics.json"
     if not path.exists():
         return None
     try:
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _check_same_corpus(path, result["corpus_sha256"], corpus)
         return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
+    except FlairNasError:
+        raise
     except (ValueError, KeyError, TypeError):  # damaged; the checkpoint gives it again
         return None
+
+
+def _check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
+    if sha256 != corpus.sha256:
+        raise FlairNasError(
+            f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
+            "corpora; choose another folder, or give back the files"
+        )
 
 
 # --- one seed ---
@@ -209,7 +232,7 @@ def _train_seed(
     folder.mkdir(exist_ok=True)
     write_text(out / "config.yaml", config.to_yaml())
     checkpoint = folder / "checkpoint.pt"
-    plugin = _EpochPlugin(config, tagger, corpus.dev, folder, seed, progress)
+    plugin = _EpochPlugin(config, tagger, tagging_corpus, folder, seed, progress)
     start = plugin.load(checkpoint) if checkpoint.exists() else 0
     if start < config.epochs:
         _run_trainer(config, tagger, corpus, folder, plugin, start)
@@ -241,6 +264,7 @@ def _train_seed(
         "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
         "peak_memory_mb": _peak_memory_mb(),
+        "corpus_sha256": tagging_corpus.sha256,
         "reports": {part: score.report for part, score in scores.items()},
     }
     write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
@@ -253,7 +277,10 @@ def _run_trainer(
     # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
     train_only = Corpus(train=corpus.train, sample_missing_splits=False)
     warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
-    with torch.autocast(flair.device.type, torch.bfloat16, enabled=False):  # the dtype that Flair's autocast takes
+    with (
+        torch.autocast(flair.device.type, torch.bfloat16, enabled=False),  # the dtype that Flair's autocast takes
+        no_flair_remarks("Corpus: ", "Test data not provided"),  # true of what the trainer sees only
+    ):
         ModelTrainer(tagger, train_only).train_custom(
             folder,
             learning_rate=config.learning_rate,
@@ -275,11 +302,18 @@ class _EpochPlugin(TrainerPlugin):
     """What happens around the epochs of Flair's trainer: progress, dev evaluation, annealing, saving."""
 
     def __init__(
-        self, config: TaggerConfig, tagger: SequenceTagger, dev: Any, folder: Path, seed: int, progress: bool
+        self,
+        config: TaggerConfig,
+        tagger: SequenceTagger,
+        corpus: TaggingCorpus,
+        folder: Path,
+        seed: int,
+        progress: bool,
     ) -> None:
         super().__init__()
         self.config, self.tagger, self.folder, self.seed, self.progress = config, tagger, folder, seed, progress
-        self.dev = sentences_of(dev)
+        self.corpus_read = corpus
+        self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
         self.best_epoch = 0
         self.best: tuple[float, float] = (-1.0, 0.0)  # F1 and minus loss on dev
@@ -294,6 +328,7 @@ class _EpochPlugin(TrainerPlugin):
         """Reads a checkpoint, to be put in place once the trainer has its optimizer; returns its epoch."""
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
+            _check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
             if state["architecture"] != _architecture(self.tagger):
                 raise FlairNasError(
                     f"{path}: {self.config.rnn} stood for another architecture when this run began "
@@ -325,6 +360,7 @@ class _EpochPlugin(TrainerPlugin):
             "best": list(self.best),
             "history": self.history,
             "exhausted": self.exhausted,
+            "corpus_sha256": self.corpus_read.sha256,
             "architecture": _architecture(self.tagger),
             "model": self.tagger.state_dict(),
             "optimizer": self.trainer.optimizer.state_dict(),
@@ -432,9 +468,10 @@ class _EpochPlugin(TrainerPlugin):
         self.exhausted = rate < self.config.min_learning_rate
         write_text(self.folder / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.history))
         self.save()
-        log.info(
-            "seed %d, epoch %d: loss %.4f, dev %.2f, %.1f s",
-            *(self.seed, epoch, line["train_loss"] or 0, evaluation.f1, line["seconds"]),
+        log.log(
+            logging.DEBUG if self.progress else logging.INFO,  # the bar says it already
+            "seed %d, epoch %d of %d: loss %.4f, dev %.2f, %.1f s",
+            *(self.seed, epoch, self.config.epochs, line["train_loss"] or 0, evaluation.f1, line["seconds"]),
         )
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
