@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 import shlex
 import subprocess
 import sys
@@ -629,3 +630,14 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "flair
 
 def test_the_operations_are_in_the_order_of_the_architecture_weights() -> None:
     assert OPERATIONS == ("drop", "tanh", "relu", "sigmoid", "identity")
+
+
+def test_the_forms_in_the_docs_are_one_genotype() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "genotypes.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"^```json\n(.*?)^```$", text, re.M | re.S)
+    line = re.search(r"In one line this is `(.+?)`", text)
+    assert line is not None and Genotype.parse(written) == Genotype.parse(line[1])
+    lines = re.findall(r"^```text\n(.*?)\n```$", text, re.M | re.S)
+    assert len(lines) == 2 and [Genotype.parse(found).output for found in lines] == [(2,), (1, 2)]
+    printed = re.search(r"`(Genotype\(recurrent=.+?)`", text)
+    assert printed is not None and Genotype.parse(printed[1]).one_line() == "tanh0-relu1"
