@@ -38,11 +38,17 @@ GROUPS: dict[str, dict[str, dict]] = {
         "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=sum"},
         "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=mean"},
     },
-    "init": {"wnut/i-darts-ptb-wide": {**WNUT, "seeds": [1], "rnn": "i-darts-ptb,init_range=0.0625"}},
+    "init": {"wnut/i-darts-ptb-wide": {**WNUT, "seeds": [1], "epochs": 6, "rnn": "i-darts-ptb,init_range=0.0625"}},
     "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb")},
     "conll03-ess": {"conll03/ess": {**CONLL03, "rnn": ESS}},
     "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb")},
     "conll2000-ess": {"conll2000/ess": {**CONLL2000, "rnn": ESS}},
+}
+# what a default was chosen between: runs of seed 1, compared over the epochs that both have
+CHOICES = {
+    "gate": ("wnut/ess", "wnut/ess-product"),
+    "combine": ("wnut/random2-mean", "wnut/random2-sum"),
+    "init_range": ("wnut/i-darts-ptb", "wnut/i-darts-ptb-wide"),
 }
 # the learning rate by the rule of the I-DARTS paper
 COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 2}
@@ -61,7 +67,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the figures that there are")
     arguments = parser.parse_args()
     if arguments.table:
-        print(table())
+        print(f"{table()}\n\n{choices()}")
         return
     unknown = set(arguments.groups) - set(GROUPS)
     if unknown or not arguments.groups:
@@ -86,6 +92,9 @@ def run(name: str, config: TaggerConfig, out: Path) -> None:
     kept = {key: value for key, value in metrics["seeds"][0].items() if key != "reports"}
     kept["peak_memory_mb"] = _peak_memory_mb()
     kept["rnn"] = config.rnn
+    history = (out / name / f"seed{config.seeds[0]}" / f"seed-{config.seeds[0]}" / "history.jsonl").read_text()
+    epochs = [json.loads(line) for line in history.splitlines()]
+    kept["history"] = [{key: epoch[key] for key in ("train_loss", "dev_loss", "dev_f1")} for epoch in epochs]
     figures.parent.mkdir(parents=True, exist_ok=True)
     figures.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     print(figures.name, kept["dev_f1"], kept["test_f1"], flush=True)
@@ -126,6 +135,27 @@ def table() -> str:
             f"{seeds[0]['rnn_parameters']:,} | {f'{statistics.mean(seconds):.0f}' if seconds else '-'} | "
             f"{max(seed['peak_memory_mb'] for seed in seeds):,.0f} |"
         )
+    return "\n".join(lines)
+
+
+def choices() -> str:
+    """Losses and F1 of the runs that a default was chosen between."""
+    lines = [
+        "| default | run | epochs | train loss of the last | dev loss of the last | least dev loss | best dev F1 |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for default, names in CHOICES.items():
+        paths = {name: RESULTS / f"{name.replace('/', '-')}-seed1.json" for name in names}
+        if not all(path.exists() for path in paths.values()):
+            continue
+        histories = {name: json.loads(path.read_text(encoding="utf-8"))["history"] for name, path in paths.items()}
+        epochs = min(map(len, histories.values()))
+        for name, history in histories.items():
+            kept = history[:epochs]
+            lines.append(
+                f"| {default} | {name} | {epochs} | {kept[-1]['train_loss']:.4f} | {kept[-1]['dev_loss']:.4f} | "
+                f"{min(epoch['dev_loss'] for epoch in kept):.4f} | {max(epoch['dev_f1'] for epoch in kept):.2f} |"
+            )
     return "\n".join(lines)
 
 
