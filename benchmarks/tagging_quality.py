@@ -94,6 +94,7 @@ def run(name: str, config: TaggerConfig, out: Path) -> None:
     kept["rnn"] = config.rnn
     history = (out / name / f"seed{config.seeds[0]}" / f"seed-{config.seeds[0]}" / "history.jsonl").read_text()
     epochs = [json.loads(line) for line in history.splitlines()]
+    kept["cpu_seconds_per_epoch"] = epochs[-1]["cpu_seconds"]  # the first one may also compute the embeddings
     kept["history"] = [{key: epoch[key] for key in ("train_loss", "dev_loss", "dev_f1")} for epoch in epochs]
     figures.parent.mkdir(parents=True, exist_ok=True)
     figures.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
