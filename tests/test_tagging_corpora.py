@@ -317,3 +317,10 @@ def test_badly_written_columns(text, wanted):
 
 def test_columns_count_from_the_left(tmp_path):
     assert "counted from 0" in error_of(folder_of(tmp_path, train=SENTENCE), columns={0: "text", -1: "ner"})
+
+
+def test_parts_that_tag_tokens_and_spans(tmp_path):
+    folder = folder_of(tmp_path, train=SENTENCE, dev=SENTENCE, test="Ada PER\nsaw O\n\n")
+    assert "test.txt: its tags are of tokens, those of" in error_of(folder)
+    folder = folder_of(tmp_path, train="Ada PER\nsaw O\n\n", dev=SENTENCE, test="Ada PER\nsaw O\n\n")
+    assert "dev.txt: its tags are of spans, those of" in error_of(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flair
-from flair.data import Corpus, Sentence, _iter_dataset
+from flair.data import Corpus, Sentence, Token, _iter_dataset
 from flair.datasets import CONLL_2000, WNUT_17
 from flair.datasets.sequence_labeling import ColumnDataset
 from torch.utils.data import Dataset
@@ -323,6 +323,14 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
     train = _read_part(files.train, columns, label_type)
     dev = _read_part(files.dev, columns, label_type) if files.dev else None
     test = _read_part(files.test, columns, label_type) if files.test else None
+    level = _is_token_level(train, label_type)
+    for file, part in ((files.dev, dev), (files.test, test)):
+        if part is not None and {level, _is_token_level(part, label_type)} == {True, False}:
+            kinds = ("spans", "tokens") if level else ("tokens", "spans")
+            raise FlairNasError(
+                f"{file}: its tags are of {kinds[0]}, those of {files.train} of {kinds[1]} (B- and I- mark spans); "
+                "write all parts in one way"
+            )
     label_types = sorted({name for sentence in train.sentences for name in sentence.annotation_layers})
     if label_type not in label_types:
         raise FlairNasError(
@@ -342,6 +350,13 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
             *(folder, f" ({', '.join(unused)} passed over)" if unused else "", sampled),
         )
     return corpus, label_type
+
+
+def _is_token_level(part: ColumnDataset, label_type: str) -> bool | None:
+    """Whether labels are of tokens, not of spans; None when there are none."""
+    labels = (label for sentence in part.sentences for label in sentence.get_labels(label_type))
+    first = next(labels, None)
+    return None if first is None else isinstance(first.data_point, Token)
 
 
 def _last_column(path: Path) -> int:

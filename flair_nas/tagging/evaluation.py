@@ -62,7 +62,7 @@ def evaluate_tagger(
 
     Raises:
         FlairNasError: no sentences, no gold labels of that type, labels of tokens where the tagger knows spans or the
-            reverse, none of the labels known to the tagger, a loss that is not finite, or the two counts differ.
+            reverse, a loss that is not finite, or the two counts differ.
     """
     label_type = label_type or tagger.label_type
     if not sentences:
@@ -75,7 +75,10 @@ def evaluate_tagger(
         )
     unknown = _unknown_labels(tagger, sentences, label_type, labels)
     if unknown and compare:
-        log.warning("the tagger does not know %s; these labels count as missed", ", ".join(unknown))
+        log.warning(
+            "the tagger knows %s; %s is none of these and counts as missed",
+            *(", ".join(sorted(tagger_labels(tagger))), ", ".join(unknown)),
+        )
     with no_flair_bars(), contextlib.ExitStack() as stack:
         result = tagger.evaluate(
             list(sentences),
@@ -166,13 +169,7 @@ def _unknown_labels(
             f"the labels of type {label_type!r} are of {kinds[0]}, such as {first.value!r}, and the tagger gives labels"
             f" of {kinds[1]}: {', '.join(sorted(known))}; choose the column or label type that it was trained on"
         )
-    unknown = [label for label in labels if label not in known and label != "O"]
-    if len(unknown) == len(set(labels) - {"O"}):
-        raise FlairNasError(
-            f"the tagger knows {', '.join(sorted(known))}, and the sentences are labelled with {', '.join(labels)}; "
-            "none is shared, so there is nothing to evaluate"
-        )
-    return unknown
+    return [label for label in labels if label not in known and label != "O"]
 
 
 def _seqeval(sentences: Sequence[Sentence], label_type: str) -> dict[str, Any]:
