@@ -323,7 +323,7 @@ class SearchedRNN(nn.Module):
         data = data.to(dtype)  # under autocast the input may come from a product of lower precision
         input_mask = self._mask(self.input_dropout, data, packing.batch)  # [B, D]
         mask = self._mask(self.recurrent_dropout, hidden, packing.batch)  # [B, H]
-        columns = [hidden.t()]  # [H, B]
+        columns = [hidden.t().contiguous()]  # [H, B]
         if cell.state_gate is not None:
             past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
             inputs = packing.last(past, cell.state_gate.history)
@@ -335,7 +335,7 @@ class SearchedRNN(nn.Module):
         else:
             projected = data.t().contiguous()  # [D, S]
         loop = _Loop(cell, packing, None if mask is None else mask.t().contiguous())
-        sources = [projected, states.transpose(1, 2), *columns]
+        sources = [projected, states.transpose(1, 2).contiguous(), *columns]
         output = run_sequence(loop, weights, sources).t().contiguous()  # [S, H]
         if cell.input_gate is not None:
             past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]

@@ -192,7 +192,7 @@ def _in_percent(figures: dict[str, Any]) -> dict[str, Any]:
 
 def _table(figures: dict[str, Any]) -> str:
     """Precision, recall, F1 (in percent) and support of each row."""
-    width = max(12, *map(len, figures))
+    width = max([12, *map(len, figures)])
     lines = [f"{'':>{width}} {'precision':>10} {'recall':>8} {'F1':>8} {'support':>8}"]
     for name, row in figures.items():
         precision, recall, f1, support = (row[key] for key in ("precision", "recall", "f1-score", "support"))

@@ -277,10 +277,11 @@ def _run_trainer(
     # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
     train_only = Corpus(train=corpus.train, sample_missing_splits=False)
     warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
-    with (
-        torch.autocast(flair.device.type, torch.bfloat16, enabled=False),  # the dtype that Flair's autocast takes
-        no_flair_remarks("Corpus: ", "Test data not provided"),  # true of what the trainer sees only
-    ):
+    if config.precision == "bfloat16" and flair.device.type == "cuda":
+        torch.set_autocast_gpu_dtype(
+            torch.bfloat16
+        )  # an outer autocast would keep its cache of weights for all batches
+    with no_flair_remarks("Corpus: ", "Test data not provided"):  # true of what the trainer sees only
         ModelTrainer(tagger, train_only).train_custom(
             folder,
             learning_rate=config.learning_rate,
@@ -463,7 +464,7 @@ class _EpochPlugin(TrainerPlugin):
             self.best, self.best_epoch = score, epoch
             with whole_file(self.folder / "model.pt") as temporary:
                 self.tagger.save(temporary)
-        self.scheduler.step(evaluation.f1, evaluation.loss)
+        self.scheduler.step(evaluation.f1, evaluation.loss or None)
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
         write_text(self.folder / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.history))
