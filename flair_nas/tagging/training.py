@@ -278,9 +278,7 @@ def _run_trainer(
     train_only = Corpus(train=corpus.train, sample_missing_splits=False)
     warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
     if config.precision == "bfloat16" and flair.device.type == "cuda":
-        torch.set_autocast_gpu_dtype(
-            torch.bfloat16
-        )  # an outer autocast would keep its cache of weights for all batches
+        torch.set_autocast_gpu_dtype(torch.bfloat16)  # an outer autocast would keep its cached weights
     with no_flair_remarks("Corpus: ", "Test data not provided"):  # true of what the trainer sees only
         ModelTrainer(tagger, train_only).train_custom(
             folder,
