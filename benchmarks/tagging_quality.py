@@ -80,19 +80,25 @@ def main() -> None:
                 run(name, TaggerConfig(**{**common, **settings, "seeds": [seed]}), arguments.out)
 
 
+def figures_of(name: str, seed: int) -> Path:
+    """The file with the figures of a run and seed."""
+    return RESULTS / f"{name.replace('/', '-')}-seed{seed}.json"
+
+
 def run(name: str, config: TaggerConfig, out: Path) -> None:
     """Trains one seed, unless its figures are there, and writes them."""
-    figures = RESULTS / f"{name.replace('/', '-')}-seed{config.seeds[0]}.json"
+    seed = config.seeds[0]
+    figures = figures_of(name, seed)
     if figures.exists():
         return
     from flair_nas import train_taggers
 
     Path("/proc/self/clear_refs").write_text("5")  # the peak of the run before is forgotten
-    metrics = train_taggers(config, out / name / f"seed{config.seeds[0]}", progress=False)
+    metrics = train_taggers(config, out / name / f"seed{seed}", progress=False)
     kept = {key: value for key, value in metrics["seeds"][0].items() if key != "reports"}
     kept["peak_memory_mb"] = _peak_memory_mb()
     kept["rnn"] = config.rnn
-    history = (out / name / f"seed{config.seeds[0]}" / f"seed-{config.seeds[0]}" / "history.jsonl").read_text()
+    history = (out / name / f"seed{seed}" / f"seed-{seed}" / "history.jsonl").read_text()
     epochs = [json.loads(line) for line in history.splitlines()]
     kept["cpu_seconds_per_epoch"] = epochs[-1]["cpu_seconds"]  # the first one may also compute the embeddings
     kept["history"] = [{key: epoch[key] for key in ("train_loss", "dev_loss", "dev_f1")} for epoch in epochs]
@@ -121,7 +127,7 @@ def table() -> str:
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name in (name for runs in GROUPS.values() for name in runs):
-        paths = sorted(RESULTS.glob(f"{name.replace('/', '-')}-seed*.json"))
+        paths = [path for seed in COMMON["seeds"] if (path := figures_of(name, seed)).exists()]
         seeds = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         if not seeds:
             continue
@@ -130,10 +136,10 @@ def table() -> str:
             values = [seed[part] for seed in seeds]
             deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
             scores.append(f"{statistics.mean(values):.2f}{deviation}")
-        seconds = [seed["cpu_seconds_per_epoch"] for seed in seeds if "cpu_seconds_per_epoch" in seed]
+        seconds = statistics.mean(seed["cpu_seconds_per_epoch"] for seed in seeds)
         lines.append(
             f"| {name} | {len(seeds)} | {scores[0]} | {scores[1]} | {seeds[0]['parameters']:,} | "
-            f"{seeds[0]['rnn_parameters']:,} | {f'{statistics.mean(seconds):.0f}' if seconds else '-'} | "
+            f"{seeds[0]['rnn_parameters']:,} | {seconds:.0f} | "
             f"{max(seed['peak_memory_mb'] for seed in seeds):,.0f} |"
         )
     return "\n".join(lines)
@@ -146,7 +152,7 @@ def choices() -> str:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for default, names in CHOICES.items():
-        paths = {name: RESULTS / f"{name.replace('/', '-')}-seed1.json" for name in names}
+        paths = {name: figures_of(name, 1) for name in names}
         if not all(path.exists() for path in paths.values()):
             continue
         histories = {name: json.loads(path.read_text(encoding="utf-8"))["history"] for name, path in paths.items()}

@@ -6,7 +6,7 @@ import hashlib
 import io
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,7 +139,7 @@ def load_corpus(
 def describe_corpus(corpus: TaggingCorpus) -> None:
     """Logs what was read, and warns of what is probably a mistake."""
     parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
-    labels = {name: _labels(sentences, corpus.label_type) for name, sentences in parts.items()}
+    labels = {name: labels_of(sentences, corpus.label_type) for name, sentences in parts.items()}
     shown_labels = ", ".join(sorted(labels["train"])[:20]) + (", ..." if len(labels["train"]) > 20 else "")
     words = " ".join(token.text for token in parts["train"][0].tokens[:5])
     log.info(
@@ -170,7 +170,8 @@ def _digest(corpus: Corpus, label_type: str) -> str:
     return digest.hexdigest()
 
 
-def _labels(sentences: list[Sentence], label_type: str) -> set[str]:
+def labels_of(sentences: Iterable[Sentence], label_type: str) -> set[str]:
+    """The labels of a type that occur in sentences."""
     return {label.value for sentence in sentences for label in sentence.get_labels(label_type)}
 
 
@@ -323,9 +324,9 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
     train = _read_part(files.train, columns, label_type)
     dev = _read_part(files.dev, columns, label_type) if files.dev else None
     test = _read_part(files.test, columns, label_type) if files.test else None
-    level = _is_token_level(train, label_type)
+    level = is_token_level(train.sentences, label_type)
     for file, part in ((files.dev, dev), (files.test, test)):
-        if part is not None and {level, _is_token_level(part, label_type)} == {True, False}:
+        if part is not None and {level, is_token_level(part.sentences, label_type)} == {True, False}:
             kinds = ("spans", "tokens") if level else ("tokens", "spans")
             raise FlairNasError(
                 f"{file}: its tags are of {kinds[0]}, those of {files.train} of {kinds[1]} (B- and I- mark spans); "
@@ -352,9 +353,9 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
     return corpus, label_type
 
 
-def _is_token_level(part: ColumnDataset, label_type: str) -> bool | None:
-    """Whether labels are of tokens, not of spans; None when there are none."""
-    labels = (label for sentence in part.sentences for label in sentence.get_labels(label_type))
+def is_token_level(sentences: Iterable[Sentence], label_type: str) -> bool | None:
+    """Whether labels are of tokens, not of spans, by the first one; None when there are none."""
+    labels = (label for sentence in sentences for label in sentence.get_labels(label_type))
     first = next(labels, None)
     return None if first is None else isinstance(first.data_point, Token)
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from flair.data import Sentence, Token
+from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode, store_embeddings
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
+from flair_nas.tagging.corpora import is_token_level, labels_of
 from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
@@ -67,7 +68,7 @@ def evaluate_tagger(
     label_type = label_type or tagger.label_type
     if not sentences:
         raise FlairNasError("there are no sentences to evaluate on")
-    labels = sorted({label.value for sentence in sentences for label in sentence.get_labels(label_type)})
+    labels = sorted(labels_of(sentences, label_type))
     if not labels:
         present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {"predicted"})
         raise FlairNasError(
@@ -161,12 +162,11 @@ def _unknown_labels(
 ) -> list[str]:
     """The gold labels that are none of the tagger's."""
     known = tagger_labels(tagger)
-    first = next(label for sentence in sentences for label in sentence.get_labels(label_type))
-    of_tokens = isinstance(first.data_point, Token)
+    of_tokens = is_token_level(sentences, label_type)
     if of_tokens == tagger.predict_spans:
         kinds = ("tokens", "spans") if of_tokens else ("spans", "tokens")
         raise FlairNasError(
-            f"the labels of type {label_type!r} are of {kinds[0]}, such as {first.value!r}, and the tagger gives labels"
+            f"the labels of type {label_type!r} are of {kinds[0]}, such as {labels[0]!r}, and the tagger gives labels"
             f" of {kinds[1]}: {', '.join(sorted(known))}; choose the column or label type that it was trained on"
         )
     return [label for label in labels if label not in known and label != "O"]

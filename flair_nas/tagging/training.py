@@ -101,13 +101,9 @@ def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, A
             f"corpus {config.corpus}: no dev sentence has a label of type {label_type!r}; dev chooses the best epoch"
         )
     describe_corpus(tagging_corpus)
-    results = []
-    trained = False
-    for seed in config.seeds:
-        result = _read_result(out / f"seed-{seed}", config, tagging_corpus)
-        trained = trained or result is None
-        results.append(result or _train_seed(config, tagging_corpus, seed, out, progress))
-    if not trained:
+    done = {seed: _read_result(out / f"seed-{seed}", config, tagging_corpus) for seed in config.seeds}
+    results = [done[seed] or _train_seed(config, tagging_corpus, seed, out, progress) for seed in config.seeds]
+    if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
         log.warning("%s is finished (epochs: %s), so nothing was trained; --epochs or --seeds extend it", out, epochs)
     metrics = summarise(config, results)
