@@ -1,12 +1,10 @@
-"""SearchedRNN: cells and gates over packed batches, layers and directions."""
+"""SearchedRNN: a searched cell as a layer, with several layers, both directions and packed batches."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,69 +12,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.cell import SearchedCell, product_dtype
 from flair_nas.genotype import Genotype
-from flair_nas.kernels.sequence_gradient import Products, run_sequence, transposed
+from flair_nas.recurrence import Packing, RecurrentState, initial_state, run_cell
 
 LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 """The arguments of `SearchedRNN` that are no sizes."""
-
-
-class RecurrentState(NamedTuple):
-    """The state of a layer with inter-cell gates: what the next segment of a sequence needs.
-
-    Each tuple has an entry per layer and direction, at index layer * num_directions + direction.
-
-    Args:
-        hidden: last states, [num_layers * num_directions, B, H].
-        inputs: inputs before the next step for the state gate, [m, B, D_layer]; the first is the latest.
-        states: states before the last one for the input gate, [m - 1, B, H]; the first is the latest.
-    """
-
-    hidden: Tensor
-    inputs: tuple[Tensor, ...]
-    states: tuple[Tensor, ...]
-
-    def detach(self) -> RecurrentState:
-        """The same state cut from the graph, for truncated back-propagation."""
-        return _mapped(self, Tensor.detach)
-
-
-class _Packing:
-    """Where the tokens of a ragged batch lie: row (t, b) of packed data is offsets[t] + b, b < sizes[t].
-
-    Args:
-        sizes: number of sequences that have a token at each time step, [T], never growing.
-    """
-
-    def __init__(self, sizes: Tensor, device: torch.device) -> None:
-        self.sizes: list[int] = sizes.tolist()
-        self.batch = self.sizes[0]
-        steps = torch.arange(len(sizes))
-        offsets = sizes.cumsum(0) - sizes
-        self.offsets = offsets.to(device)  # [T]
-        self.time = steps.repeat_interleave(sizes).to(device)  # [S], the step of each row
-        self.column = (torch.arange(int(sizes.sum())) - offsets.repeat_interleave(sizes)).to(device)
-        # sequence b lasts as long as more than b sequences do
-        self.lengths = (sizes[:, None] > torch.arange(self.batch)).sum(0).to(device)  # [B]
-
-    def reversed_rows(self) -> Tensor:
-        """For each row, the row that stands there when each sequence is reversed within its length, [S]."""
-        return self.offsets[self.lengths[self.column] - 1 - self.time] + self.column
-
-    def lagged_rows(self, time: Tensor, column: Tensor, lag: int, history: int) -> Tensor:
-        """Rows of the vectors `lag` steps before `time` in data that follows `history` blocks of B earlier vectors.
-
-        Block 0 holds the vectors one step before the start, block 1 those two steps before, and so on.
-        """
-        step = time - lag
-        inside = history * self.batch + self.offsets[step.clamp(min=0)] + column
-        before = (-step - 1).clamp(min=0) * self.batch + column
-        return torch.where(step >= 0, inside, before)
-
-    def last(self, extended: Tensor, history: int) -> Tensor:
-        """The last `history` vectors of each sequence, latest first, [history, B, ...]."""
-        column = torch.arange(self.batch, device=extended.device)
-        rows = [self.lagged_rows(self.lengths, column, lag, history) for lag in range(1, history + 1)]
-        return extended[torch.stack(rows)] if rows else extended.new_empty(0, self.batch, extended.shape[-1])
 
 
 class SearchedRNN(nn.Module):
@@ -197,7 +136,7 @@ class SearchedRNN(nn.Module):
         if isinstance(input, PackedSequence):
             data, sizes, order, restore = input.data, input.batch_sizes, input.sorted_indices, input.unsorted_indices
             self._check_input(data, 2, "PackedSequence with data [tokens, D]")
-            output, state = self._run(data, sizes, self._initial(hx, data, int(sizes[0]), order))
+            output, state = self._run(data, sizes, _permuted(initial_state(self._cells(), hx, int(sizes[0])), order))
             return PackedSequence(output, sizes, order, restore), self._final(state, restore)
         single = input.dim() == 2
         form = "[T, D]" if single else "[B, T, D]" if self.batch_first else "[T, B, D]"
@@ -207,7 +146,7 @@ class SearchedRNN(nn.Module):
         if single:
             hx = _with_batch(hx)  # one sequence has a state without the batch dimension, as in nn.LSTM
         sizes = torch.full((steps,), batch)
-        output, state = self._run(dense.reshape(steps * batch, -1), sizes, self._initial(hx, dense, batch, None))
+        output, state = self._run(dense.reshape(steps * batch, -1), sizes, initial_state(self._cells(), hx, batch))
         output = output.view(steps, batch, -1)
         final = self._final(state, None)
         if single:
@@ -236,42 +175,6 @@ class SearchedRNN(nn.Module):
         if data.dtype != weight.dtype and not casts:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
-    def _initial(
-        self, hx: Tensor | RecurrentState | None, data: Tensor, batch: int, order: Tensor | None
-    ) -> RecurrentState:
-        cells = self._cells()
-        weight = cells[0].weight_hidden
-        count = len(cells)
-        shape = (count, batch, self.hidden_size)
-        lags = [cell.state_gate.history if cell.state_gate is not None else 0 for cell in cells]
-        depths = [cell.input_gate.history - 1 if cell.input_gate is not None else 0 for cell in cells]
-        input_shapes = [(lag, batch, cell.input_size) for lag, cell in zip(lags, cells)]
-        state_shapes = [(depth, batch, self.hidden_size) for depth in depths]
-        if hx is None:
-            hx = weight.new_zeros(shape)
-        if isinstance(hx, Tensor):
-            zeros = weight.new_zeros
-            hx = RecurrentState(hx, tuple(zeros(s) for s in input_shapes), tuple(zeros(s) for s in state_shapes))
-        if not isinstance(hx, RecurrentState):
-            raise ValueError(
-                f"hx must be a tensor {list(shape)} or the state that an earlier call returned; got {type(hx).__name__}"
-            )
-        expected = [("hidden", hx.hidden, shape)]
-        expected += [(f"inputs[{i}]", *pair) for i, pair in enumerate(zip(hx.inputs, input_shapes))]
-        expected += [(f"states[{i}]", *pair) for i, pair in enumerate(zip(hx.states, state_shapes))]
-        if len(hx.inputs) != count or len(hx.states) != count:
-            raise ValueError(
-                f"hx must have {count} entries of inputs and of states, one per layer and direction; "
-                f"got {len(hx.inputs)} and {len(hx.states)}"
-            )
-        for name, tensor, wanted in expected:
-            if tuple(tensor.shape) != tuple(wanted) or tensor.dtype != weight.dtype or tensor.device != weight.device:
-                raise ValueError(
-                    f"hx ({name}) must be {list(wanted)}, {weight.dtype}, on {weight.device}; "
-                    f"got {list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
-                )
-        return _permuted(hx, order)
-
     def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
         state = _permuted(state, restore)
         gated = self.genotype.state_gate is not None or self.genotype.input_gate is not None
@@ -281,11 +184,13 @@ class SearchedRNN(nn.Module):
 
     def _run(self, data: Tensor, sizes: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """All layers and directions over packed data [S, D]; returns output [S, num_directions * H] and final state."""
-        packing = _Packing(sizes, data.device)
+        packing = Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None
         hidden: list[Tensor] = []
         inputs: list[Tensor] = []
         states: list[Tensor] = []
+        names = ("input_dropout", "recurrent_dropout") if self.training else ()
+        dropouts = {name: getattr(self, name) for name in names}
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
@@ -293,7 +198,7 @@ class SearchedRNN(nn.Module):
                 cell = self._cells()[index]
                 ordered = data[backward] if direction else data
                 start = (state.hidden[index], state.inputs[index], state.states[index])
-                output, end = self._run_cell(cell, ordered, packing, *start)
+                output, end = run_cell(cell, ordered, packing, start, **dropouts)
                 outputs.append(output[backward] if direction else output)  # reversing twice restores the order
                 for collected, value in zip((hidden, inputs, states), end):
                     collected.append(value)
@@ -302,139 +207,18 @@ class SearchedRNN(nn.Module):
                 data = nn.functional.dropout(data, self.dropout, self.training)
         return data, RecurrentState(torch.stack(hidden), tuple(inputs), tuple(states))
 
-    def _run_cell(
-        self, cell: SearchedCell, data: Tensor, packing: _Packing, hidden: Tensor, inputs: Tensor, states: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        """One layer in one direction.
-
-        Args:
-            cell: its cell.
-            data: packed input, [S, D].
-            packing: where the tokens lie.
-            hidden: the state to begin with, [B, H].
-            inputs: inputs before the first step, [m, B, D].
-            states: states before `hidden`, [m - 1, B, H].
-
-        Returns:
-            Packed output [S, H]; the final hidden, inputs and states.
-        """
-        weights = cell.weights()
-        dtype = cell.weight_hidden.dtype
-        data = data.to(dtype)  # under autocast the input may come from a product of lower precision
-        input_mask = self._mask(self.input_dropout, data, packing.batch)  # [B, D]
-        mask = self._mask(self.recurrent_dropout, hidden, packing.batch)  # [B, H]
-        columns = [hidden.t().contiguous()]  # [H, B]
-        if cell.state_gate is not None:
-            past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
-            inputs = packing.last(past, cell.state_gate.history)
-            columns.append(self._state_gates(cell, past, packing, input_mask))  # [H, S]
-        if input_mask is not None:
-            data = data * input_mask[packing.column]
-        if cell.input_gate is None:
-            projected = torch.mm(weights.pop("input"), data.t()).to(dtype)  # all input projections at once, [W, S]
-        else:
-            projected = data.t().contiguous()  # [D, S]
-        loop = _Loop(cell, packing, None if mask is None else mask.t().contiguous())
-        sources = [projected, states.transpose(1, 2).contiguous(), *columns]
-        output = run_sequence(loop, weights, sources).t().contiguous()  # [S, H]
-        if cell.input_gate is not None:
-            past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
-            states = packing.last(past, cell.input_gate.history)[1:]
-        ends = packing.offsets[packing.lengths - 1] + torch.arange(packing.batch, device=output.device)
-        return output, (output[ends], inputs, states)
-
-    @staticmethod
-    def _state_gates(cell: SearchedCell, past: Tensor, packing: _Packing, mask: Tensor | None) -> Tensor:
-        """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [H, S], from history and input, [m * B + S, D]."""
-        gate = cell.state_gate
-        assert gate is not None
-        if mask is not None:
-            columns = torch.arange(packing.batch, device=past.device).repeat(gate.history)
-            past = past * mask[torch.cat([columns, packing.column])]
-        entries = []
-        for lag, weight in enumerate(gate.weight_entry, start=1):
-            products = torch.mm(past, weight).to(past.dtype)  # [m * B + S, H]
-            lagged = products[packing.lagged_rows(packing.time, packing.column, lag, gate.history)]  # [S, H]
-            entries.append(lagged.t().contiguous())  # [H, S]
-        result: Tensor = gate(entries, Products(transposed(gate.inner_weights())))
-        return result
-
-    def _mask(self, probability: float, like: Tensor, batch: int) -> Tensor | None:
-        """A variational dropout mask, one row per sequence, [B, width]; None when nothing is dropped."""
-        if not (self.training and probability):
-            return None
-        return like.new_empty(batch, like.shape[-1]).bernoulli_(1 - probability).div_(1 - probability)
-
-
-class _Loop:
-    """The steps of one layer in one direction, as `run_sequence` wants them.
-
-    Args:
-        cell: the cell, with its gates.
-        packing: where the tokens lie.
-        mask: variational dropout mask of the states, [H, B], or None.
-    """
-
-    def __init__(self, cell: SearchedCell, packing: _Packing, mask: Tensor | None) -> None:
-        self.cell, self.packing, self.mask = cell, packing, mask
-
-    def __call__(
-        self, products: Products, data: Tensor, states: Tensor, hidden: Tensor, state_gates: Tensor | None = None
-    ) -> Tensor:
-        """Computes the packed output, [H, S].
-
-        Args:
-            products: multiplies with the cell's weights.
-            data: input projections [W, S], or inputs [D, S] if there is an input gate.
-            states: states before `hidden`, [m - 1, H, B], latest first.
-            hidden: the state to begin with, [H, B].
-            state_gates: f' at every step, [H, S], or None.
-        """
-        cell, mask = self.cell, self.mask
-        sizes = self.packing.sizes
-        steps = data.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
-        gates = state_gates.split(sizes, dim=1) if state_gates is not None else ()
-        # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
-        history: deque[tuple[Tensor, ...]] = deque(maxlen=len(states) + 1)
-
-        def enter(state: Tensor) -> tuple[Tensor, ...]:
-            entered: Tensor = products("entry", state if mask is None else state * mask)  # [m * D, B]
-            return torch.split(entered, cell.input_size)
-
-        if cell.input_gate is not None:
-            history.extend(enter(state) for state in states)
-        outputs: list[Tensor] = []
-        for t, size in enumerate(sizes):
-            if size < hidden.shape[1]:  # the shortest sequences have ended
-                hidden = hidden[:, :size]
-                mask = None if mask is None else mask[:, :size]
-            step = steps[t]
-            if cell.input_gate is not None:
-                history.appendleft(enter(hidden))
-                entries = [entered[i][:, :size] for i, entered in enumerate(history)]
-                step = products("input", cell.input_gate.apply_to(step, cell.input_gate(entries, products)))  # x̂_t W_x
-            if cell.state_gate is not None:
-                hidden = cell.state_gate.apply_to(hidden, gates[t])  # ĥ_{t-1}
-            hidden = cell.step(step, hidden, products, mask)
-            outputs.append(hidden)
-        return torch.cat(outputs, dim=1)
-
 
 def _permuted(state: RecurrentState, order: Tensor | None) -> RecurrentState:
-    return state if order is None else _mapped(state, lambda tensor: tensor[:, order])
+    return state if order is None else state.map(lambda tensor: tensor[:, order])
 
 
 def _with_batch(state: Any) -> Any:
     if isinstance(state, Tensor) and state.dim() == 2:
         return state.unsqueeze(1)
     if isinstance(state, RecurrentState) and state.hidden.dim() == 2:
-        return _mapped(state, lambda tensor: tensor.unsqueeze(1))
+        return state.map(lambda tensor: tensor.unsqueeze(1))
     return state
 
 
 def _without_batch(state: Tensor | RecurrentState) -> Tensor | RecurrentState:
-    return state.squeeze(1) if isinstance(state, Tensor) else _mapped(state, lambda tensor: tensor.squeeze(1))
-
-
-def _mapped(state: RecurrentState, change: Callable[[Tensor], Tensor]) -> RecurrentState:
-    return RecurrentState(change(state.hidden), tuple(map(change, state.inputs)), tuple(map(change, state.states)))
+    return state.squeeze(1) if isinstance(state, Tensor) else state.map(lambda tensor: tensor.squeeze(1))

@@ -11,7 +11,7 @@ small, above all on several threads, and splitting [gate | candidate] leaves con
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
 import torch
@@ -29,10 +29,10 @@ class Products:
 
     Args:
         weights: the matrices, transposed and contiguous.
-        record: keep inputs and outputs of each product, for `run_sequence`.
+        record: keep inputs and outputs of the products with these weights, for `run_sequence`.
     """
 
-    def __init__(self, weights: Mapping[Hashable, Tensor], record: bool = False) -> None:
+    def __init__(self, weights: Mapping[Hashable, Tensor], record: Collection[Hashable] = ()) -> None:
         self.weights = weights
         self.record = record
         self.recorded: dict[Hashable, list[tuple[Tensor, Tensor]]] = defaultdict(list)
@@ -40,36 +40,44 @@ class Products:
     def __call__(self, name: Hashable, vectors: Tensor) -> Tensor:
         """Multiplies the matrix of that name, [F, E], with [E, B]; the result, [F, B], has the dtype of `vectors`."""
         product = torch.mm(self.weights[name], vectors)
-        if self.record:
+        if name in self.record:
+            if not product.requires_grad:  # nothing before it needs a gradient, but the weight does
+                product.requires_grad_()
             self.recorded[name].append((vectors.detach(), product))
         return product.to(vectors.dtype)  # under autocast the product is of lower precision
 
 
-def run_sequence(loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Sequence[Tensor]) -> Tensor:
+def run_sequence(
+    loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
+) -> Tensor:
     """Runs a recurrence, with the faster gradient when one is wanted.
 
     Args:
-        loop: computes the packed output [H, S] from `Products` and the sources; multiplies weights through the former.
+        loop: computes the packed output [H, S] from `Products` and the sources, which are its keyword arguments;
+            multiplies weights through the former.
         weights: the matrices, by name, as `Products` takes them.
         sources: everything else that the output depends on and that may need a gradient.
     """
-    tensors = [*sources, *weights.values()]
+    tensors = [*sources.values(), *weights.values()]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        output: Tensor = _Sequence.apply(loop, tuple(weights), len(sources), *tensors)
+        output: Tensor = _Sequence.apply(loop, tuple(weights), tuple(sources), *tensors)
         return output
-    return loop(Products(weights), *sources)
+    return loop(Products(weights), **sources)
 
 
 class _Sequence(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], count: int, *tensors: Tensor
+        ctx: Any, loop: Callable[..., Tensor], names: tuple[Hashable, ...], sources: tuple[str, ...], *tensors: Tensor
     ) -> Tensor:
+        count = len(sources)
         with torch.enable_grad():
-            leaves = [tensor.detach().requires_grad_() for tensor in tensors[:count]]
-            products = Products({n: w.detach() for n, w in zip(names, tensors[count:])}, record=True)
-            output = loop(products, *leaves)
-        ctx.graph = (names, tensors[count:], leaves, products.recorded, output)
+            leaves = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors[:count]]
+            weights = dict(zip(names, tensors[count:]))
+            learned = {name for name, weight in weights.items() if weight.requires_grad}
+            products = Products({name: weight.detach() for name, weight in weights.items()}, record=learned)
+            output = loop(products, **dict(zip(sources, leaves)))
+        ctx.graph = (weights, leaves, products.recorded, output)
         return output.detach()
 
     @staticmethod
@@ -79,23 +87,23 @@ class _Sequence(torch.autograd.Function):
             raise RuntimeError(
                 "Trying to backward through the graph a second time; use retain_graph=True the first time"
             )
-        names, weights, leaves, recorded, output = ctx.graph
+        weights, leaves, recorded, output = ctx.graph
         keep = _keeps_graph()
         if not keep:
             ctx.graph = None  # frees the recurrence's graph now, not when the loss goes out of scope
-        outputs = [product for name in names for _, product in recorded[name]]
-        found = torch.autograd.grad(output, [*leaves, *outputs], gradients, retain_graph=keep, allow_unused=True)
-        of_products = iter(found[len(leaves) :])
-        of_weights: list[Tensor | None] = []
-        for name, weight in zip(names, weights):
-            pairs = [(vectors, g) for (vectors, _), g in zip(recorded[name], of_products) if g is not None]
-            if not pairs or not weight.requires_grad:
-                of_weights.append(None)
-                continue
-            vectors, gradient = (torch.cat(parts, dim=1) for parts in zip(*pairs))  # [E, S] and [F, S]
-            # transposed once more by the backward of `transposed`, and then contiguous
-            of_weights.append(torch.mm(vectors.to(gradient.dtype), gradient.t()).to(weight.dtype).t())
-        return (None, None, None, *found[: len(leaves)], *of_weights)
+        learned = [leaf for leaf in leaves if leaf.requires_grad]
+        outputs = [product for pairs in recorded.values() for _, product in pairs]
+        found = iter(torch.autograd.grad(output, [*learned, *outputs], gradients, retain_graph=keep, allow_unused=True))
+        of_leaves = [next(found) if leaf.requires_grad else None for leaf in leaves]
+        of_weights: dict[Hashable, Tensor | None] = {}
+        for name, pairs in recorded.items():
+            with_gradient = [(vectors, g) for (vectors, _), g in zip(pairs, found) if g is not None]
+            if with_gradient:
+                vectors, gradient = (torch.cat(parts, dim=1) for parts in zip(*with_gradient))  # [E, S] and [F, S]
+                # transposed once more by the backward of `transposed`, and then contiguous
+                weight_gradient = torch.mm(vectors.to(gradient.dtype), gradient.t())  # [E, F]
+                of_weights[name] = weight_gradient.to(weights[name].dtype).t()
+        return (None, None, None, *of_leaves, *(of_weights.get(name) for name in weights))
 
 
 def _keeps_graph() -> bool:
