@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import logging
 import sys
@@ -12,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.config import TaggerConfig, preset_names, read_settings, resolve_config
+from flair_nas.tagging.config import TaggerConfig, read_settings
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger
@@ -42,74 +42,20 @@ def add_parser(verbs: Any) -> None:
     _add_predict(actions)
 
 
-def _add_action(actions: Any, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name,
-        help=help,
-        description=help,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    volume = parser.add_mutually_exclusive_group()
-    volume.add_argument("-q", "--quiet", action="store_true", help="no progress bars, results and errors only")
-    volume.add_argument("-v", "--verbose", action="store_true", help="also what Flair logs")
-    return parser
-
-
 # --- train ---
 
 
 def _add_train(actions: Any) -> None:
-    parser = _add_action(actions, "train", "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES)
+    parser = add_action(actions, "train", "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES)
     parser.set_defaults(run=train)
-    parser.add_argument("--out", metavar="DIR", help="folder for model, settings, figures and predictions")
-    parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
-    parser.add_argument("--preset", help=f"settings of a paper: {', '.join(preset_names())}")
-    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
-    defaults = dataclasses.asdict(TaggerConfig())
-    for setting in dataclasses.fields(TaggerConfig):
-        flag = "--" + setting.name.replace("_", "-")
-        default = defaults[setting.name]
-        shown = " ".join(map(str, default)) if isinstance(default, list) else default
-        options: dict[str, Any] = {"default": None, "help": f"{setting.metadata['help']} (default: {shown})"}
-        if setting.name == "seeds":
-            options |= {"type": _seeds, "metavar": "1,2,3"}
-        elif isinstance(default, list):
-            options |= {"nargs": "+", "metavar": "EMBEDDING"}
-        elif isinstance(default, bool):
-            options |= {"action": argparse.BooleanOptionalAction}
-        elif isinstance(default, (int, float)):
-            options |= {"type": type(default), "metavar": "N" if isinstance(default, int) else "X"}
-        else:
-            options |= {"metavar": setting.name.upper()}
-        options["help"] = options["help"].replace(" (default: None)", "").replace("%", "%%")
-        parser.add_argument(flag, **options)
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"whole numbers joined by commas, such as 1,2,3; got {text!r}") from None
+    add_run_flags(parser, "tagging", "folder for model, settings, figures and predictions")
+    add_setting_flags(parser, TaggerConfig)
 
 
 def train(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag train``."""
-    names = [setting.name for setting in dataclasses.fields(TaggerConfig)]
-    flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
-    file = arguments.config
-    if arguments.resume:
-        clashing = [f"--{name}" for name in ("out", "preset", "config") if getattr(arguments, name)]
-        if clashing:
-            raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
-        file = Path(arguments.resume) / "config.yaml"
-        if not file.exists():
-            raise FlairNasError(f"{arguments.resume} holds no run to go on with (no config.yaml in it)")
-    elif not arguments.out:
-        raise FlairNasError("--out DIR is needed: the folder for model, settings, figures and predictions")
-    config = resolve_config(preset=arguments.preset, file=file, flags=flags)
-    out = Path(arguments.resume or arguments.out)
+    message = "--out DIR is needed: the folder for model, settings, figures and predictions"
+    config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
     _quiet_libraries(arguments)
     from flair_nas.tagging.training import train_taggers
 
@@ -155,7 +101,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 
 def _add_evaluate(actions: Any) -> None:
-    parser = _add_action(
+    parser = add_action(
         actions,
         "evaluate",
         "Entity F1 of a tagger, by type, counted by seqeval and by Flair (accuracy for token labels).",
@@ -213,7 +159,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _add_predict(actions: Any) -> None:
-    parser = _add_action(actions, "predict", "Tag text, one sentence a line.", PREDICT_EXAMPLES)
+    parser = add_action(actions, "predict", "Tag text, one sentence a line.", PREDICT_EXAMPLES)
     parser.set_defaults(run=predict)
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (standard input without any)")
     parser.add_argument("--model", required=True, metavar="PATH", help="a model file, or the folder of a training run")

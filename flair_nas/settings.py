@@ -1,0 +1,274 @@
+"""Settings of a command: fields that carry their help and range, presets, YAML files, and problems named all at once.
+
+A command's settings are a dataclass whose fields are made by `setting`:
+
+    @dataclass
+    class MyConfig:
+        epochs: int = setting(10, "epochs at most", low=1)
+
+        def __post_init__(self) -> None:
+            raise_problems(problems_of(self))
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import yaml
+
+from flair_nas.errors import FlairNasError
+from flair_nas.library import resource_path
+
+Config = TypeVar("Config")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] | None = None,
+    check: Callable[[Any], str] | None = None,
+) -> Any:
+    """A field of a dataclass of settings, annotated as int, float, bool, str or a list of one of these, or ``| None``.
+
+    Args:
+        default: the value when none is given. A list is copied; an empty one says that the list may be empty.
+        help: one line for ``--help``.
+        low: the smallest number that can be used (of a list, the smallest entry).
+        high: the largest one.
+        choices: the only values (of a list: entries) that can be used.
+        check: is given a value of the right type and range, and gives what is wrong with it, as "must be even", or "".
+    """
+    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+class Kind(NamedTuple):
+    """What a setting's annotation says.
+
+    Args:
+        type: int, float, bool or str.
+        many: a list of these.
+        optional: None is a value, too.
+    """
+
+    type: type
+    many: bool
+    optional: bool
+
+
+@functools.cache
+def kinds_of(config_type: type) -> Mapping[str, Kind]:
+    """The kind of each setting, in order.
+
+    Raises:
+        TypeError: an annotation that settings cannot have; a mistake in the program.
+    """
+    hints = typing.get_type_hints(config_type)
+    return types.MappingProxyType(
+        {field.name: _kind(field.name, hints[field.name]) for field in dataclasses.fields(config_type)}
+    )
+
+
+def _kind(name: str, hint: Any) -> Kind:
+    optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    if optional:
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    many = typing.get_origin(hint) is list
+    if many:
+        (hint,) = typing.get_args(hint)
+    if hint not in (int, float, bool, str):
+        raise TypeError(f"setting {name}: {hint} is none of int, float, bool, str")
+    return Kind(hint, many, optional)
+
+
+# --- problems ---
+
+
+def problems_of(config: Any) -> list[str]:
+    """Every setting of the wrong type or out of its range, in words. What contradicts what, the caller knows."""
+    return _problems(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
+
+
+def raise_problems(problems: Sequence[str]) -> None:
+    """Raises one error that names all problems.
+
+    Raises:
+        FlairNasError: if there are any.
+    """
+    if problems:
+        raise FlairNasError("settings that cannot be used: " + "; ".join(problems))
+
+
+def _problems(config_type: type, values: Mapping[str, Any]) -> list[str]:
+    kinds, found = kinds_of(config_type), []
+    for field in dataclasses.fields(config_type):
+        if field.name in values:
+            value = values[field.name]
+            if problem := _problem(field, kinds[field.name], value):
+                found.append(f"{field.name} {problem}, got {value!r}")
+    return found
+
+
+def _problem(field: dataclasses.Field[Any], kind: Kind, value: Any) -> str:
+    if value is None and kind.optional:
+        return ""
+    low, high, choices = (field.metadata.get(name) for name in ("low", "high", "choices"))
+    fits = functools.partial(_fits, kind=kind, low=low, high=high, choices=choices)
+    if kind.many:
+        may_be_empty = field.default_factory is not dataclasses.MISSING and not field.default_factory()
+        if not (isinstance(value, list) and all(map(fits, value)) and (value or may_be_empty)):
+            return f"must be {_list_in_words(kind, low, high, choices, may_be_empty)}"
+    elif not fits(value):
+        return f"must be {_one_in_words(kind, low, high, choices)}"
+    check = field.metadata.get("check")
+    return check(value) if check else ""
+
+
+def _fits(value: Any, kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None) -> bool:
+    if choices is not None and value not in choices:
+        return False
+    if kind.type in (bool, str):
+        # an optional text may be empty, which says as much as none
+        return isinstance(value, kind.type) and bool(value or kind.type is bool or kind.optional)
+    if isinstance(value, bool) or not isinstance(value, int if kind.type is int else (int, float)):
+        return False
+    finite = float("-inf") < value < float("inf")  # false for NaN, and no overflow for a long int
+    return finite and (low is None or low <= value) and (high is None or value <= high)
+
+
+def _one_in_words(kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None) -> str:
+    if choices is not None:
+        return f"one of {', '.join(map(str, choices))}"
+    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind.type]
+    return word + _range_in_words(low, high)
+
+
+def _list_in_words(
+    kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None, may_be_empty: bool
+) -> str:
+    if choices is not None:
+        return f"a list of {', '.join(map(str, choices))}"
+    word, example = {
+        int: ("whole numbers", ", as [1, 2]"),
+        float: ("numbers", ", as [0.1, 0.2]"),
+        bool: ("true or false", ""),
+        str: ("texts", ""),
+    }[kind.type]
+    return f"a list of {word}{_range_in_words(low, high)}{'' if may_be_empty else ' with at least one entry'}{example}"
+
+
+def _range_in_words(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return ""
+    if high is None:
+        return f" of at least {_short(low)}"
+    return f" of at most {_short(high)}" if low is None else f" from {_short(low)} to {_short(high)}"
+
+
+def _short(number: float | None) -> str:
+    short = f"{number:g}"
+    return short if float(short) == number else str(number)
+
+
+# --- files and presets ---
+
+
+def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
+    """Reads settings from a YAML file; not all need be there.
+
+    Args:
+        path: the file.
+        config_type: the dataclass whose fields they are.
+
+    Raises:
+        FlairNasError: the file cannot be read, is no mapping, or has keys that are no settings, which are all named.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2024-13-01
+        raise FlairNasError(f"{path}: not a YAML file: {error}") from None
+    if not isinstance(data, dict):
+        raise FlairNasError(f"{path}: expected settings as `name: value` lines")
+    kinds = kinds_of(config_type)
+    unknown = [str(key) for key in data if key not in kinds]
+    if unknown:
+        raise FlairNasError(f"{path}: unknown settings {', '.join(unknown)}; the settings are {', '.join(kinds)}")
+    for name, value in data.items():
+        if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text
+            with contextlib.suppress(ValueError):
+                data[name] = float(value)
+    return data
+
+
+def preset_names(kind: str) -> tuple[str, ...]:
+    """The names of the bundled presets of a kind: the files in ``resources/presets/KIND/``."""
+    return tuple(sorted(path.stem for path in resource_path("presets").joinpath(kind).glob("*.yaml")))
+
+
+def load_preset(kind: str, name: str, config_type: type) -> dict[str, Any]:
+    """The settings of a bundled preset.
+
+    Args:
+        kind: what it is for: tagging, search or language_model.
+        name: its name.
+        config_type: the dataclass whose fields its settings are.
+
+    Raises:
+        FlairNasError: there is none by that name.
+    """
+    names = preset_names(kind)
+    if name not in names:
+        raise FlairNasError(f"unknown preset {name!r}; there are {', '.join(names) or 'none'}")
+    return read_settings(resource_path("presets", kind, f"{name}.yaml"), config_type)
+
+
+def resolve(
+    config_type: type[Config],
+    *,
+    kind: str,
+    preset: str | None = None,
+    file: str | Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Config:
+    """Puts settings together: defaults, then the preset, then the file, then flags; the later wins.
+
+    Args:
+        config_type: the dataclass to make.
+        kind: where presets are looked for: tagging, search or language_model.
+        preset: the name of a preset.
+        file: a YAML file of settings.
+        flags: settings by name.
+
+    Raises:
+        FlairNasError: an unknown preset, a bad file, settings that cannot be used.
+    """
+    settings: dict[str, Any] = {}
+    if preset is not None:
+        settings |= load_preset(kind, preset, config_type)
+    if file is not None:
+        given = read_settings(file, config_type)
+        try:
+            raise_problems(_problems(config_type, given))
+        except FlairNasError as error:
+            raise FlairNasError(f"{file}: {error}") from None
+        settings |= given
+    return config_type(**{**settings, **(flags or {})})
+
+
+def to_yaml(config: Any) -> str:
+    """The settings as a file that `read_settings` reads."""
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)

@@ -1,0 +1,255 @@
+"""Settings of a command: types and ranges, problems named at once, YAML files, presets, and their flags."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flair_nas import settings
+from flair_nas.cli.flags import add_run_flags, add_setting_flags, given_flags, settings_of_run
+from flair_nas.errors import FlairNasError
+from flair_nas.settings import (
+    kinds_of,
+    load_preset,
+    preset_names,
+    problems_of,
+    raise_problems,
+    read_settings,
+    resolve,
+    setting,
+    to_yaml,
+)
+
+
+@dataclass
+class Soup:
+    """Settings of every kind."""
+
+    name: str = setting("pea", "what it is called")
+    spice: str | None = setting(None, "any", choices=("salt", "pepper"))
+    litres: float = setting(1.0, "how much", low=0.1, high=50)
+    guests: int = setting(4, "how many, 100% of them", low=1)
+    minutes: int | None = setting(None, "how long", high=600, check=lambda value: "must be even" if value % 2 else "")
+    hot: bool = setting(True, "or cold")
+    dishes: list[str] = setting(["bowl", "cup"], "what it is served in")
+    times: list[int] = setting([12, 18], "hours", low=0, high=24)
+    doses: list[float] = setting([], "of salt, none for all at once")
+
+    def __post_init__(self) -> None:
+        problems = problems_of(self)
+        if not problems and self.hot and self.minutes == 0:
+            problems.append("hot soup has to be cooked: minutes is 0")
+        raise_problems(problems)
+
+
+@pytest.fixture
+def presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of presets with one soup."""
+    folder = tmp_path / "presets"
+    (folder / "soup").mkdir(parents=True)
+    (folder / "soup" / "leek.yaml").write_text("name: leek\nlitres: 2e-1\nminutes: 30\n")
+    monkeypatch.setattr(settings, "resource_path", lambda *parts: tmp_path.joinpath(*parts))
+    return folder / "soup"
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"name": ""}, "name must be text, got ''"),
+        ({"name": None}, "name must be text, got None"),
+        ({"spice": "sugar"}, "spice must be one of salt, pepper, got 'sugar'"),
+        ({"litres": "1"}, "litres must be a number from 0.1 to 50, got '1'"),
+        ({"litres": float("nan")}, "litres must be a number from 0.1 to 50, got nan"),
+        ({"litres": 50.1}, "litres must be a number from 0.1 to 50, got 50.1"),
+        ({"guests": 0}, "guests must be a whole number of at least 1, got 0"),
+        ({"guests": 2.0}, "guests must be a whole number of at least 1, got 2.0"),
+        ({"guests": True}, "guests must be a whole number of at least 1, got True"),
+        ({"guests": None}, "guests must be a whole number of at least 1, got None"),
+        ({"minutes": 601}, "minutes must be a whole number of at most 600, got 601"),
+        ({"minutes": 7}, "minutes must be even, got 7"),
+        ({"hot": 1}, "hot must be true or false, got 1"),
+        ({"dishes": []}, "dishes must be a list of texts with at least one entry, got []"),
+        ({"dishes": "bowl"}, "dishes must be a list of texts with at least one entry, got 'bowl'"),
+        ({"dishes": [3]}, "dishes must be a list of texts with at least one entry, got [3]"),
+        ({"times": [25]}, "times must be a list of whole numbers from 0 to 24 with at least one entry, as [1, 2]"),
+        ({"times": [[1]]}, "got [[1]]"),
+        ({"doses": [float("inf")]}, "doses must be a list of numbers, as [0.1, 0.2], got [inf]"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_named_with_what_could(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(FlairNasError, match="^settings that cannot be used: ") as caught:
+        Soup(**changes)
+    assert problem in str(caught.value) and ";" not in str(caught.value)
+
+
+def test_all_problems_are_named_at_once_in_the_order_of_the_settings() -> None:
+    with pytest.raises(FlairNasError) as caught:
+        Soup(hot="no", litres=0, name=3)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "settings that cannot be used: name must be text, got 3; litres must be a number from 0.1 to 50, got 0; "
+        "hot must be true or false, got 'no'"
+    )
+    with pytest.raises(FlairNasError, match="has to be cooked"):
+        Soup(minutes=0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"litres": 50}, {"litres": 0.1}, {"guests": 10**400}, {"minutes": -2}, {"spice": "salt"}, {"doses": [1, 0.5]},
+     {"times": [0, 24]}, {"dishes": ["one"]}, {"hot": False}],
+)  # fmt: skip
+def test_values_at_the_edge_can_be_used(changes: dict[str, Any]) -> None:
+    assert problems_of(Soup(**changes)) == []
+
+
+def test_default_lists_are_not_shared() -> None:
+    Soup().times.append(3)
+    assert Soup().times == [12, 18]
+
+
+def test_an_annotation_that_cannot_be_a_setting_is_a_mistake_of_the_program() -> None:
+    @dataclass
+    class Wrong:
+        place: dict = setting(None, "nothing")
+
+    with pytest.raises(TypeError, match="setting place"):
+        kinds_of(Wrong)
+
+
+# --- files and presets ------------------------------------------------------------------------------------------------
+
+
+def test_settings_written_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    soup = Soup(name="Żurek #1: é", spice="salt", litres=1e-1, minutes=2, hot=False, dishes=["a b"], doses=[1e-9])
+    file.write_text(to_yaml(soup), encoding="utf-8")
+    assert Soup(**read_settings(file, Soup)) == soup
+    assert list(yaml.safe_load(to_yaml(soup))) == [field.name for field in dataclasses.fields(Soup)]
+
+
+def test_an_exponent_is_a_number_where_a_number_is_wanted(tmp_path: Path) -> None:
+    file = tmp_path / "soup.yaml"
+    file.write_text("litres: 1e-5\nname: 1e-5\ndoses: [1]\n")  # YAML 1.1 takes 1e-5 for text
+    assert read_settings(file, Soup) == {"litres": 1e-5, "name": "1e-5", "doses": [1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"gusts: 3\nname: x\n3: 4", "unknown settings gusts, 3; the settings are name, spice, litres"),
+        (b"- name", "expected settings as `name: value` lines"),
+        (b"", "expected settings"),
+        (b"name: {", "not a YAML file"),
+        (b"name: \xff", "not a YAML file"),
+        (b"name: 2024-13-01", "not a YAML file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
+    file = tmp_path / "soup.yaml"
+    file.write_bytes(content)
+    with pytest.raises(FlairNasError) as caught:
+        read_settings(file, Soup)
+    assert str(caught.value).startswith(f"{file}: ") and expected in str(caught.value)
+    with pytest.raises(FlairNasError, match=r"cannot read this file of settings \(No such file"):
+        read_settings(tmp_path / "none.yaml", Soup)
+
+
+def test_the_later_of_defaults_preset_file_and_flags_wins(tmp_path: Path, presets: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("guests: 7\nminutes: 8\n")
+    soup = resolve(Soup, kind="soup", preset="leek", file=file, flags={"guests": 9})
+    assert (soup.name, soup.litres, soup.minutes, soup.guests, soup.hot) == ("leek", 0.2, 8, 9, True)
+    assert resolve(Soup, kind="soup") == Soup()
+
+
+def test_a_bad_value_in_a_file_is_told_with_the_file_though_a_flag_replaces_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("guests: 0\ntimes: 1,2\n")
+    with pytest.raises(FlairNasError, match=r"mine\.yaml: .*guests must be .*; times must be .*, got '1,2'"):
+        resolve(Soup, kind="soup", file=file, flags={"guests": 1})
+
+
+def test_a_file_may_contradict_a_default_that_a_flag_changes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("minutes: 0\n")
+    assert resolve(Soup, kind="soup", file=file, flags={"hot": False}).minutes == 0
+    with pytest.raises(FlairNasError, match="has to be cooked"):
+        resolve(Soup, kind="soup", file=file)
+
+
+def test_presets_are_those_in_the_folder_of_their_kind(presets: Path) -> None:
+    assert preset_names("soup") == ("leek",) and preset_names("salad") == ()
+    assert load_preset("soup", "leek", Soup) == {"name": "leek", "litres": 0.2, "minutes": 30}
+    with pytest.raises(FlairNasError, match="unknown preset 'lek'; there are leek"):
+        load_preset("soup", "lek", Soup)
+    with pytest.raises(FlairNasError, match="unknown preset '../soup/leek'"):
+        load_preset("soup", "../soup/leek", Soup)
+
+
+# --- flags ------------------------------------------------------------------------------------------------------------
+
+
+def parsed(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_run_flags(parser, "soup", "where it is kept")
+    add_setting_flags(parser, Soup)
+    return parser.parse_args(arguments)
+
+
+def test_flags_give_values_of_the_type_of_their_setting() -> None:
+    arguments = parsed(
+        *["--name", "pho", "--litres", "2", "--guests", "3", "--minutes=-4", "--no-hot", "--dishes", "a", "b"],
+        *["--times", "1,2", "--doses", "0.5"],
+    )
+    expected = {"name": "pho", "litres": 2.0, "guests": 3, "minutes": -4, "hot": False, "dishes": ["a", "b"],
+                "times": [1, 2], "doses": [0.5]}  # fmt: skip
+    assert given_flags(arguments, Soup) == expected
+    assert given_flags(parsed(), Soup) == {}
+    assert given_flags(parsed("--hot"), Soup) == {"hot": True}
+
+
+def test_help_tells_the_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        parsed("--help")
+    out = capsys.readouterr().out
+    for line in ("how many, 100% of them (default: 4)", "what it is served in (default: bowl cup)", "--hot, --no-hot",
+                 "hours (default: 12,18)", "where it is kept"):  # fmt: skip
+        assert line in out
+    assert "None" not in out
+
+
+@pytest.mark.parametrize("arguments", [["--guests", "x"], ["--times", "1,x"], ["--doses", "1;2"]])
+def test_flags_that_are_no_numbers_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(*arguments)
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_a_run_takes_its_settings_from_flags_or_from_its_folder(tmp_path: Path, presets: Path) -> None:
+    def run(*arguments: str) -> tuple[Soup, Path]:
+        return settings_of_run(parsed(*arguments), Soup, "soup", "--out DIR is needed")
+
+    assert run("--out", "pot", "--preset", "leek", "--guests", "2") == (
+        Soup(name="leek", litres=0.2, minutes=30, guests=2),
+        Path("pot"),
+    )
+    (tmp_path / "config.yaml").write_text(to_yaml(Soup(name="old")))
+    assert run("--resume", str(tmp_path), "--guests", "5") == (Soup(name="old", guests=5), tmp_path)
+    for arguments, expected in (
+        ([], "--out DIR is needed"),
+        (["--resume", str(tmp_path), "--out", "x", "--config", "y"], "drop --out, --config"),
+        (["--resume", str(presets)], "holds no run to go on with"),
+        (["--out", "pot", "--guests", "0"], "guests must be"),
+    ):
+        with pytest.raises(FlairNasError, match=expected):
+            run(*arguments)
