@@ -1,0 +1,203 @@
+"""The language model: an embedding, a recurrent layer, a softmax over the vocabulary, and what regularises them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from flair_nas.recurrent import RecurrentState
+
+State = TypeVar("State", Tensor, tuple, RecurrentState, None)
+
+_LOGITS_AT_ONCE = 2**24
+"""Logits are computed a block at a time outside training, so that memory does not grow with the segment."""
+
+_DIVISOR = 4  # of the adaptive softmax: how much narrower each cluster of rarer words is
+
+
+class LanguageModelLoss(NamedTuple):
+    """What a language model is trained on, for one segment.
+
+    Args:
+        total: cross-entropy and penalties, a scalar.
+        cross_entropy: mean nats per token, a scalar.
+        state: the layer's final state, cut from the graph; the next segment begins with it.
+    """
+
+    total: Tensor
+    cross_entropy: Tensor
+    state: Any
+
+
+class LanguageModel(nn.Module):
+    """Predicts each next token of a stream (the model of DARTS and of AWD-LSTM, Merity et al., 2018).
+
+    Args:
+        vocabulary_size: V, number of types.
+        embedding_size: D, the layer's input size.
+        hidden_size: H, the layer's output size.
+        layer: any module with ``layer(input [T, B, D], state) -> (output [T, B, H], state)``: `SearchedRNN`,
+            `torch.nn.LSTM`, a supernet. Dropout of x and h is the layer's own.
+        dropout: variational dropout of the layer's output, one mask per sequence.
+        embedding_dropout: variational dropout of the embedding's output, one mask per sequence.
+        word_dropout: probability that a type's whole embedding is dropped, wherever it stands in the segment.
+        tied: the softmax shares the embedding's matrix; never with `adaptive_cutoffs`.
+        adaptive_cutoffs: where the clusters of an adaptive softmax end (Grave et al., 2017), which needs ids in order
+            of falling frequency; () for a plain softmax.
+        init_range: embedding and softmax start uniform in +-init_range, biases at zero.
+
+    Raises:
+        ValueError: a size or probability out of range, `tied` with D other than H, cutoffs that do not rise to below V
+            or are too many for H.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        embedding_size: int,
+        hidden_size: int,
+        layer: nn.Module,
+        *,
+        dropout: float = 0.75,
+        embedding_dropout: float = 0.2,
+        word_dropout: float = 0.0,
+        tied: bool = True,
+        adaptive_cutoffs: Sequence[int] = (),
+        init_range: float = 0.1,
+    ) -> None:
+        super().__init__()
+        sizes = {"vocabulary_size": vocabulary_size, "embedding_size": embedding_size, "hidden_size": hidden_size}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        rates = {"dropout": dropout, "embedding_dropout": embedding_dropout, "word_dropout": word_dropout}
+        for name, probability in rates.items():
+            if not 0 <= probability < 1:
+                raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability}")
+        tied = tied and not adaptive_cutoffs
+        if tied and embedding_size != hidden_size:
+            raise ValueError(
+                f"tied embeddings need embedding_size = hidden_size, got {embedding_size} and {hidden_size}"
+            )
+        self.vocabulary_size, self.embedding_size, self.hidden_size = vocabulary_size, embedding_size, hidden_size
+        self.dropout, self.embedding_dropout, self.word_dropout = dropout, embedding_dropout, word_dropout
+        self.tied, self.adaptive_cutoffs = tied, tuple(adaptive_cutoffs)
+        self.embedding = nn.Embedding(vocabulary_size, embedding_size)
+        self.layer = layer
+        nn.init.uniform_(self.embedding.weight, -init_range, init_range)
+        if adaptive_cutoffs:
+            if hidden_size < _DIVISOR ** len(adaptive_cutoffs):
+                raise ValueError(
+                    f"{len(adaptive_cutoffs)} adaptive_cutoffs need a hidden_size of at least "
+                    f"{_DIVISOR ** len(adaptive_cutoffs)}, since each cluster's is a quarter of the one before; "
+                    f"got {hidden_size}"
+                )
+            self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(
+                hidden_size, vocabulary_size, list(adaptive_cutoffs), _DIVISOR
+            )
+        else:
+            self.decoder = nn.Linear(hidden_size, vocabulary_size)
+            if tied:
+                self.decoder.weight = self.embedding.weight
+            else:
+                nn.init.uniform_(self.decoder.weight, -init_range, init_range)
+            nn.init.zeros_(self.decoder.bias)
+
+    def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Tensor, Any]:
+        """Runs the layer over a segment.
+
+        Args:
+            tokens: ids, [T, B].
+            state: what the segment before it returned; None at the start of a stream.
+
+        Returns:
+            The layer's output after dropout and before it, [T, B, H] each, and its final state.
+        """
+        embedded = functional.embedding(tokens, self.embedding.weight)  # [T, B, D]
+        if self.training and self.word_dropout:
+            kept = embedded.new_empty(self.vocabulary_size, 1).bernoulli_(1 - self.word_dropout)
+            embedded = embedded * (kept / (1 - self.word_dropout))[tokens]  # [T, B, 1] is broadcast over D
+        raw, state = self.layer(self._variational_dropout(embedded, self.embedding_dropout), state)
+        return self._variational_dropout(raw, self.dropout), raw, state
+
+    def token_losses(self, output: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each token.
+
+        Args:
+            output: of `forward`, after dropout, [T, B, H].
+            targets: the ids to predict, [T, B].
+
+        Returns:
+            Negative log-probabilities in nats, [T, B], float32 or wider.
+        """
+        rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
+        if torch.is_grad_enabled() or self.adaptive_cutoffs:
+            return self._row_losses(rows, ids).view_as(targets)
+        block = max(1, _LOGITS_AT_ONCE // self.vocabulary_size)
+        parts = [self._row_losses(*part) for part in zip(rows.split(block), ids.split(block))]
+        return torch.cat(parts).view_as(targets)
+
+    def loss(
+        self, tokens: Tensor, targets: Tensor, state: Any = None, *, activation: float = 0.0, slowness: float = 0.0
+    ) -> LanguageModelLoss:
+        """The loss of a segment, with the penalties of Merity et al. (2017): AR and TAR.
+
+        Args:
+            tokens: ids, [T, B].
+            targets: the ids that follow, [T, B].
+            state: what the segment before it returned; None at the start of a stream.
+            activation: alpha, weight of the mean square of the layer's output after dropout.
+            slowness: beta, weight of the mean square of h_t - h_{t-1}, before dropout.
+
+        Returns:
+            total = cross_entropy + alpha mean(dropped²) + beta mean((h_t - h_{t-1})²); the state is detached.
+        """
+        output, raw, state = self(tokens, state)
+        cross_entropy = self.token_losses(output, targets).mean()
+        total = cross_entropy
+        if activation:
+            total = total + activation * _wide(output).square().mean()
+        if slowness and len(raw) > 1:
+            total = total + slowness * _wide(raw[1:] - raw[:-1]).square().mean()
+        return LanguageModelLoss(total, cross_entropy, detach(state))
+
+    def extra_repr(self) -> str:
+        """What the submodules do not show, for printing."""
+        names = ("dropout", "embedding_dropout", "word_dropout", "tied")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
+    def _row_losses(self, rows: Tensor, ids: Tensor) -> Tensor:
+        if self.adaptive_cutoffs:
+            log_probabilities: Tensor = self.adaptive(rows, ids).output  # [T * B]
+            return -log_probabilities
+        logits = _wide(self.decoder(rows))  # [T * B, V]; the sum over V needs more digits than bfloat16 has
+        return functional.cross_entropy(logits, ids, reduction="none")
+
+    def _variational_dropout(self, sequence: Tensor, probability: float) -> Tensor:
+        """Drops the same units at every step of a sequence [T, B, E] (Gal and Ghahramani, 2016)."""
+        if not (self.training and probability):
+            return sequence
+        mask = sequence.new_empty(sequence.shape[1:]).bernoulli_(1 - probability)  # [B, E]
+        return sequence * (mask / (1 - probability))
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """In float32, unless it has more digits already."""
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def detach(state: State) -> State:
+    """A layer's state cut from the graph, for truncated back-propagation.
+
+    Args:
+        state: a tensor, a tuple of tensors (as of an LSTM), a `RecurrentState`, or None.
+    """
+    if state is None:
+        return None
+    if isinstance(state, (Tensor, RecurrentState)):
+        return state.detach()
+    return tuple(detach(part) for part in state)

@@ -1,0 +1,164 @@
+"""Perplexity of a language model on a stream of tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.model import LanguageModel, detach
+
+TOKENS_AT_ONCE = 512
+"""Tokens per forward pass, all columns together, unless told otherwise: enough that the softmax is one good product."""
+
+
+class StreamScore(NamedTuple):
+    """How well a model predicts a stream.
+
+    Args:
+        loss: mean nats per predicted token.
+        perplexity: e to the loss.
+        tokens: number of predicted tokens.
+    """
+
+    loss: float
+    perplexity: float
+    tokens: int
+
+
+def evaluate_stream(
+    model: LanguageModel,
+    ids: NDArray[np.integer[Any]] | Tensor,
+    *,
+    batch_size: int = 1,
+    bptt: int | None = None,
+    first: int | None = None,
+    progress: bool = False,
+    device: torch.device | str | None = None,
+) -> StreamScore:
+    """Measures perplexity.
+
+    Args:
+        model: evaluated without dropout; it keeps its mode.
+        ids: the stream, [tokens].
+        batch_size: 1 is exact: the whole stream in order, the state carried throughout. More is faster and approximate:
+            the stream is cut into that many columns, each begins without context, and up to batch_size - 1 tokens at
+            the end are left out.
+        bptt: steps per forward pass; changes nothing but time and memory.
+        first: the id that stands before the stream, of the end of a sentence, so that the first token is predicted
+            too; None leaves it out.
+        progress: draw a progress bar on standard error.
+        device: where to compute; where the model is, when None.
+
+    Returns:
+        Loss, perplexity and number of predicted tokens.
+
+    Raises:
+        FlairNasError: fewer tokens than columns.
+    """
+    sums = [
+        (float(losses.double().sum()), losses.numel())
+        for losses in _segments(model, ids, batch_size, bptt, first, progress, device)
+    ]
+    tokens = sum(count for _, count in sums)
+    loss = math.fsum(total for total, _ in sums) / tokens
+    return StreamScore(loss, perplexity_of(loss), tokens)
+
+
+def stream_losses(
+    model: LanguageModel,
+    ids: NDArray[np.integer[Any]] | Tensor,
+    *,
+    bptt: int | None = None,
+    first: int | None = None,
+    progress: bool = False,
+    device: torch.device | str | None = None,
+) -> NDArray[np.float32]:
+    """The loss of each token of a stream in nats, exact (batch size 1).
+
+    Args:
+        model: evaluated without dropout; it keeps its mode.
+        ids: the stream, [tokens].
+        bptt: steps per forward pass; changes nothing but time and memory.
+        first: as in `evaluate_stream`.
+        progress: draw a progress bar on standard error.
+        device: where to compute; where the model is, when None.
+
+    Returns:
+        [tokens], or [tokens - 1] without `first`.
+
+    Raises:
+        FlairNasError: no tokens.
+    """
+    parts = [losses[:, 0].float().cpu().numpy() for losses in _segments(model, ids, 1, bptt, first, progress, device)]
+    return np.concatenate(parts)
+
+
+def perplexity_of(loss: float) -> float:
+    """e to the loss; infinite where that is no float any more."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def _segments(
+    model: LanguageModel,
+    ids: NDArray[np.integer[Any]] | Tensor,
+    batch_size: int,
+    bptt: int | None,
+    first: int | None,
+    progress: bool,
+    device: torch.device | str | None,
+) -> Iterator[Tensor]:
+    """The losses of the predicted tokens, a segment [T, B] at a time."""
+    tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
+    device = device if device is not None else next(model.parameters()).device
+    steps = bptt or max(1, TOKENS_AT_ONCE // batch_size)
+    state = None
+    bar = tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False)
+    with _evaluating(model), bar:
+        for start in range(0, len(targets), steps):
+            piece = slice(start, start + steps)
+            # entered anew for each segment: a generator must not leave its caller in inference mode
+            with torch.inference_mode():
+                output, _, state = model(tokens[piece].to(device), state)
+                state = detach(state)
+                losses = model.token_losses(output, targets[piece].to(device))
+            bar.update(losses.numel())
+            yield losses
+
+
+def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int | None) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, [T, B] each; column b is a contiguous piece of the stream."""
+    stream = torch.as_tensor(np.array(ids, dtype=np.int64) if not isinstance(ids, Tensor) else ids).long()
+    if first is not None:
+        stream = torch.cat([stream.new_tensor([first]), stream])
+    predicted = max(len(stream) - 1, 0)
+    length = predicted // batch_size
+    if not length:
+        raise FlairNasError(
+            f"{predicted} tokens to predict are too few for an evaluation batch of {batch_size} columns; "
+            "use a smaller evaluation batch size or more text"
+        )
+    pieces = (stream[:-1], stream[1:])
+    inputs, targets = (piece[: length * batch_size].view(batch_size, length).t() for piece in pieces)  # [T, B] each
+    return inputs, targets
+
+
+@contextlib.contextmanager
+def _evaluating(model: LanguageModel) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
