@@ -11,6 +11,7 @@ from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.sequence_gradient import Products, transposed
 from flair_nas.operations import OPERATIONS
+from flair_nas.recurrence import GateLike
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
@@ -46,8 +47,12 @@ class SearchedCell(nn.Module):
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width))
         self.weight_nodes = nn.Parameter(torch.empty(len(genotype.nodes), hidden_size, width))
         state_gate, input_gate = genotype.state_gate, genotype.input_gate
-        self.state_gate = InterCellGate(state_gate, input_size, hidden_size, genotype.gate) if state_gate else None
-        self.input_gate = InterCellGate(input_gate, hidden_size, input_size, genotype.gate) if input_gate else None
+        self.state_gate: GateLike | None = None
+        self.input_gate: GateLike | None = None
+        if state_gate is not None:
+            self.state_gate = InterCellGate(state_gate, input_size, hidden_size, genotype.gate)
+        if input_gate is not None:
+            self.input_gate = InterCellGate(input_gate, hidden_size, input_size, genotype.gate)
         live = genotype.live_nodes
         # heads[j]: the live nodes that read node j; dead nodes are never computed
         self.heads = {

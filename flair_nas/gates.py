@@ -13,6 +13,28 @@ from flair_nas.kernels.sequence_gradient import Products
 from flair_nas.operations import OPERATIONS
 
 
+def reset_gate_parameters(weight_entry: Tensor, weight_nodes: Tensor, form: str, init_range: float) -> None:
+    """Draws the weights of a gate.
+
+    Args:
+        weight_entry: [m, E, G].
+        weight_nodes: [m, G, G].
+        form: ``product`` or ``residual``.
+        init_range: weights are uniform in +-init_range. The product form multiplies the signal by the gate, so it
+            starts with entry weights of unit gain instead, wider by sqrt(m) because the gate averages m nodes;
+            see docs/decisions.md.
+    """
+    history, entry_size, _ = weight_entry.shape
+    entry_range = math.sqrt(3 * history / entry_size) if form == "product" else init_range
+    nn.init.uniform_(weight_entry, -entry_range, entry_range)
+    nn.init.uniform_(weight_nodes, -init_range, init_range)
+
+
+def apply_gate(vector: Tensor, gate: Tensor, form: str) -> Tensor:
+    """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""
+    return vector * gate if form == "product" else vector * (1 + gate)
+
+
 class InterCellGate(nn.Module):
     """One gate of ESS, f' or g'.
 
@@ -37,14 +59,9 @@ class InterCellGate(nn.Module):
         """Draws the weights.
 
         Args:
-            init_range: weights are uniform in +-init_range. The product form multiplies the signal by the gate, so it
-                starts with entry weights of unit gain instead, wider by sqrt(m) because the gate averages m nodes;
-                see docs/decisions.md.
+            init_range: as `reset_gate_parameters` takes it.
         """
-        history, entry_size, _ = self.weight_entry.shape
-        entry_range = math.sqrt(3 * history / entry_size) if self.form == "product" else init_range
-        nn.init.uniform_(self.weight_entry, -entry_range, entry_range)
-        nn.init.uniform_(self.weight_nodes, -init_range, init_range)
+        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, init_range)
 
     @property
     def history(self) -> int:
@@ -81,7 +98,7 @@ class InterCellGate(nn.Module):
 
     def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
         """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""
-        return vector * gate if self.form == "product" else vector * (1 + gate)
+        return apply_gate(vector, gate, self.form)
 
     def extra_repr(self) -> str:
         """Shapes, for printing."""

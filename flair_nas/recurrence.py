@@ -30,6 +30,9 @@ class GateLike(Protocol):
     def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
         """Gates a vector."""
 
+    def reset_parameters(self, init_range: float) -> None:
+        """Draws the weights."""
+
 
 class CellLike(Protocol):
     """A cell, discrete (`SearchedCell`) or relaxed (`CellSupernet`). Shares are the mixing weights of a relaxed one."""

@@ -1,0 +1,262 @@
+"""The cell of the search space with all its edges and operations, mixed (DARTS; I-DARTS eq. 4; ESS with gates)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from flair_nas.cell import SearchedCell, product_dtype
+from flair_nas.gates import InterCellGate
+from flair_nas.genotype import Genotype
+from flair_nas.kernels.mixture import highway_mixture
+from flair_nas.kernels.sequence_gradient import Products, transposed
+from flair_nas.operations import OPERATIONS
+from flair_nas.recurrence import RecurrentState
+from flair_nas.supernet.derive import derive
+from flair_nas.supernet.gates import GateSupernet
+from flair_nas.supernet.layer import check_sizes, run_supernet
+from flair_nas.supernet.relaxation import check_relaxation, relax
+
+
+def plain_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
+    """As `highway_mixture`, by the equation: the sum over k of share_k (s + σ(c) (op_k(z) - s))."""
+    gate, value = pre.view(2, -1, *state.shape)  # [n, H, B] each
+    total = torch.zeros_like(value)
+    for share, (name, operation) in zip(shares.t(), OPERATIONS.items()):
+        if name != "drop":
+            total = total + share[:, None, None] * (state + torch.sigmoid(gate) * (operation(value) - state))
+    return total
+
+
+_MIXTURES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"fast": highway_mixture, "plain": plain_mixture}
+
+
+class CellSupernet(nn.Module):
+    """The relaxed cell, and with `history` the relaxed inter-cell gates, as a recurrent layer.
+
+    s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i; s_0 and every s_i pass one shared
+    batch normalisation without affine parameters, over the batch at one time step; h_t is the mean of s_1..s_N.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        nodes: N.
+        relaxation: ``darts`` or ``i-darts``.
+        history: history length m of both relaxed gates; 0 for none.
+        gate: form of the gates, ``residual`` or ``product``.
+        fixed_gates: a genotype whose gates are used as they are, in place of relaxed ones.
+        batch_norm: normalise the nodes' states.
+        input_dropout: variational dropout of the input, one mask per sequence.
+        recurrent_dropout: variational dropout of the states where they enter a product.
+        init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
+        implementation: of the mixtures: ``fast``, or ``plain`` autograd.
+
+    Shape of the parameters:
+        weight_input [D, 2H], weight_hidden [H, 2H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;
+        arch [N (N + 1) / 2, 5], rows by head, then tail, columns as `OPERATIONS`; those of `GateSupernet` as
+        state_gate (E = D, G = H) and input_gate (E = H, G = D).
+
+    Raises:
+        ValueError: sizes or probabilities out of range.
+        FlairNasError: an unknown relaxation.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        nodes: int = 8,
+        relaxation: str = "darts",
+        *,
+        history: int = 0,
+        gate: str = "residual",
+        fixed_gates: Genotype | None = None,
+        batch_norm: bool = True,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        init_range: float = 0.04,
+        implementation: str = "fast",
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size, hidden_size, nodes, history, gate, input_dropout, recurrent_dropout)
+        check_relaxation(relaxation)
+        self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
+        self.input_dropout, self.recurrent_dropout, self.init_range = input_dropout, recurrent_dropout, init_range
+        self.mixture = _MIXTURES[implementation]
+        self.weight_input = nn.Parameter(torch.empty(input_size, 2 * hidden_size))
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
+        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))
+        self.arch = nn.Parameter(torch.empty(nodes * (nodes + 1) // 2, len(OPERATIONS)))
+        self.norm = nn.BatchNorm1d(hidden_size, affine=False) if batch_norm else None
+        self.state_gate: GateSupernet | InterCellGate | None = None
+        self.input_gate: GateSupernet | InterCellGate | None = None
+        if fixed_gates is not None:
+            form = fixed_gates.gate
+            if fixed_gates.state_gate is not None:
+                self.state_gate = InterCellGate(fixed_gates.state_gate, input_size, hidden_size, form)
+            if fixed_gates.input_gate is not None:
+                self.input_gate = InterCellGate(fixed_gates.input_gate, hidden_size, input_size, form)
+        elif history:
+            self.state_gate = GateSupernet(history, input_size, hidden_size, gate, relaxation)
+            self.input_gate = GateSupernet(history, hidden_size, input_size, gate, relaxation)
+        self.fixed_gates = fixed_gates
+        # rows[j]: the rows of `arch` with tail j, by head
+        self._rows = [[head * (head - 1) // 2 + tail for head in range(tail + 1, nodes + 1)] for tail in range(nodes)]
+        self._chosen: SearchedCell | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all weights anew from the global generator."""
+        for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
+            nn.init.uniform_(weight, -self.init_range, self.init_range)
+        nn.init.normal_(self.arch, std=1e-3)
+        for gate in (self.state_gate, self.input_gate):
+            if gate is not None:
+                gate.reset_parameters(self.init_range)
+
+    def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
+        """Runs the supernet over whole sequences.
+
+        Args:
+            input: [T, B, D].
+            hx: the state to begin with: what an earlier call returned, or a tensor [1, B, H]; zeros when None.
+
+        Returns:
+            The output, [T, B, H], and the final state: [1, B, H], or a `RecurrentState` when there are gates.
+
+        Raises:
+            ValueError: tensors that do not match; in training with batch normalisation, a batch of one.
+        """
+        if self._chosen is not None:
+            return run_supernet(self._chosen, self, input, hx, {})
+        if self.training and self.norm is not None and input.dim() == 3 and input.shape[1] < 2:
+            raise ValueError("batch normalisation needs at least 2 sequences in a batch in training; got a batch of 1")
+        shares = {"cell": relax(self.arch, self.relaxation)}
+        for name in ("state_gate", "input_gate"):
+            gate = getattr(self, name)
+            if isinstance(gate, GateSupernet):
+                shares[name] = gate.shares()
+        return run_supernet(self, self, input, hx, shares)
+
+    def choose(self, genotype: Genotype | None) -> None:
+        """Runs one genotype with the shared weights, without normalisation, until told otherwise (random search; ENAS).
+
+        Args:
+            genotype: an architecture of this space with one edge per node or more; None for the whole supernet.
+
+        Raises:
+            ValueError: it has another number of nodes.
+        """
+        if genotype is None:
+            self._chosen = None
+            return
+        if len(genotype.nodes) != self.nodes:
+            raise ValueError(f"the supernet has {self.nodes} nodes, the genotype {len(genotype.nodes)}")
+        with torch.device("meta"):  # its own parameters are never needed
+            cell = SearchedCell(self.input_size, self.hidden_size, genotype, self.init_range)
+        own = dict(self.named_parameters())
+        for name, _ in list(cell.named_parameters()):
+            *path, last = name.split(".")
+            setattr(cell.get_submodule(".".join(path)), last, own[name])
+        object.__setattr__(self, "_chosen", cell)  # no submodule: its parameters are this module's
+
+    def genotype(self, edges_per_node: int = 1, avoid_first: bool = False) -> Genotype:
+        """The genotype that the architecture weights stand for now.
+
+        Args:
+            edges_per_node: n.
+            avoid_first: nodes other than the first do not read s_0.
+        """
+        nodes = derive(self.arch, self.relaxation, edges_per_node, avoid_first)
+        if self.fixed_gates is not None:
+            fixed = self.fixed_gates
+            return Genotype(nodes, state_gate=fixed.state_gate, input_gate=fixed.input_gate, gate=fixed.gate)
+        if not (isinstance(self.state_gate, GateSupernet) and isinstance(self.input_gate, GateSupernet)):
+            return Genotype(nodes)
+        return Genotype(
+            nodes,
+            state_gate=self.state_gate.derive(edges_per_node),
+            input_gate=self.input_gate.derive(edges_per_node),
+            gate=self.state_gate.form,
+        )
+
+    def architecture(self) -> dict[str, list[nn.Parameter]]:
+        """The architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
+        return {"intra": [self.arch], "inter": gate_architecture(self.state_gate, self.input_gate)}
+
+    # --- what the recurrence asks of a cell ---
+
+    def weights(self) -> dict[Hashable, Tensor]:
+        """The matrices of one pass over a sequence, transposed, by the names that `step` and the gates use.
+
+        Returns:
+            ``input`` [2H, D]; ``hidden`` [2H, H]; for each node j but the last, ``j`` [(N - j) * 2H, H], the matrices
+            of all its heads one below the other (all gate rows, then all candidates): edges of a tail share a product.
+        """
+        dtype = product_dtype(self.weight_hidden)
+        matrices: dict[Hashable, Tensor] = {
+            "input": self.weight_input.to(dtype),
+            "hidden": self.weight_hidden.to(dtype),
+        }
+        halves = self.weight_nodes.to(dtype).unflatten(2, (2, -1))  # [N, H, 2, H]
+        stacked = halves.permute(2, 0, 3, 1)  # [2, N, H, H]: half, head, column, row
+        result = transposed(matrices)
+        for tail in range(self.nodes):
+            result[tail] = stacked[:, tail:].flatten(0, 2)  # [2 (N - j) H, H]
+        if self.input_gate is not None:
+            inner = {name: weight.to(dtype) for name, weight in self.input_gate.inner_weights().items()}
+            entry = self.input_gate.weight_entry.to(dtype).transpose(0, 1).flatten(1)  # [H, m * D]
+            result |= transposed({"entry": entry, **inner})
+        return result
+
+    def step(
+        self, projected: Tensor, hidden: Tensor, products: Products, mask: Tensor | None, shares: Tensor
+    ) -> Tensor:
+        """One time step, h_t from h_{t-1}; vectors are columns here (see `Products`).
+
+        Args:
+            projected: x_t W_x, [2H, B].
+            hidden: h_{t-1}, gated if there is a state gate, [H, B].
+            products: multiplies with `weights`.
+            mask: variational dropout mask of the states, [H, B], or None.
+            shares: the mixing weights p, [N (N + 1) / 2, 5].
+
+        Returns:
+            h_t, [H, B].
+        """
+
+        def product(name: Hashable, state: Tensor) -> Tensor:
+            return products(name, state if mask is None else state * mask)
+
+        gate, value = (projected + product("hidden", hidden)).chunk(2)  # [H, B] each
+        state = self._normalised(torch.lerp(hidden, torch.tanh(value), torch.sigmoid(gate)))
+        totals: Tensor | None = None
+        outputs: list[Tensor] = []
+        for tail, rows in enumerate(self._rows):
+            given = self.mixture(product(tail, state), state, shares[rows])  # [N - j, H, B], to nodes j + 1..N
+            totals = given if totals is None else totals[1:] + given
+            state = self._normalised(totals[0])
+            outputs.append(state)
+        return torch.stack(outputs).mean(0)
+
+    def _normalised(self, state: Tensor) -> Tensor:
+        if self.norm is None:
+            return state
+        norm = self.norm
+        return functional.batch_norm(
+            state[None], norm.running_mean, norm.running_var, training=self.training, eps=norm.eps
+        )[0]
+
+    def extra_repr(self) -> str:
+        """Sizes and relaxation, for printing."""
+        return f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}, relaxation={self.relaxation}"
+
+
+def gate_architecture(*gates: nn.Module | None) -> list[nn.Parameter]:
+    """The architecture weights of relaxed gates; those that are empty, with a history of 1, are left out."""
+    relaxed = [gate for gate in gates if isinstance(gate, GateSupernet)]
+    return [arch for gate in relaxed for arch in (gate.arch_entry, gate.arch) if arch.numel()]

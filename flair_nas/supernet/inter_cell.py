@@ -1,0 +1,100 @@
+"""Relaxed inter-cell gates around a fixed cell: the inter-cell search of ESS on its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from flair_nas.cell import SearchedCell
+from flair_nas.genotype import Genotype
+from flair_nas.recurrence import RecurrentState
+from flair_nas.supernet.cell import gate_architecture
+from flair_nas.supernet.gates import GateSupernet
+from flair_nas.supernet.layer import check_sizes, run_supernet
+from flair_nas.supernet.relaxation import check_relaxation
+
+
+class InterCellSupernet(nn.Module):
+    """A genotype's cell with relaxed gates in place of its own, as a recurrent layer; its states are not normalised.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        cell: the genotype.
+        history: history length m of both gates, at least 1.
+        relaxation: grouping of the edges between the nodes of a gate, ``darts`` or ``i-darts``.
+        gate: form of the gates, ``residual`` or ``product``.
+        input_dropout: variational dropout of the input, one mask per sequence.
+        recurrent_dropout: variational dropout of the states where they enter a product.
+        init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
+
+    Attributes:
+        cell: a `SearchedCell` whose state_gate and input_gate are `GateSupernet`.
+
+    Raises:
+        ValueError: sizes or probabilities out of range.
+        FlairNasError: an unknown relaxation.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        cell: Genotype,
+        history: int,
+        relaxation: str = "darts",
+        *,
+        gate: str = "residual",
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        init_range: float = 0.04,
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size, hidden_size, len(cell.nodes), history, gate, input_dropout, recurrent_dropout)
+        if not history:
+            raise ValueError("history must be at least 1: the gates are all that is searched here")
+        check_relaxation(relaxation)
+        bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, origin={})
+        self.input_size, self.input_dropout, self.recurrent_dropout = input_size, input_dropout, recurrent_dropout
+        self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
+        self.cell.state_gate = GateSupernet(history, input_size, hidden_size, gate, relaxation)
+        self.cell.input_gate = GateSupernet(history, hidden_size, input_size, gate, relaxation)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all weights anew from the global generator."""
+        self.cell.reset_parameters()
+
+    def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
+        """Runs the supernet over whole sequences; arguments and returns as `CellSupernet.forward`."""
+        shares = {"state_gate": self.state_gate.shares(), "input_gate": self.input_gate.shares()}
+        return run_supernet(self.cell, self, input, hx, shares)
+
+    def genotype(self, edges_per_node: int = 1, avoid_first: bool = False) -> Genotype:
+        """The genotype that the architecture weights stand for now: the fixed cell with the derived gates.
+
+        Args:
+            edges_per_node: n, of the gates' edges with I-DARTS.
+            avoid_first: without effect, as the cell is fixed.
+        """
+        return dataclasses.replace(
+            self.cell.genotype,
+            state_gate=self.state_gate.derive(edges_per_node),
+            input_gate=self.input_gate.derive(edges_per_node),
+        )
+
+    @property
+    def state_gate(self) -> GateSupernet:
+        """The relaxed state gate f'."""
+        return cast(GateSupernet, self.cell.state_gate)
+
+    @property
+    def input_gate(self) -> GateSupernet:
+        """The relaxed input gate g'."""
+        return cast(GateSupernet, self.cell.input_gate)
+
+    def architecture(self) -> dict[str, list[nn.Parameter]]:
+        """The architecture weights: none ``intra`` the cell, ``inter`` of the gates."""
+        return {"intra": [], "inter": gate_architecture(self.state_gate, self.input_gate)}

@@ -1,0 +1,87 @@
+"""What all supernets share: the run over a batch of sequences of one length, and the checks of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from flair_nas.recurrence import CellLike, Packing, RecurrentState, initial_state, run_cell
+
+
+class _Layer(Protocol):
+    training: bool
+    input_size: int
+    input_dropout: float
+    recurrent_dropout: float
+
+
+def run_supernet(
+    cell: CellLike, layer: _Layer, input: Tensor, hx: Tensor | RecurrentState | None, shares: Mapping[str, Tensor]
+) -> tuple[Tensor, Any]:
+    """Runs a cell over whole sequences of one length.
+
+    Args:
+        cell: the cell.
+        layer: the supernet, for its size, mode and dropouts.
+        input: [T, B, D].
+        hx: the state to begin with, or None for zeros.
+        shares: mixing weights of the relaxed parts.
+
+    Returns:
+        The output, [T, B, H], and the final state: [1, B, H], or a `RecurrentState` when there are gates.
+
+    Raises:
+        ValueError: an input of another shape.
+    """
+    if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:
+        raise ValueError(
+            f"a supernet takes [T, B, D] with D = input_size = {layer.input_size}, at least one step and one "
+            f"sequence; got {list(input.shape)}"
+        )
+    steps, batch = input.shape[:2]
+    packing = Packing(torch.full((steps,), batch), input.device)
+    state = initial_state([cell], hx, batch)
+    output, (hidden, inputs, states) = run_cell(
+        cell,
+        input.reshape(steps * batch, -1),  # [T * B, D]
+        packing,
+        (state.hidden[0], state.inputs[0], state.states[0]),
+        input_dropout=layer.input_dropout if layer.training else 0.0,
+        recurrent_dropout=layer.recurrent_dropout if layer.training else 0.0,
+        shares=shares,
+    )
+    gated = cell.state_gate is not None or cell.input_gate is not None
+    final = RecurrentState(hidden[None], (inputs,), (states,)) if gated else hidden[None]  # [1, B, H]
+    return output.view(steps, batch, -1), final
+
+
+def check_sizes(
+    input_size: int,
+    hidden_size: int,
+    nodes: int,
+    history: int,
+    gate: str,
+    input_dropout: float,
+    recurrent_dropout: float,
+) -> None:
+    """Refuses arguments of a supernet that are out of range.
+
+    Raises:
+        ValueError: it names the argument.
+    """
+    for name, size, least in (
+        ("input_size", input_size, 1),
+        ("hidden_size", hidden_size, 1),
+        ("nodes", nodes, 1),
+        ("history", history, 0),
+    ):
+        if not isinstance(size, int) or isinstance(size, bool) or size < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
+    for name, probability in (("input_dropout", input_dropout), ("recurrent_dropout", recurrent_dropout)):
+        if not 0 <= probability < 1:
+            raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
+    if gate not in ("product", "residual"):
+        raise ValueError(f"gate must be product or residual, got {gate!r}")

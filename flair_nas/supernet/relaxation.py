@@ -1,0 +1,76 @@
+"""Relaxations: how the softmax over architecture weights is grouped. A further one is one function more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from flair_nas.errors import FlairNasError, did_you_mean
+
+
+def _per_pair(arch: Tensor) -> Tensor:
+    """One softmax per pair of nodes (DARTS)."""
+    return arch.softmax(dim=1)
+
+
+def _per_node(arch: Tensor) -> Tensor:
+    """One softmax per node, over all its pairs and operations together (I-DARTS eq. 4)."""
+    groups = arch.split(group_sizes(len(arch)))
+    return torch.cat([group.flatten().softmax(0).view_as(group) for group in groups])
+
+
+RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {"darts": _per_pair, "i-darts": _per_node}
+"""Each relaxation as a function from architecture weights [E, 5] to mixing weights, the shares, [E, 5]."""
+
+
+def group_sizes(rows: int) -> list[int]:
+    """The number of pairs into each node, 1, 2, ..., for rows ordered by head, then tail.
+
+    Raises:
+        ValueError: `rows` is no 1 + 2 + ... + n.
+    """
+    sizes: list[int] = []
+    while sum(sizes) < rows:
+        sizes.append(len(sizes) + 1)
+    if sum(sizes) != rows:
+        raise ValueError(f"architecture weights need 1 + 2 + ... + nodes rows, a row per pair of nodes; got {rows}")
+    return sizes
+
+
+def relax(arch: Tensor, relaxation: str) -> Tensor:
+    """The shares that a matrix of architecture weights stands for.
+
+    Args:
+        arch: [E, 5], rows by head, then tail; columns as `flair_nas.operations.OPERATIONS`.
+        relaxation: ``darts`` or ``i-darts``.
+
+    Returns:
+        [E, 5], positive; each group of the softmax sums to 1.
+    """
+    check_relaxation(relaxation)
+    return RELAXATIONS[relaxation](arch) if len(arch) else arch
+
+
+def check_relaxation(name: str) -> None:
+    """Refuses a name that is no relaxation.
+
+    Raises:
+        FlairNasError: the known ones are listed.
+    """
+    if name not in RELAXATIONS:
+        raise FlairNasError(
+            f"unknown relaxation {name!r}; {did_you_mean(str(name), RELAXATIONS)}there are {', '.join(RELAXATIONS)}"
+        )
+
+
+def mean_absolute_deviation(arch: Tensor, relaxation: str) -> float:
+    """MAD, how far the shares have moved from uniform: the mean of |share - uniform share| (ESS section 4).
+
+    Args:
+        arch: architecture weights, [E, 5].
+        relaxation: ``darts`` or ``i-darts``.
+    """
+    arch = arch.detach().double()
+    return float((relax(arch, relaxation) - relax(torch.zeros_like(arch), relaxation)).abs().mean())
