@@ -1,0 +1,1 @@
+"""Language models: text as token ids, the model, its training, and perplexity."""

@@ -1,0 +1,207 @@
+"""A folder of files that are made once: whole or not at all, by one process at a time, and checked before each use."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+from flair_nas.errors import FlairNasError, shown
+from flair_nas.files import write_text
+
+log = logging.getLogger("flair_nas")
+
+_MANIFEST = "corpus.json"
+_LOCK = "lock"
+
+
+def cache_root(cache: Path | None) -> Path:
+    """The folder of all caches: the one given, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``."""
+    return Path(cache or os.environ.get("FLAIR_NAS_CACHE") or "~/.cache/flair-nas").expanduser()
+
+
+def cached_folder(
+    fingerprint: str, build: Callable[[Path], dict[str, Any]], cache: Path | None
+) -> tuple[Path, dict[str, Any]]:
+    """Gives the folder ``text/FINGERPRINT`` of the cache; makes it when it is not there, or not as it was made.
+
+    Args:
+        fingerprint: stands for everything that the folder is made of.
+        build: writes files to an empty folder, and returns what else is to be kept, for JSON.
+        cache: as for `cache_root`.
+
+    Returns:
+        The folder, and what `build` returned, now or then.
+
+    Raises:
+        FlairNasError: the folder cannot be written.
+        OSError: the disk is full. Nothing stays of what `build` wrote, also when it raises an error.
+    """
+    folder = cache_root(cache) / "text" / fingerprint
+    found, problem = _look(folder)
+    if found is not None:
+        return folder, found
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _claimed(folder) as part:
+            found, problem = _look(folder)  # another process may have made it while this one waited
+            if found is None:
+                if problem:
+                    log.warning("%s: this cache of token ids is damaged (%s), so it is made again", folder, problem)
+                    _remove(folder)
+                found = build(part)
+                _write_manifest(part, fingerprint, found)
+                with contextlib.suppress(FileExistsError):  # where there are no locks, another may have been faster
+                    _rename(part, folder)
+        return folder, found
+    except OSError as error:
+        raise _explained(error, folder) from error
+
+
+def _explained(error: OSError, folder: Path) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        message = "no room for the token ids of this text (nothing half-written is left); free some disk space, or "
+        message += "choose a folder on another disk with the environment variable FLAIR_NAS_CACHE"
+        return OSError(errno.ENOSPC, message, str(folder))
+    return FlairNasError(
+        f"{folder.parent}: cannot write to this cache of token ids ({error.strerror or error}); choose another folder "
+        "with the environment variable FLAIR_NAS_CACHE"
+    )
+
+
+def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
+    """What is kept in a folder, or None and what is wrong with it (nothing, when there is no such folder)."""
+    if not os.path.lexists(folder):
+        return None, ""
+    try:
+        written = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        digest = written.pop("sha256")
+        if digest != _digest_of(written):
+            return None, f"{_MANIFEST} has changed"
+        if written["fingerprint"] != folder.name:
+            return None, "it is of another text or other settings"
+        for name, file in written["files"].items():
+            size = (folder / name).stat().st_size
+            if size != file["bytes"]:
+                return None, f"{name} has {size:,} bytes, not {file['bytes']:,}"
+            if _digest_of_file(folder / name) != file["sha256"]:
+                return None, f"{name} has changed"
+        content: dict[str, Any] = written["content"]
+        return content, ""
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return None, shown(error)
+
+
+def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> None:
+    files = {}
+    for path in folder.iterdir():
+        if path.name != _LOCK:
+            with open(path, "rb") as stream:
+                os.fsync(stream.fileno())
+            files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest_of_file(path)}
+    written = {"fingerprint": fingerprint, "files": files, "content": content}
+    write_text(folder / _MANIFEST, json.dumps(written | {"sha256": _digest_of(written)}))
+
+
+def _digest_of(written: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+
+
+def _digest_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# --- one process at a time ---
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder beside `folder` that no other process writes to, waiting for one that does.
+
+    When the block ends, the folder is gone, unless it has been renamed. What a killed process left there is cleared.
+    """
+    part = folder.with_name(f".{folder.name}.part")
+    while True:
+        part.mkdir(exist_ok=True)
+        try:
+            descriptor = os.open(part / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:  # renamed or removed just now
+            continue
+        try:
+            if not _lock(descriptor, folder):
+                _remove(part)
+                part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+                try:
+                    yield part
+                finally:
+                    _remove(part)
+                return
+            if not _is_open_file(part / _LOCK, descriptor):
+                continue
+            for path in part.iterdir():
+                if path.name != _LOCK:
+                    _remove(path)
+            try:
+                yield part
+            finally:
+                if _is_open_file(part / _LOCK, descriptor):
+                    _remove(part)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> bool:
+    """Locks a file for this process; False where there are no locks, as on some network drives."""
+    if fcntl is None:
+        return False
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("%s: waiting for another process that is making these token ids", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        return False
+    return True
+
+
+def _is_open_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _rename(part: Path, folder: Path) -> None:
+    try:
+        os.rename(part, folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise FileExistsError(error.errno, error.strerror, str(folder)) from None
+        raise
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
