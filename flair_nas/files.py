@@ -54,6 +54,11 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def is_part(path: Path) -> bool:
+    """Whether a path is named as the temporary files of `whole_file` are; a killed process leaves them behind."""
+    return path.match(".*.????????.part")
+
+
 def _disk_is_full(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _FULL

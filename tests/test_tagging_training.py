@@ -569,6 +569,20 @@ def test_a_folder_that_cannot_be_used_is_refused(corpus: str, tmp_path: Path) ->
     assert file.read_text() == "mine" and os.listdir(full) == ["thesis.tex"]
 
 
+def test_a_folder_that_another_run_uses_is_refused(corpus: str, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def a_second_one(_: SequenceTagger) -> None:
+        with pytest.raises(FlairNasError) as caught:
+            train_taggers(settings(corpus), tmp_path, progress=False)
+        refused.append(str(caught.value))
+
+    with pytest.MonkeyPatch.context() as patch:
+        at_batch(patch, 2, a_second_one)
+        train_taggers(settings(corpus), tmp_path, progress=False)
+    assert len(refused) == 1 and f"{tmp_path} is in use by another process" in refused[0]
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

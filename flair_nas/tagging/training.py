@@ -7,22 +7,17 @@ OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoi
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
-import random
-import shlex
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import flair
-import numpy as np
 import torch
 from flair.data import Corpus, Sentence
 from flair.models import SequenceTagger
@@ -31,10 +26,11 @@ from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file, write_text
 from flair_nas.recurrent import SearchedRNN
-from flair_nas.tagging.config import TaggerConfig, read_settings
+from flair_nas.runs import RunStopped, open_run, random_state, read_checkpoint, restore_random_state
+from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import (
     TaggingCorpus,
     describe_corpus,
@@ -51,8 +47,10 @@ from flair_nas.tagging.rnn_type import FLAIR_TYPES, describe_rnn, parse_rnn_type
 log = logging.getLogger("flair_nas")
 
 
-class TrainingStopped(KeyboardInterrupt):
-    """Training was interrupted; a checkpoint is on disk. The message says how to go on."""
+TrainingStopped = RunStopped
+
+# settings that may differ when a run goes on
+_MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
 
 
 def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = True) -> dict[str, Any]:
@@ -72,20 +70,13 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
 
     Raises:
         FlairNasError: settings, corpus, embeddings or folder that cannot be used; NaN while training.
-        TrainingStopped: after Ctrl-C, with a checkpoint on disk.
+        RunStopped: after Ctrl-C, with a checkpoint on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
-    out = Path(out)
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
     use_device(config.device)
-    _check_folder(out, config)
-    try:
-        return _train_seeds(config, out, progress)
-    except KeyboardInterrupt as stop:
-        again = "run it again"
-        if (out / "config.yaml").exists():
-            again = f"in this directory, go on with: flair-nas tag train --resume {shlex.quote(str(out))}"
-        raise TrainingStopped(f"{str(stop) or 'stopped'}; {again}") from None
+    with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as folder:
+        return _train_seeds(config, folder, progress)
 
 
 def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, Any]:
@@ -164,31 +155,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
             "model_seed": best["seed"], "seeds": results}  # fmt: skip
 
 
-# --- the folder ---
-
-_MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
-
-
-def _check_folder(out: Path, config: TaggerConfig) -> None:
-    """Makes the folder if need be, and sees that it is empty or holds a run with these settings."""
-    if out.exists() and not out.is_dir():
-        raise FlairNasError(f"{out} is a file; give a folder with --out")
-    written = out / "config.yaml"
-    if written.exists():
-        before = dataclasses.asdict(TaggerConfig(**read_settings(written)))
-        now = dataclasses.asdict(config)
-        differing = [name for name in now if now[name] != before[name] and name not in _MAY_CHANGE]
-        if differing:
-            shown = "; ".join(f"{name} was {before[name]!r} and is now {now[name]!r}" for name in differing)
-            raise FlairNasError(f"{out} holds a run with other settings: {shown}. Choose another folder")
-    elif out.exists() and any(out.iterdir()):
-        raise FlairNasError(f"{out} exists and is not empty, and holds no run to go on with; choose another folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
+# --- results ---
 
 
 def _read_result(folder: Path, config: TaggerConfig, corpus: TaggingCorpus) -> dict[str, Any] | None:
@@ -225,8 +192,8 @@ def _train_seed(
     flair.set_seed(seed)
     tagger = build_tagger(config, tagging_corpus)
     # only now, so that a mistake in the settings leaves a folder that can be used
-    folder.mkdir(exist_ok=True)
     write_text(out / "config.yaml", config.to_yaml())
+    folder.mkdir(exist_ok=True)
     checkpoint = folder / "checkpoint.pt"
     plugin = _EpochPlugin(config, tagger, tagging_corpus, folder, seed, progress)
     start = plugin.load(checkpoint) if checkpoint.exists() else 0
@@ -321,8 +288,12 @@ class _EpochPlugin(TrainerPlugin):
 
     def load(self, path: Path) -> int:
         """Reads a checkpoint, to be put in place once the trainer has its optimizer; returns its epoch."""
+        start_over = f"delete it to train seed {self.seed} from the start"
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = read_checkpoint(path)
+        except FlairNasError as error:
+            raise FlairNasError(f"{error}; {start_over}") from None
+        try:
             _check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
             if state["architecture"] != _architecture(self.tagger):
                 raise FlairNasError(
@@ -335,11 +306,9 @@ class _EpochPlugin(TrainerPlugin):
             _ = state["optimizer"], state["scheduler"], state["random"]
         except FlairNasError:
             raise
-        except Exception as error:  # a damaged file can raise nearly anything
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        except Exception as error:  # of another kind of run, or of another tagger
             raise FlairNasError(
-                f"{path}: this checkpoint cannot be read, it may be cut short ({reason}); "
-                f"delete it to train seed {self.seed} from the start"
+                f"{path}: this checkpoint cannot be read, it is of another tagger ({shown(error)}); {start_over}"
             ) from None
         self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
         self.history, self.exhausted = history, exhausted
@@ -348,7 +317,6 @@ class _EpochPlugin(TrainerPlugin):
 
     def save(self) -> None:
         """Writes the checkpoint of this instant, whole or not at all."""
-        numpy_state: Any = np.random.get_state()
         state = {
             "epoch": self.epoch,
             "best_epoch": self.best_epoch,
@@ -362,12 +330,7 @@ class _EpochPlugin(TrainerPlugin):
             "scheduler": {
                 k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
             },
-            "random": {
-                "torch": torch.get_rng_state(),
-                "cuda": torch.cuda.get_rng_state_all(),
-                "python": random.getstate(),
-                "numpy": (numpy_state[0], torch.tensor(numpy_state[1].astype(np.int64)), *numpy_state[2:]),
-            },
+            "random": random_state(),
         }
         with whole_file(self.folder / "checkpoint.pt") as temporary:
             torch.save(state, temporary)
@@ -384,13 +347,7 @@ class _EpochPlugin(TrainerPlugin):
         else:
             optimizer.load_state_dict(self.resumed["optimizer"])
             vars(self.scheduler).update(self.resumed["scheduler"])
-            saved = self.resumed["random"]
-            torch.set_rng_state(saved["torch"])
-            if saved["cuda"] and len(saved["cuda"]) == torch.cuda.device_count():
-                torch.cuda.set_rng_state_all(saved["cuda"])
-            random.setstate((saved["python"][0], tuple(saved["python"][1]), saved["python"][2]))
-            name, keys, *rest = saved["numpy"]
-            np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
+            restore_random_state(self.resumed["random"])
             self.resumed = None
         batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
