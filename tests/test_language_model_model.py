@@ -63,13 +63,39 @@ def test_the_loss_is_the_mean_of_plain_cross_entropies_and_the_penalties(tied: b
     assert model.loss(inputs, targets).total.item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_losses_without_gradients_are_computed_in_blocks_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build()
+def test_the_plain_implementation_gives_the_same_and_can_be_differentiated_twice() -> None:
+    inputs, targets = tokens(), tokens(seed=1)
+    fast, plain = build(Recorder()), build(Recorder(), implementation="plain")
+    losses = [model.loss(inputs, targets).total for model in (fast, plain)]
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)
+    gradients = [
+        torch.autograd.grad(loss, model.embedding.weight, create_graph=model is plain)[0]
+        for loss, model in zip(losses, (fast, plain))
+    ]
+    torch.testing.assert_close(gradients[0], gradients[1].detach(), rtol=1e-10, atol=1e-14)
+    (second,) = torch.autograd.grad(gradients[1].square().sum(), plain.embedding.weight)
+    assert second.abs().sum() > 0
+
+
+@pytest.mark.parametrize("cutoffs", [(), (5,)])
+def test_the_losses_of_tokens_are_the_same_with_and_without_gradients(cutoffs: tuple[int, ...]) -> None:
+    model = build(adaptive_cutoffs=cutoffs)
     output, targets = model(tokens())[0], tokens(seed=1)
-    whole = model.token_losses(output, targets)
-    monkeypatch.setattr("flair_nas.language_model.model._LOGITS_AT_ONCE", 4 * VOCABULARY)
+    losses = model.token_losses(output, targets)
+    assert losses.shape == targets.shape and losses.requires_grad
     with torch.no_grad():
-        torch.testing.assert_close(model.token_losses(output, targets), whole, rtol=1e-14, atol=0)
+        torch.testing.assert_close(model.token_losses(output, targets), losses.detach(), rtol=1e-12, atol=0)
+    assert model.loss(tokens(), targets).cross_entropy.item() == pytest.approx(losses.mean().item(), rel=1e-12)
+
+
+def test_an_adaptive_softmax_equals_pytorchs() -> None:
+    model = LanguageModel(40, 16, 16, Recorder(), dropout=0, adaptive_cutoffs=[4, 9]).double()
+    output = torch.randn(5, 3, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([[0, 3, 4], [8, 9, 39], [1, 2, 3], [10, 20, 30], [5, 6, 7]])
+    theirs = -model.adaptive(output.flatten(0, 1), targets.flatten()).output.view(5, 3)
+    torch.testing.assert_close(model.token_losses(output, targets), theirs, rtol=1e-12, atol=0)
+    first = targets[:1, :2]  # no word of a cluster
+    torch.testing.assert_close(model.token_losses(output[:1, :2], first), theirs[:1, :2], rtol=1e-12, atol=0)
 
 
 def test_an_adaptive_softmax_gives_probabilities_and_is_not_tied() -> None:
@@ -165,8 +191,9 @@ def test_detach_keeps_the_form_of_a_state() -> None:
     assert detach(None) is None and not detach(tensor).requires_grad
 
 
-def test_under_bfloat16_the_losses_are_float32_and_close() -> None:
-    model = build().float()
+@pytest.mark.parametrize("options", [{}, {"implementation": "plain"}, {"adaptive_cutoffs": [5]}, {"tied": False}])
+def test_under_bfloat16_the_losses_are_float32_and_close(options: dict[str, Any]) -> None:
+    model = build(**options).float()
     exact = model.loss(tokens(), tokens(seed=1))
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model.loss(tokens(), tokens(seed=1), activation=1e-3, slowness=1e-3)

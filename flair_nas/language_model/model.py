@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from flair_nas.kernels.cross_entropy import cross_entropies, mean_cross_entropy
 from flair_nas.recurrent import RecurrentState
 
 State = TypeVar("State", Tensor, tuple, RecurrentState, None)
-
-_LOGITS_AT_ONCE = 2**24
-"""Logits are computed a block at a time outside training, so that memory does not grow with the segment."""
 
 _DIVISOR = 4  # of the adaptive softmax: how much narrower each cluster of rarer words is
 
@@ -48,7 +46,11 @@ class LanguageModel(nn.Module):
         tied: the softmax shares the embedding's matrix; never with `adaptive_cutoffs`.
         adaptive_cutoffs: where the clusters of an adaptive softmax end (Grave et al., 2017), which needs ids in order
             of falling frequency; () for a plain softmax.
-        init_range: embedding and softmax start uniform in +-init_range, biases at zero.
+        init_range: embedding and softmax start uniform in +-init_range, biases at zero; an adaptive softmax as
+            PyTorch's own.
+        implementation: "plain" computes the loss so that it can be differentiated twice; "fast" needs less time and
+            memory, and makes the softmax's gradients in the forward pass: where they are not wanted, the time for them
+            is saved by not letting `decoder.weight` require one.
 
     Raises:
         ValueError: a size or probability out of range, `tied` with D other than H, cutoffs that do not rise to below V
@@ -68,6 +70,7 @@ class LanguageModel(nn.Module):
         tied: bool = True,
         adaptive_cutoffs: Sequence[int] = (),
         init_range: float = 0.1,
+        implementation: Literal["fast", "plain"] = "fast",
     ) -> None:
         super().__init__()
         sizes = {"vocabulary_size": vocabulary_size, "embedding_size": embedding_size, "hidden_size": hidden_size}
@@ -85,7 +88,7 @@ class LanguageModel(nn.Module):
             )
         self.vocabulary_size, self.embedding_size, self.hidden_size = vocabulary_size, embedding_size, hidden_size
         self.dropout, self.embedding_dropout, self.word_dropout = dropout, embedding_dropout, word_dropout
-        self.tied, self.adaptive_cutoffs = tied, tuple(adaptive_cutoffs)
+        self.tied, self.adaptive_cutoffs, self.implementation = tied, tuple(adaptive_cutoffs), implementation
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)
         self.layer = layer
         nn.init.uniform_(self.embedding.weight, -init_range, init_range)
@@ -135,11 +138,13 @@ class LanguageModel(nn.Module):
             Negative log-probabilities in nats, [T, B], float32 or wider.
         """
         rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
-        if torch.is_grad_enabled() or self.adaptive_cutoffs:
-            return self._row_losses(rows, ids).view_as(targets)
-        block = max(1, _LOGITS_AT_ONCE // self.vocabulary_size)
-        parts = [self._row_losses(*part) for part in zip(rows.split(block), ids.split(block))]
-        return torch.cat(parts).view_as(targets)
+        if self.adaptive_cutoffs:
+            losses = self._adaptive_losses(rows, ids)
+        elif self.implementation == "plain" or torch.is_grad_enabled():
+            losses = functional.cross_entropy(_wide(self.decoder(rows)), ids, reduction="none")
+        else:
+            losses = cross_entropies(rows, self.decoder.weight, self.decoder.bias, ids)
+        return losses.view_as(targets)
 
     def loss(
         self, tokens: Tensor, targets: Tensor, state: Any = None, *, activation: float = 0.0, slowness: float = 0.0
@@ -157,7 +162,7 @@ class LanguageModel(nn.Module):
             total = cross_entropy + alpha mean(dropped²) + beta mean((h_t - h_{t-1})²); the state is detached.
         """
         output, raw, state = self(tokens, state)
-        cross_entropy = self.token_losses(output, targets).mean()
+        cross_entropy = self._mean_loss(output, targets)
         total = cross_entropy
         if activation:
             total = total + activation * _wide(output).square().mean()
@@ -170,12 +175,27 @@ class LanguageModel(nn.Module):
         names = ("dropout", "embedding_dropout", "word_dropout", "tied")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-    def _row_losses(self, rows: Tensor, ids: Tensor) -> Tensor:
-        if self.adaptive_cutoffs:
-            log_probabilities: Tensor = self.adaptive(rows, ids).output  # [T * B]
-            return -log_probabilities
-        logits = _wide(self.decoder(rows))  # [T * B, V]; the sum over V needs more digits than bfloat16 has
-        return functional.cross_entropy(logits, ids, reduction="none")
+    def _mean_loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        if self.adaptive_cutoffs or self.implementation == "plain":
+            return self.token_losses(output, targets).mean()
+        rows = output.flatten(0, 1)  # [T * B, H]
+        return mean_cross_entropy(rows, self.decoder.weight, self.decoder.bias, targets.flatten())
+
+    def _adaptive_losses(self, rows: Tensor, ids: Tensor) -> Tensor:
+        """As `torch.nn.AdaptiveLogSoftmaxWithLoss` computes them, which fails under autocast."""
+        shortlist, *ends = self.adaptive.cutoffs  # the last of `ends` is V
+        of_head = ids.clone()  # [T * B], the words of the shortlist, then the clusters
+        of_tails = []
+        for number, (low, high) in enumerate(zip([shortlist, *ends], ends)):
+            members = ((ids >= low) & (ids < high)).nonzero()[:, 0]  # [tokens of the cluster]
+            of_head[members] = shortlist + number
+            if len(members):
+                logits = _wide(self.adaptive.tail[number](rows[members]))  # [tokens of the cluster, high - low]
+                of_tails.append((members, functional.cross_entropy(logits, ids[members] - low, reduction="none")))
+        losses = functional.cross_entropy(_wide(self.adaptive.head(rows)), of_head, reduction="none")  # [T * B]
+        for members, losses_of_tail in of_tails:
+            losses = losses.index_add(0, members, losses_of_tail)
+        return losses
 
     def _variational_dropout(self, sequence: Tensor, probability: float) -> Tensor:
         """Drops the same units at every step of a sequence [T, B, E] (Gal and Ghahramani, 2016)."""
