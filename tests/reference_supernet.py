@@ -11,7 +11,7 @@ from decimal import Decimal, localcontext
 from typing import Any, NamedTuple
 
 import torch
-from reference import run_cell
+from reference import run_cell, run_gate
 from torch import Tensor
 
 OPERATIONS = {
@@ -179,30 +179,45 @@ def run_sequence(
     history: int = 0,
     gate: str = "residual",
     cell: Any = None,
+    gates: Any = None,
     norm: Any = leave,
     x_mask: Tensor | None = None,
     h_mask: Tensor | None = None,
 ) -> tuple[Tensor, State]:
     """Run a supernet over xs [T, B, D]; return its hidden states [T, B, H] and its final state.
 
-    `history` is the length m of both gates, 0 for none. With a genotype as `cell` the cell is fixed and the gates alone
-    are relaxed. Without a `state` the sequences start from zeros, and so does their history. The masks, [B, D] and
-    [B, H], are those of variational dropout: the same at every step.
+    `history` is the length m of both relaxed gates, 0 for none. With a genotype as `cell` the cell is fixed and the
+    gates alone are relaxed; with a genotype as `gates` it is the other way round. Without a `state` the sequences start
+    from zeros, and so does their history. The masks, [B, D] and [B, H], are those of variational dropout: the same at
+    every step.
     """
     batch = xs.shape[1]
     h = xs.new_zeros(batch, len(weights["weight_hidden"])) if state is None else state.hidden
     x_mask = torch.ones_like(xs[0]) if x_mask is None else x_mask
     h_mask = torch.ones_like(h) if h_mask is None else h_mask
-    past_x = [torch.zeros_like(xs[0])] * history if state is None else list(state.inputs)  # x_{t-1} .. x_{t-m}
-    older_h = [torch.zeros_like(h)] * max(history - 1, 0) if state is None else list(state.states)
+
+    def gate_of(name: str, past: list[Tensor]) -> Tensor:
+        """Return what the gate [B, G] makes of its entry vectors."""
+        if gates is None:
+            return run_relaxed_gate(weights, name, relaxation, past)
+        matrices = weights[f"{name}.weight_entry"], weights[f"{name}.weight_nodes"]
+        return torch.stack([run_gate(getattr(gates, name), *matrices, [v[b] for v in past]) for b in range(batch)])
+
+    m_inputs, m_states = history, history
+    if gates is not None:
+        m_inputs = len(gates.state_gate.nodes) if gates.state_gate else 0
+        m_states = len(gates.input_gate.nodes) if gates.input_gate else 0
+    past_x = [torch.zeros_like(xs[0])] * m_inputs if state is None else list(state.inputs)  # x_{t-1} .. x_{t-m}
+    older_h = [torch.zeros_like(h)] * max(m_states - 1, 0) if state is None else list(state.states)
     past_h = [h, *older_h]  # h_{t-1} .. h_{t-m}
     outputs = []
     for x in xs:
         gated_x, gated_h = x, past_h[0]
-        if history:
-            f = run_relaxed_gate(weights, "state_gate", relaxation, [v * x_mask for v in past_x])
-            g = run_relaxed_gate(weights, "input_gate", relaxation, [v * h_mask for v in past_h])
+        if m_inputs:
+            f = gate_of("state_gate", [v * x_mask for v in past_x])
             gated_h = past_h[0] * (1 + f) if gate == "residual" else past_h[0] * f
+        if m_states:
+            g = gate_of("input_gate", [v * h_mask for v in past_h])
             gated_x = x * (1 + g) if gate == "residual" else x * g
         if cell is None:
             h = run_relaxed_cell(weights, relaxation, gated_x, gated_h, x_mask, h_mask, norm)
@@ -211,8 +226,8 @@ def run_sequence(
                 [run_cell(cell, weights, gated_x[b], gated_h[b], x_mask[b], h_mask[b]) for b in range(batch)]
             )
         outputs.append(h)
-        past_x = [x, *past_x][:history]
-        past_h = [h, *past_h][: max(history, 1)]
+        past_x = [x, *past_x][:m_inputs]
+        past_h = [h, *past_h][: max(m_states, 1)]
     return torch.stack(outputs), State(past_h[0], past_x, past_h[1:])
 
 
