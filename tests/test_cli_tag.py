@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import flair
@@ -25,6 +25,7 @@ from flair.models import SequenceTagger
 from test_tagging_training import BATCHES, assert_same_run, at_batch, lines, press_ctrl_c, write_corpus
 
 from flair_nas.cli import main
+from flair_nas.errors import FlairNasError
 
 ROOT = Path(__file__).parent.parent
 CAPTURE = pytest.CaptureFixture[str]
@@ -442,7 +443,10 @@ def test_ctrl_c_while_predicting_exits_with_130(model: Path, capsys: CAPTURE, mo
     refused(capsys, "tag", "predict", "--model", model, ADA, code=130)
 
 
-def test_evaluate_takes_the_columns_of_the_run(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+def test_evaluate_takes_the_columns_of_the_run(
+    corpus: str, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / "corpus"
     folder.mkdir()
     for part in ("train", "dev", "test"):  # with a column after the label
@@ -454,8 +458,18 @@ def test_evaluate_takes_the_columns_of_the_run(corpus: str, tmp_path: Path, caps
     run = tmp_path / "run"
     printed(capsys, *train_arguments(str(folder), run, epochs=1, columns=f"text=0,ner={label}"))
     capsys.readouterr()
-    for source in (["--corpus", folder], ["--file", folder / "test.txt"]):
+    for source in (["--corpus", folder], ["--corpus", "~/corpus"], ["--file", folder / "test.txt"]):
         assert "by seqeval (strict)" in printed(capsys, "tag", "evaluate", "--model", run, *source)
+
+
+def test_a_known_corpus_has_its_own_columns_whatever_the_run_had(
+    corpus: str, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed(capsys, *train_arguments(corpus, run := tmp_path / "run", epochs=1, columns="text=0,ner=2"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()  # a folder of that name is not meant
+    arguments = ["--model", run, "--corpus", "demo", "-q"]
+    assert "label set: EVENT, LOC, ORG, PER" in printed(capsys, "tag", "evaluate", *arguments)
 
 
 def test_a_folder_with_other_model_files_names_them(model: Path, tmp_path: Path, capsys: CAPTURE) -> None:
@@ -475,6 +489,54 @@ def test_ctrl_c_that_a_library_turns_into_its_own_error_still_stops(
 
     monkeypatch.setattr("flair_nas.cli.tag._quiet_libraries", interrupted)
     assert "stopped" in refused(capsys, "tag", "predict", "--model", "none", "text", code=130)
+
+
+def error_of(first: type[BaseException], second: BaseException, how: str) -> Callable[..., None]:
+    """A function in which one error leads to another: as its cause, in its handling, or hidden by `from None`."""
+
+    def raising(*_: object) -> None:
+        try:
+            raise first("first")
+        except first as error:
+            if how == "cause":
+                raise second from error
+            if how == "other cause":
+                raise second from ValueError("unrelated")
+            if how == "hidden":
+                raise second from None
+            raise second  # noqa: B904 - a context without a cause
+
+    return raising
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "how", "code", "said"),
+    [
+        (KeyboardInterrupt, FlairNasError("bad"), "cause", 130, "stopped"),
+        (KeyboardInterrupt, FlairNasError("bad"), "handling", 130, "stopped"),
+        (KeyboardInterrupt, FlairNasError("bad"), "hidden", 2, "bad"),
+        (KeyboardInterrupt, FlairNasError("bad"), "other cause", 2, "bad"),
+        (ValueError, FlairNasError("bad"), "handling", 2, "bad"),
+        (KeyboardInterrupt, OSError(28, "No space left", "model.pt"), "handling", 1, "model.pt: No space left"),
+        (KeyboardInterrupt, OSError(28, "No space left", "model.pt"), "cause", 1, "model.pt: No space left"),
+        (ValueError, KeyboardInterrupt("stopped in epoch 3"), "handling", 130, "stopped in epoch 3"),
+    ],
+)  # fmt: skip
+def test_what_an_error_came_from_decides_what_is_said(
+    capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch, first: type[BaseException], second: BaseException, how: str,
+    code: int, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("flair_nas.cli.tag._quiet_libraries", error_of(first, second, how))
+    assert refused(capsys, "tag", "predict", "--model", "none", "text", code=code) == f"flair-nas: {said}\n"
+
+
+@pytest.mark.parametrize("how", ["hidden", "other cause"])
+def test_a_defect_after_a_ctrl_c_that_was_dealt_with_is_shown(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(
+        "flair_nas.cli.tag._quiet_libraries", error_of(KeyboardInterrupt, RuntimeError("a defect"), how)
+    )
+    with pytest.raises(RuntimeError, match="a defect"):
+        main(["tag", "predict", "--model", "none", "text"])
 
 
 def test_a_defect_is_not_taken_for_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

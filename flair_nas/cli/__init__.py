@@ -47,19 +47,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = build_parser().parse_args(argv)
         return int(arguments.run(arguments))
-    except FlairNasError as error:
-        return _fail(str(error), 2)
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # first, since one that Ctrl-C led to (no room for the last file) has to be known
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except Exception as error:
         if _comes_from_interrupt(error):  # some libraries turn a Ctrl-C while they are imported into their own error
             return _fail("stopped", 130)
-        if not isinstance(error, OSError):
+        if not isinstance(error, FlairNasError):
             raise
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        return _fail(str(error), 2)
 
 
 def _terminate(number: int, frame: object) -> NoReturn:
@@ -67,9 +67,13 @@ def _terminate(number: int, frame: object) -> NoReturn:
 
 
 def _comes_from_interrupt(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+    seen: set[int] = set()  # an error can be its own cause
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def _fail(message: str, code: int) -> int:

@@ -128,13 +128,13 @@ def _add_evaluate(actions: Any) -> None:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag evaluate``."""
     _quiet_libraries(arguments)
-    from flair_nas.tagging.corpora import load_corpus, parse_columns, read_column_file
+    from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
     from flair_nas.tagging.evaluation import evaluate_tagger
 
     tagger = _load_tagger(arguments)
     written = arguments.columns
     settings = Path(arguments.model) / "config.yaml"
-    if not written and settings.exists() and (arguments.file or Path(arguments.corpus).is_dir()):
+    if not written and settings.exists() and arguments.corpus not in NAMES:
         written = read_settings(settings).get("columns")  # files of one's own are laid out as in training
     columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
@@ -192,9 +192,8 @@ def predict(arguments: argparse.Namespace) -> int:
 
 
 def _lines(path: str | None) -> Iterator[str]:
-    name = "standard input" if path is None or path == "-" else path
-    stream = sys.stdin.buffer if path is None or path == "-" else open(path, "rb")  # noqa: SIM115 - closed by the `with` below
-    with stream:
+    name = "standard input" if path in (None, "-") else path
+    with sys.stdin.buffer if path is None or path == "-" else open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
                 yield line.decode("utf-8").rstrip("\r\n")

@@ -82,6 +82,9 @@ KNOWN = {
 }
 
 
+NAMES = ("demo", *KNOWN)
+
+
 class _Parts(NamedTuple):
     """The files of a folder by the part of the corpus that they hold."""
 
@@ -131,7 +134,7 @@ def load_corpus(
     else:
         folder = _given_folder(source)
     corpus, label_type = _read_folder(folder, columns, label_type)
-    name = source if source == "demo" or source in KNOWN else folder.resolve().name
+    name = source if source in NAMES else folder.resolve().name
     corpus.name = name
     return TaggingCorpus(corpus, label_type, name, _digest(corpus, label_type))
 
@@ -148,7 +151,7 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
     )
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
-    if len(labels["train"]) == 1:
+    if len(labels["train"]) == 1 and is_token_level(parts["train"], corpus.label_type):
         log.warning("%s: %s has a single value; is this the label column?", corpus.name, corpus.label_type)
     for name in ("dev", "test"):
         unseen = sorted(labels[name] - labels["train"])
@@ -253,12 +256,11 @@ def _given_folder(source: str) -> Path:
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
-    names = ("demo", *KNOWN)
     if folder.exists():
         raise FlairNasError(f"corpus {source!r} is a file; give the folder that holds train, dev and test files")
-    hint = did_you_mean(source.replace("-", "_"), names, count=2)
+    hint = did_you_mean(source.replace("-", "_"), NAMES, count=2)
     raise FlairNasError(
-        f"unknown corpus {source!r}: {hint}give one of {', '.join(names)}, or a folder of column files; "
+        f"unknown corpus {source!r}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
         f"there is no folder {folder.absolute()}"
     )
 

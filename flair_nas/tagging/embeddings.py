@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from flair.embeddings import (
     WordEmbeddings,
 )
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError, did_you_mean, shown
 from flair_nas.tagging.corpora import sentences_of
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
@@ -123,9 +122,7 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
 
 def _unknown(spec: str) -> FlairNasError:
     known = {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}
-    head = spec.partition(":")[0].lower()
-    close = [known[name] for name in difflib.get_close_matches(head, known, n=2)]
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    hint = did_you_mean(spec.partition(":")[0], known, count=2)
     return FlairNasError(f"unknown embeddings {spec!r}: {hint}known forms are {', '.join(FORMS)}")
 
 

@@ -13,6 +13,7 @@ from flair.models import SequenceTagger
 from flair.tokenization import SegtokTokenizer, SpaceTokenizer
 
 from flair_nas.errors import FlairNasError
+from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 
 
@@ -83,10 +84,10 @@ def to_columns(sentence: Sentence | None, label_type: str) -> str:
     """A line per token, token and tag (IOB2 for spans), and an empty line after the sentence."""
     if sentence is None:
         return ""
-    if _has_spans(sentence, label_type):
-        tags = span_tags(sentence, label_type)
-    else:
+    if is_token_level([sentence], label_type):
         tags = [token.get_label(label_type, "O").value for token in sentence]
+    else:
+        tags = span_tags(sentence, label_type)
     return "".join(f"{token.text} {tag}\n" for token, tag in zip(sentence, tags))
 
 
@@ -113,7 +114,3 @@ FORMATS: dict[str, Callable[[Sentence | None, str], str]] = {
     "columns": to_columns,
     "jsonl": to_json_line,
 }
-
-
-def _has_spans(sentence: Sentence, label_type: str) -> bool:
-    return any(not hasattr(label.data_point, "form") for label in sentence.get_labels(label_type))
