@@ -26,7 +26,7 @@ from seqeval.scheme import IOB2
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library import load_genotype
-from flair_nas.tagging import training
+from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig, load_preset, preset_names, read_settings, resolve_config
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
@@ -358,10 +358,10 @@ INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "middle of the second epoch": lambda patch: at_batch(patch, BATCHES + 2, press_ctrl_c),
     "second seed, after annealing": lambda patch: at_batch(patch, 5 * BATCHES + 2, press_ctrl_c),
     "evaluation on dev": lambda patch: interrupt_while(
-        patch, training, "evaluate_tagger", lambda tagger, *_, **__: "epoch" in str(tagger.model_card)
+        patch, epochs, "evaluate_tagger", lambda tagger, *_, **__: "epoch" in str(tagger.model_card)
     ),
     "between model and checkpoint": lambda patch: interrupt_while(
-        patch, training, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
+        patch, epochs, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
     ),
     "while a checkpoint is written": lambda patch: interrupt_while(
         patch, torch, "save", lambda state, *_, **__: state.get("epoch") == 2

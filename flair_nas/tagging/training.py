@@ -12,24 +12,19 @@ import logging
 import shutil
 import statistics
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import flair
 import torch
-from flair.data import Corpus, Sentence
+from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
-from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
-from flair.training_utils import AnnealOnPlateau
-from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
-from flair_nas.recurrent import SearchedRNN
-from flair_nas.runs import RunStopped, open_run, random_state, read_checkpoint, restore_random_state
+from flair_nas.runs import RunStopped, open_run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import (
     TaggingCorpus,
@@ -40,12 +35,12 @@ from flair_nas.tagging.corpora import (
 )
 from flair_nas.tagging.device import use_device
 from flair_nas.tagging.embeddings import build_embeddings
-from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger
+from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
+from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
-from flair_nas.tagging.rnn_type import FLAIR_TYPES, describe_rnn, parse_rnn_type
+from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
 
 log = logging.getLogger("flair_nas")
-
 
 TrainingStopped = RunStopped
 
@@ -165,20 +160,12 @@ def _read_result(folder: Path, config: TaggerConfig, corpus: TaggingCorpus) -> d
         return None
     try:
         result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _check_same_corpus(path, result["corpus_sha256"], corpus)
+        check_same_corpus(path, result["corpus_sha256"], corpus)
         return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
     except FlairNasError:
         raise
     except (ValueError, KeyError, TypeError):  # damaged; the checkpoint gives it again
         return None
-
-
-def _check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
-    if sha256 != corpus.sha256:
-        raise FlairNasError(
-            f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
-            "corpora; choose another folder, or give back the files"
-        )
 
 
 # --- one seed ---
@@ -195,7 +182,7 @@ def _train_seed(
     write_text(out / "config.yaml", config.to_yaml())
     folder.mkdir(exist_ok=True)
     checkpoint = folder / "checkpoint.pt"
-    plugin = _EpochPlugin(config, tagger, tagging_corpus, folder, seed, progress)
+    plugin = EpochPlugin(config, tagger, tagging_corpus, folder, seed, progress)
     start = plugin.load(checkpoint) if checkpoint.exists() else 0
     if start < config.epochs:
         _run_trainer(config, tagger, corpus, folder, plugin, start)
@@ -235,7 +222,7 @@ def _train_seed(
 
 
 def _run_trainer(
-    config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: _EpochPlugin, start: int
+    config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: EpochPlugin, start: int
 ) -> None:
     # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
     train_only = Corpus(train=corpus.train, sample_missing_splits=False)
@@ -258,196 +245,6 @@ def _run_trainer(
             create_loss_file=False,
             plugins=[plugin],
         )
-
-
-class _EpochPlugin(TrainerPlugin):
-    """What happens around the epochs of Flair's trainer: progress, dev evaluation, annealing, saving."""
-
-    def __init__(
-        self,
-        config: TaggerConfig,
-        tagger: SequenceTagger,
-        corpus: TaggingCorpus,
-        folder: Path,
-        seed: int,
-        progress: bool,
-    ) -> None:
-        super().__init__()
-        self.config, self.tagger, self.folder, self.seed, self.progress = config, tagger, folder, seed, progress
-        self.corpus_read = corpus
-        self.dev = sentences_of(corpus.corpus.dev)
-        self.epoch = 0  # the last whole epoch
-        self.best_epoch = 0
-        self.best: tuple[float, float] = (-1.0, 0.0)  # F1 and minus loss on dev
-        self.history: list[dict[str, Any]] = []
-        self.exhausted = False
-        self.interrupted = False
-        self.resumed: dict[str, Any] | None = None
-
-    # --- checkpoints ---
-
-    def load(self, path: Path) -> int:
-        """Reads a checkpoint, to be put in place once the trainer has its optimizer; returns its epoch."""
-        start_over = f"delete it to train seed {self.seed} from the start"
-        try:
-            state = read_checkpoint(path)
-        except FlairNasError as error:
-            raise FlairNasError(f"{error}; {start_over}") from None
-        try:
-            _check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
-            if state["architecture"] != _architecture(self.tagger):
-                raise FlairNasError(
-                    f"{path}: {self.config.rnn} stood for another architecture when this run began "
-                    f"({state['architecture']}); choose another folder, or give back the genotype file"
-                )
-            self.tagger.load_state_dict(state["model"])
-            epoch, best_epoch, (f1, loss) = state["epoch"], state["best_epoch"], state["best"]
-            history, exhausted = state["history"], state["exhausted"]
-            _ = state["optimizer"], state["scheduler"], state["random"]
-        except FlairNasError:
-            raise
-        except Exception as error:  # of another kind of run, or of another tagger
-            raise FlairNasError(
-                f"{path}: this checkpoint cannot be read, it is of another tagger ({shown(error)}); {start_over}"
-            ) from None
-        self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
-        self.history, self.exhausted = history, exhausted
-        self.resumed = state
-        return self.config.epochs if self.exhausted else self.epoch
-
-    def save(self) -> None:
-        """Writes the checkpoint of this instant, whole or not at all."""
-        state = {
-            "epoch": self.epoch,
-            "best_epoch": self.best_epoch,
-            "best": list(self.best),
-            "history": self.history,
-            "exhausted": self.exhausted,
-            "corpus_sha256": self.corpus_read.sha256,
-            "architecture": _architecture(self.tagger),
-            "model": self.tagger.state_dict(),
-            "optimizer": self.trainer.optimizer.state_dict(),
-            "scheduler": {
-                k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
-            },
-            "random": random_state(),
-        }
-        with whole_file(self.folder / "checkpoint.pt") as temporary:
-            torch.save(state, temporary)
-
-    @TrainerPlugin.hook
-    def after_setup(self, **_: Any) -> None:
-        """Makes the scheduler, and puts a checkpoint in place if there is one."""
-        optimizer = self.trainer.optimizer
-        self.scheduler = AnnealOnPlateau(
-            optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
-        )
-        if self.resumed is None:
-            self.save()
-        else:
-            optimizer.load_state_dict(self.resumed["optimizer"])
-            vars(self.scheduler).update(self.resumed["scheduler"])
-            restore_random_state(self.resumed["random"])
-            self.resumed = None
-        batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
-        left = (self.config.epochs - self.epoch) * batches
-        self.bar = tqdm(total=left, desc=f"seed {self.seed}", unit="batch", disable=not self.progress, leave=False)
-
-    # --- events ---
-
-    @TrainerPlugin.hook
-    def before_training_epoch(self, epoch: int, **_: Any) -> None:
-        """Notes the time."""
-        self.started, self.started_cpu = time.perf_counter(), time.process_time()
-        self.losses: list[float] = []
-        self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
-
-    @TrainerPlugin.hook
-    def metric_recorded(self, record: Any) -> None:
-        """Collects the losses of the batches."""
-        if tuple(record.name) == ("train", "batch_loss"):
-            self.losses.append(float(record.value))
-
-    @TrainerPlugin.hook
-    def before_training_optimizer_step(self, batch: list[Sentence], batch_no: int, epoch: int, **_: Any) -> None:
-        """Stops before a gradient that is not finite reaches the weights."""
-        gradients = [p.grad for p in self.tagger.parameters() if p.grad is not None]
-        if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
-            raise FlairNasError(
-                f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): "
-                f"{describe_fault(self.tagger, batch)} {self._what_is_kept()}"
-            )
-
-    @TrainerPlugin.hook
-    def after_training_batch(self, **_: Any) -> None:
-        """Moves the progress bar."""
-        loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
-        dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
-        self.bar.set_postfix_str(f"loss {loss}, best on dev {dev}", refresh=False)
-        self.bar.update()
-
-    @TrainerPlugin.hook
-    def after_evaluation(self, epoch: int, **_: Any) -> None:
-        """Evaluates on dev, keeps the best model, anneals, writes history and checkpoint."""
-        trained, trained_cpu = time.perf_counter(), time.process_time()
-        try:
-            evaluation = evaluate_tagger(
-                self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
-            )
-        except FlairNasError as error:
-            raise FlairNasError(
-                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._what_is_kept()}"
-            ) from None
-        line: dict[str, Any] = {
-            "epoch": epoch,
-            "train_loss": statistics.mean(self.losses) if self.losses else None,
-            "dev_f1": evaluation.f1,
-            "dev_loss": evaluation.loss,
-            "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
-            "seconds": trained - self.started,
-            "cpu_seconds": trained_cpu - self.started_cpu,
-            "evaluation_seconds": time.perf_counter() - trained,
-        }
-        self.history.append(line)
-        self.epoch = epoch
-        score = (evaluation.f1, -evaluation.loss)
-        if score > self.best:
-            self.best, self.best_epoch = score, epoch
-            with whole_file(self.folder / "model.pt") as temporary:
-                self.tagger.save(temporary)
-        self.scheduler.step(evaluation.f1, evaluation.loss or None)
-        rate = self.trainer.optimizer.param_groups[0]["lr"]
-        self.exhausted = rate < self.config.min_learning_rate
-        write_text(self.folder / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.history))
-        self.save()
-        log.log(
-            logging.DEBUG if self.progress else logging.INFO,  # the bar says it already
-            "seed %d, epoch %d of %d: loss %.4f, dev %.2f, %.1f s",
-            *(self.seed, epoch, self.config.epochs, line["train_loss"] or 0, evaluation.f1, line["seconds"]),
-        )
-        if self.exhausted:
-            raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
-
-    @TrainerPlugin.hook
-    def training_interrupt(self, **_: Any) -> None:
-        """Tells Ctrl-C, which Flair swallows, from the end of annealing."""
-        self.interrupted = not self.exhausted
-
-    @TrainerPlugin.hook
-    def _training_finally(self, **_: Any) -> None:
-        self.bar.close()
-
-    def _what_is_kept(self) -> str:
-        return f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
-
-    def get_state(self) -> dict[str, Any]:
-        """Kept out of the model card: it says nothing about the model."""
-        return {"__cls__": "flair_nas.tagging.training"}
-
-
-def _architecture(tagger: SequenceTagger) -> str:
-    """What the recurrent layer is, weights aside: a genotype file may change between a stop and a resume."""
-    return describe_rnn(tagger.rnn) if isinstance(tagger.rnn, SearchedRNN) else str(tagger.rnn)
 
 
 def _peak_memory_mb() -> float:
