@@ -315,7 +315,7 @@ def test_a_genotype_is_taken_as_it_is_and_saved_with_the_tagger(corpus, tmp_path
 
 
 def test_flairs_own_types_take_no_options():
-    with pytest.raises(FlairNasError, match="options are for searched cells; Flair's LSTM takes none"):
+    with pytest.raises(FlairNasError, match="options are for searched cells; LSTM takes none"):
         parse_rnn_type("LSTM,recurrent_dropout=0.2")
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import flair
-import torch
 
-from flair_nas.errors import FlairNasError
+from flair_nas.device import choose_device
 
 
 def use_device(name: str | None) -> None:
@@ -17,16 +16,5 @@ def use_device(name: str | None) -> None:
     Raises:
         FlairNasError: no such device here.
     """
-    if name is None:
-        return
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {name!r}") from None
-    if device.type not in ("cpu", "cuda"):
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise FlairNasError(
-            f"device {name}: this PyTorch sees {torch.cuda.device_count()} CUDA devices; try --device cpu"
-        )
-    flair.device = device
+    if name is not None:
+        flair.device = choose_device(name)

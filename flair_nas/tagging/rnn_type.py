@@ -1,16 +1,14 @@
-"""The text that stands for a recurrent layer in Flair's `rnn_type` and in `--rnn`."""
+"""The text that stands for a recurrent layer in Flair's `rnn_type`."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import re
 from typing import Any
 
-from flair_nas.errors import FlairNasError, did_you_mean
-from flair_nas.genotype import OPTION_NAMES, Genotype
-from flair_nas.library import UnknownGenotype, bundled_names, load_genotype
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
 from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
+from flair_nas.rnn_text import parse_rnn
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """What Flair builds itself; left to Flair."""
@@ -69,46 +67,7 @@ def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
     Raises:
         FlairNasError: as `build_rnn`.
     """
-    source, options = _split_options(rnn_type)
-    if source.upper() in FLAIR_TYPES and options:
-        raise FlairNasError(f"rnn_type {rnn_type!r}: the options are for searched cells; Flair's {source} takes none")
-    changes: dict[str, Any] = {}
-    numbers: dict[str, float] = {}
-    for name, value in options:
-        if name not in (*OPTION_NAMES, *LAYER_NUMBERS) or not value:
-            shown = f"{name}={value}" if value else name
-            known = ", ".join((*OPTION_NAMES, *LAYER_NUMBERS))
-            raise FlairNasError(
-                f"rnn_type {rnn_type!r}: unknown option {shown!r}; the options are {known}, as name=value"
-            )
-        if name in changes or name in numbers:
-            raise FlairNasError(f"rnn_type {rnn_type!r}: the option {name!r} comes twice")
-        if name in LAYER_NUMBERS:
-            try:
-                numbers[name] = float(value)
-            except ValueError:
-                raise FlairNasError(f"rnn_type {rnn_type!r}: {name} must be a number, got {value!r}") from None
-        else:
-            changes[name] = {"true": True, "false": False}.get(value.lower(), value) if name == "highway" else value
-    try:
-        return dataclasses.replace(load_genotype(source), **changes), numbers
-    except UnknownGenotype:
-        names = (*FLAIR_TYPES, *bundled_names())
-        hint = did_you_mean(source, names)
-        raise FlairNasError(
-            f"unknown rnn_type {source!r}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
-            "or a genotype file, or a one-line genotype."
-        ) from None
-
-
-def _split_options(rnn_type: str) -> tuple[str, list[tuple[str, str]]]:
-    """Splits ``source,name=value,...``; commas before that, as in a path or a written genotype, stay."""
-    options: list[tuple[str, str]] = []
-    source = rnn_type.strip()
-    while match := re.fullmatch(r"(.+),\s*(\w+)\s*(?:=\s*([^,={}\[\]()'\"]*))?", source, re.S):
-        source = match[1].strip()
-        options.insert(0, (match[2], (match[3] or "").strip()))
-    return source, options
+    return parse_rnn(rnn_type, FLAIR_TYPES)
 
 
 def describe_rnn(rnn: SearchedRNN) -> str:
