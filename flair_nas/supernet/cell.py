@@ -17,9 +17,9 @@ from flair_nas.kernels.sequence_gradient import Products, transposed
 from flair_nas.operations import OPERATIONS
 from flair_nas.recurrence import RecurrentState
 from flair_nas.supernet.derive import derive
-from flair_nas.supernet.gates import GateSupernet
+from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_sizes, run_supernet
-from flair_nas.supernet.relaxation import check_relaxation, relax
+from flair_nas.supernet.relaxation import check_relaxation, mean_absolute_deviation, relax
 
 
 def plain_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
@@ -136,8 +136,7 @@ class CellSupernet(nn.Module):
         if self.training and self.norm is not None and input.dim() == 3 and input.shape[1] < 2:
             raise ValueError("batch normalisation needs at least 2 sequences in a batch in training; got a batch of 1")
         shares = {"cell": relax(self.arch, self.relaxation)}
-        for name in ("state_gate", "input_gate"):
-            gate = getattr(self, name)
+        for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
             if isinstance(gate, GateSupernet):
                 shares[name] = gate.shares()
         return run_supernet(self, self, input, hx, shares)
@@ -186,7 +185,15 @@ class CellSupernet(nn.Module):
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """The architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
-        return {"intra": [self.arch], "inter": gate_architecture(self.state_gate, self.input_gate)}
+        return {"intra": [self.arch], "inter": [arch for gate in self._relaxed_gates() for arch in gate.architecture()]}
+
+    def mean_absolute_deviations(self) -> dict[str, float]:
+        """MAD of the shares of the cell, ``intra``, and of the gates, ``inter``, if they are relaxed."""
+        found = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
+        return found | ({"inter": gates_deviation(*gates)} if (gates := self._relaxed_gates()) else {})
+
+    def _relaxed_gates(self) -> list[GateSupernet]:
+        return [gate for gate in (self.state_gate, self.input_gate) if isinstance(gate, GateSupernet)]
 
     # --- what the recurrence asks of a cell ---
 
@@ -254,9 +261,3 @@ class CellSupernet(nn.Module):
     def extra_repr(self) -> str:
         """Sizes and relaxation, for printing."""
         return f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}, relaxation={self.relaxation}"
-
-
-def gate_architecture(*gates: nn.Module | None) -> list[nn.Parameter]:
-    """The architecture weights of relaxed gates; those that are empty, with a history of 1, are left out."""
-    relaxed = [gate for gate in gates if isinstance(gate, GateSupernet)]
-    return [arch for gate in relaxed for arch in (gate.arch_entry, gate.arch) if arch.numel()]

@@ -13,7 +13,7 @@ from flair_nas.kernels.mixture import mixture
 from flair_nas.kernels.sequence_gradient import Products
 from flair_nas.operations import OPERATIONS
 from flair_nas.supernet.derive import derive_gate
-from flair_nas.supernet.relaxation import relax
+from flair_nas.supernet.relaxation import mean_absolute_deviation, relax
 
 
 class GateSupernet(nn.Module):
@@ -87,6 +87,17 @@ class GateSupernet(nn.Module):
         """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""
         return apply_gate(vector, gate, self.form)
 
+    def architecture(self) -> list[nn.Parameter]:
+        """The architecture weights; those of the edges are left out where a history of 1 has none."""
+        return [self.arch_entry, self.arch] if self.arch.numel() else [self.arch_entry]
+
     def derive(self, edges_per_node: int = 1) -> Gate:
         """The discrete gate that the architecture weights stand for now."""
         return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
+
+
+def gates_deviation(*gates: GateSupernet) -> float:
+    """MAD of all shares of the gates together."""
+    parts = [pair for gate in gates for pair in ((gate.arch_entry, "darts"), (gate.arch, gate.relaxation))]
+    total = sum(mean_absolute_deviation(arch, relaxation) * arch.numel() for arch, relaxation in parts if arch.numel())
+    return total / sum(arch.numel() for arch, _ in parts)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from flair_nas.cell import SearchedCell
 from flair_nas.genotype import Genotype
 from flair_nas.recurrence import RecurrentState
-from flair_nas.supernet.cell import gate_architecture
-from flair_nas.supernet.gates import GateSupernet
+from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_sizes, run_supernet
 from flair_nas.supernet.relaxation import check_relaxation
 
@@ -97,4 +96,8 @@ class InterCellSupernet(nn.Module):
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """The architecture weights: none ``intra`` the cell, ``inter`` of the gates."""
-        return {"intra": [], "inter": gate_architecture(self.state_gate, self.input_gate)}
+        return {"intra": [], "inter": [*self.state_gate.architecture(), *self.input_gate.architecture()]}
+
+    def mean_absolute_deviations(self) -> dict[str, float]:
+        """MAD of the shares of the gates, ``inter``."""
+        return {"inter": gates_deviation(self.state_gate, self.input_gate)}

@@ -1,0 +1,123 @@
+"""The settings of a search: one place for names, defaults, help texts and checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
+from flair_nas.library import load_genotype
+from flair_nas.settings import problems_of, raise_problems, setting
+
+STRATEGIES = ("gradient", "random-shared", "random-independent", "sample")
+
+
+@dataclass
+class SearchConfig:
+    """Settings of `search`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
+
+    The defaults are those of I-DARTS on Penn Treebank, where the papers give them.
+
+    Raises:
+        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+    """
+
+    text: str | None = setting(None, "folder with train, valid and perhaps test text, a file, or demo")
+    valid_share: float | None = setting(
+        None,
+        "share of the training lines, from their end, that is valid where there is no valid text",
+        low=1e-6,
+        high=0.5,
+    )
+    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=3)
+    min_count: int = setting(1, "rarer types become <unk>", low=1)
+    lowercase: bool = setting(False, "lower-case the text")
+    strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=STRATEGIES)
+    relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)",
+                              choices=("darts", "i-darts"))  # fmt: skip
+    order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
+    learn: str = setting("intra", "what to search: the cell (intra), its gates (inter), or both in turn (joint)",
+                         choices=("intra", "inter", "joint"))  # fmt: skip
+    nodes: int = setting(8, "nodes of the cell", low=1, high=100)
+    history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
+    gate: str = setting("residual", "form of the gates: residual or product", choices=("residual", "product"))
+    fixed: str | None = setting(
+        None, "genotype whose cell (learn inter) or gates (learn intra) stay as they are while the rest is searched"
+    )
+    edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
+    avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
+    hidden_size: int = setting(300, "hidden size H, and size D of the tied embedding", low=1)
+    batch_size: int = setting(256, "sequences in a batch, over all processes", low=2)
+    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", low=1)
+    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", low=1)
+    vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")
+    epochs: int = setting(40, "passes over the training text", low=0)
+    phase_steps: int | None = setting(
+        None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", low=1
+    )
+    convergence: float = setting(
+        0.0, "a phase, or a search, ends when MAD has grown by less than this share of itself; 0: never", low=0, high=1
+    )
+    convergence_steps: int = setting(100, "over that many steps", low=1)
+    learning_rate: float = setting(20.0, "of SGD for the model weights", low=1e-12, high=1e6)
+    schedule: str = setting(
+        "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
+    )
+    weight_decay: float = setting(5e-7, "of the model weights", low=0, high=1)
+    clip: float = setting(0.25, "the norm of the model's gradient is clipped to this", low=1e-12, high=1e12)
+    arch_learning_rate: float = setting(3e-3, "of Adam for the architecture weights of the cell", low=1e-12, high=1e6)
+    inter_learning_rate: float = setting(1e-3, "of Adam for those of the gates", low=1e-12, high=1e6)
+    arch_weight_decay: float = setting(1e-3, "of the architecture weights", low=0, high=1)
+    dropout: float = setting(0.75, "variational dropout of the layer's output", low=0, high=0.99)
+    recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", low=0, high=0.99)
+    input_dropout: float = setting(0.75, "variational dropout of the layer's input x", low=0, high=0.99)
+    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", low=0, high=0.99)
+    slowness: float = setting(1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0)
+    samples: int = setting(100, "random strategies: architectures to compare", low=1)
+    sample_segments: int = setting(10, "random-shared: validation segments that each is scored on at first", low=1)
+    seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
+    precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
+                             choices=("float32", "bfloat16"))  # fmt: skip
+    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+
+    def __post_init__(self) -> None:
+        problems = problems_of(self)
+        raise_problems(problems or self._contradictions())
+
+    def _contradictions(self) -> list[str]:
+        found = []
+        if self.learn in ("inter", "joint") and not self.history:
+            found.append(f"learn {self.learn} needs gates to search: history must be at least 1")
+        if self.learn == "inter" and self.fixed is None:
+            found.append("learn inter needs the cell that stays as it is: fixed must name a genotype")
+        if self.learn == "intra" and self.history and self.strategy == "gradient":
+            found.append("learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)")
+        if self.learn == "joint" and self.fixed is not None:
+            found.append("learn joint searches cell and gates: fixed must be left out")
+        if self.phase_steps is not None and self.learn != "joint":
+            found.append(f"phase_steps belongs to learn joint, not {self.learn}")
+        if self.order == 2 and self.strategy != "gradient":
+            found.append(f"order 2 belongs to strategy gradient, not {self.strategy}")
+        if self.strategy != "gradient" and self.learn == "inter":
+            found.append(f"strategy {self.strategy} draws whole cells: learn must be intra or joint")
+        if self.strategy != "gradient" and self.fixed is not None:
+            found.append(f"strategy {self.strategy} draws whole cells: fixed must be left out")
+        if self.strategy == "gradient" and self.epochs == 0:
+            found.append("epochs must be at least 1 for strategy gradient")
+        if self.batch_size % self.parts:
+            found.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
+        elif self.batch_size // self.parts < 2 and self.strategy == "gradient":
+            found.append(f"parts {self.parts} leaves less than 2 sequences in a part: batch normalisation needs 2")
+        if self.fixed is not None:
+            try:
+                genotype = load_genotype(self.fixed)
+            except FlairNasError as error:
+                found.append(f"fixed: {error}")
+            else:
+                if self.learn == "intra" and genotype.state_gate is None and genotype.input_gate is None:
+                    found.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
+        return found
+
+    def fixed_genotype(self) -> Genotype | None:
+        """The genotype that `fixed` stands for."""
+        return None if self.fixed is None else load_genotype(self.fixed)

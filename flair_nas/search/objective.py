@@ -1,0 +1,240 @@
+"""What a search optimises: something with train and validation losses. Here a language model on a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
+from flair_nas.language_model.corpus import TextCorpus, batchify
+from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.perplexity import evaluate_stream
+from flair_nas.supernet import CellSupernet, InterCellSupernet
+
+Supernet = CellSupernet | InterCellSupernet
+
+
+class Batch(NamedTuple):
+    """A part of one step's data.
+
+    Args:
+        tokens: ids, [T, B].
+        targets: the ids that follow, [T, B].
+        stream: ``train`` or ``valid``, and the part's number: which carried state belongs to it.
+        first: the stream begins here, without a state.
+        scale: the learning rate of this step is multiplied by it; the same in all parts.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+    stream: tuple[str, int]
+    first: bool
+    scale: float
+
+
+class Objective(Protocol):
+    """What strategies need. A batch is whatever the objective makes of it; a step has one or more parts of it."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The whole model."""
+
+    @property
+    def supernet(self) -> Supernet:
+        """Its supernet."""
+
+    def model_parameters(self) -> list[nn.Parameter]:
+        """The model weights: everything that is learned but for the architecture weights."""
+
+    def architecture_parameters(self) -> list[nn.Parameter]:
+        """All architecture weights."""
+
+    def buffers(self) -> list[Tensor]:
+        """What passes in training mode change besides: running statistics."""
+
+    def steps(self, epoch: int) -> int:
+        """The number of steps of an epoch, counted from 1."""
+
+    def training_batch(self, epoch: int, step: int) -> list[Any]:
+        """The parts of a step's training data; `step` counts from 0."""
+
+    def validation_batch(self, epoch: int, step: int) -> list[Any]:
+        """The parts of a step's validation data, in a cycle."""
+
+    def training_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
+        """The loss that model weights descend, with its penalties; `keep_state` carries the state to the next step."""
+
+    def validation_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
+        """The loss that architecture weights descend."""
+
+    def evaluate(self, progress: bool = False) -> float:
+        """The loss on the whole validation part, in evaluation mode."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Carried states, at the end of an epoch."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts them back."""
+
+
+class TextObjective:
+    """Language modelling on a text: model weights learn on its training part, architecture weights on its valid part.
+
+    Args:
+        model: a language model whose layer is a supernet.
+        text: the corpus.
+        batch_size: columns of the streams, over all processes and parts.
+        bptt: steps of a segment.
+        vary_length: draw the segments' lengths as AWD-LSTM does (Merity et al., 2018), and scale the learning rate.
+        slowness: weight of the mean square of h_t - h_{t-1} in the training loss.
+        parts: pieces that a batch is computed in, one after the other, to save memory.
+        seed: of the segments' lengths.
+        rank: number of this process; it takes its share of the columns.
+        processes: how many there are.
+        autocast: gives a context for mixed precision.
+
+    Raises:
+        FlairNasError: too little text, or columns that parts and processes do not divide.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        text: TextCorpus,
+        *,
+        batch_size: int,
+        bptt: int,
+        vary_length: bool = False,
+        slowness: float = 0.0,
+        parts: int = 1,
+        seed: int = 0,
+        rank: int = 0,
+        processes: int = 1,
+        autocast: Any = nullcontext,
+    ) -> None:
+        if batch_size % (parts * processes):
+            raise FlairNasError(
+                f"batch_size {batch_size} cannot be divided among {processes} processes with {parts} parts each"
+            )
+        self.model, self.text, self.batch_size, self.bptt = model, text, batch_size, bptt
+        self.vary_length, self.slowness, self.seed, self.autocast = vary_length, slowness, seed, autocast
+        share = batch_size // processes
+        self.streams: dict[str, Sequence[Tensor]] = {}
+        for part in ("train", "valid"):
+            columns = batchify(getattr(text, part), batch_size)[:, rank * share : (rank + 1) * share]  # [T, share]
+            self.streams[part] = columns.chunk(parts, dim=1)  # [T, share / parts] each
+        self.states: dict[tuple[str, int], Any] = {}
+        self._lengths: tuple[int, list[int]] = (0, [])
+
+    @property
+    def module(self) -> LanguageModel:
+        """The language model."""
+        return self.model
+
+    @property
+    def supernet(self) -> Supernet:
+        """Its layer."""
+        layer = self.model.layer
+        assert isinstance(layer, (CellSupernet, InterCellSupernet))
+        return layer
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def architecture_parameters(self) -> list[nn.Parameter]:
+        """All architecture weights."""
+        return [parameter for group in self.supernet.architecture().values() for parameter in group]
+
+    def model_parameters(self) -> list[nn.Parameter]:
+        """All other weights."""
+        architecture = {id(parameter) for parameter in self.architecture_parameters()}
+        return [parameter for parameter in self.model.parameters() if id(parameter) not in architecture]
+
+    def buffers(self) -> list[Tensor]:
+        """Running statistics of batch normalisation."""
+        return list(self.model.buffers())
+
+    # --- data ---
+
+    def steps(self, epoch: int) -> int:
+        """The number of segments of an epoch, counted from 1."""
+        return len(self._segment_lengths(epoch))
+
+    def _segment_lengths(self, epoch: int) -> list[int]:
+        """They depend on seed and epoch alone, so that a resumed run sees the same."""
+        if self._lengths[0] != epoch:
+            rows = len(self.streams["train"][0]) - 1
+            draw = np.random.default_rng((self.seed, epoch))
+            lengths: list[int] = []
+            while (left := rows - sum(lengths)) > 0:
+                length = self.bptt
+                if self.vary_length:
+                    mean = self.bptt if draw.random() < 0.95 else self.bptt / 2
+                    length = min(max(5, int(draw.normal(mean, 5))), self.bptt + 20)
+                lengths.append(min(length, left))
+            self._lengths = (epoch, lengths)
+        return self._lengths[1]
+
+    def training_batch(self, epoch: int, step: int) -> list[Batch]:
+        """The parts of a step; `step` counts from 0."""
+        lengths = self._segment_lengths(epoch)
+        return list(self._cut("train", sum(lengths[:step]), lengths[step]))
+
+    def validation_batch(self, epoch: int, step: int) -> list[Batch]:
+        """The parts of a step, in a cycle that begins anew each epoch; of the length `bptt`, or less at the end."""
+        rows = len(self.streams["valid"][0]) - 1
+        start = step % -(-rows // self.bptt) * self.bptt
+        return list(self._cut("valid", start, min(self.bptt, rows - start)))
+
+    def _cut(self, part: str, start: int, length: int) -> Iterator[Batch]:
+        for number, stream in enumerate(self.streams[part]):
+            rows = stream[start : start + length + 1].to(self.device)  # [length + 1, B]
+            scale = length / self.bptt if self.vary_length else 1.0
+            yield Batch(rows[:-1], rows[1:], (part, number), start == 0, scale)
+
+    # --- losses ---
+
+    def training_loss(self, batch: Batch, keep_state: bool = False) -> Tensor:
+        """Cross-entropy in nats per token, and the slowness penalty."""
+        return self._loss(batch, keep_state, self.slowness)
+
+    def validation_loss(self, batch: Batch, keep_state: bool = False) -> Tensor:
+        """Cross-entropy in nats per token."""
+        return self._loss(batch, keep_state, 0.0)
+
+    def _loss(self, batch: Batch, keep_state: bool, slowness: float) -> Tensor:
+        state = None if batch.first else self.states.get(batch.stream)
+        context: AbstractContextManager[Any] = self.autocast()
+        with context:
+            result = self.model.loss(batch.tokens, batch.targets, state, slowness=slowness)
+        if keep_state:
+            self.states[batch.stream] = result.state
+        return result.total
+
+    def evaluate(self, progress: bool = False) -> float:
+        """Mean nats per token of the valid part, in as many columns as the search uses, without dropout."""
+        with self.autocast():
+            score = evaluate_stream(
+                self.model, self.text.valid, batch_size=self.batch_size, bptt=self.bptt, progress=progress
+            )
+        return score.loss
+
+    def genotype(self, edges_per_node: int, avoid_first: bool) -> Genotype:
+        """The genotype of the moment."""
+        return self.supernet.genotype(edges_per_node, avoid_first)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: at the end of an epoch both streams begin anew."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Forgets carried states."""
+        self.states.clear()

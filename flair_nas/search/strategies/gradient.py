@@ -1,0 +1,155 @@
+"""Gradient-based search: architecture weights descend the validation loss, model weights the training loss, in turn.
+
+DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and gates in alternating phases.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+
+from flair_nas.genotype import Genotype
+from flair_nas.search.bilevel import Average, first_order, second_order
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objective import Objective
+from flair_nas.search.strategies import StepFigures
+from flair_nas.search.weights import WeightDescent, check_finite
+
+
+class GradientStrategy:
+    """First or second order, of the cell, the gates, or both in phases.
+
+    Args:
+        objective: losses and supernet.
+        config: the settings.
+        average: averages tensors over processes, in place.
+    """
+
+    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
+        self.objective, self.config, self.average = objective, config, average
+        self.descent = WeightDescent(objective, config, average)
+        groups = objective.supernet.architecture()
+        self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
+        rates = {"intra": config.arch_learning_rate, "inter": config.inter_learning_rate}
+        self.groups = {name: groups[name] for name in self.phases}
+        self.optimizers = {
+            name: torch.optim.Adam(self.groups[name], lr=rates[name], weight_decay=config.arch_weight_decay)
+            for name in self.phases
+        }
+        self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
+        self.phase, self.steps_in_phase = 0, 0
+
+    def steps(self, epoch: int) -> int:
+        """Those of the objective: one pass over the training data."""
+        return self.objective.steps(epoch)
+
+    def step(self, epoch: int, step: int) -> StepFigures:
+        """A step of the architecture weights whose phase it is, then one of the model weights."""
+        name = self._turn(epoch)
+        training = self.objective.training_batch(epoch, step)
+        validation = self.objective.validation_batch(epoch, step)
+        group = self.groups[name]
+        options: dict[str, Any] = {"architecture": group, "average": self.average}
+        if self.config.order == 1:
+            validation_loss, gradients = first_order(self.objective, training, validation, **options)
+        else:
+            validation_loss, gradients = second_order(
+                self.objective,
+                training,
+                validation,
+                learning_rate=self.descent.learning_rate(epoch, training),
+                weight_decay=self.config.weight_decay,
+                clip=self.config.clip,
+                **options,
+            )
+        check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
+        for parameter, gradient in zip(group, gradients):
+            parameter.grad = gradient
+        self.optimizers[name].step()
+        self.optimizers[name].zero_grad()
+        training_loss = self.descent.step(epoch, step, training)
+        self.windows[name].add(self.deviations()[name])
+        self.steps_in_phase += 1
+        return StepFigures(training_loss, validation_loss)
+
+    def _turn(self, epoch: int) -> str:
+        """The part that is learned now: in a joint search the phases alternate, by convergence or budget."""
+        if len(self.phases) > 1:
+            budget = self.config.phase_steps or -(-self.steps(epoch) // 2)
+            if self.steps_in_phase >= budget or self.windows[self.phases[self.phase]].converged:
+                self.phase = 1 - self.phase
+                self.steps_in_phase = 0
+                self.windows[self.phases[self.phase]].restart()
+        return self.phases[self.phase]
+
+    def deviations(self) -> dict[str, float]:
+        """MAD of the parts that are learned."""
+        found = self.objective.supernet.mean_absolute_deviations()
+        return {name: found[name] for name in self.phases}
+
+    def figures(self) -> dict[str, Any]:
+        """MAD of each part, and whose turn it is."""
+        return {"mad": self.deviations(), "phase": self.phases[self.phase]}
+
+    def converged(self) -> bool:
+        """Whether every part's MAD has settled."""
+        return all(window.converged for window in self.windows.values())
+
+    def finish(self, progress: bool) -> None:
+        """Nothing is left to do."""
+
+    def genotype(self) -> Genotype:
+        """The one that the architecture weights stand for now."""
+        return self.objective.supernet.genotype(self.config.edges_per_node, self.config.avoid_first)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimizers, phases and convergence."""
+        return {
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
+            "windows": {name: window.state() for name, window in self.windows.items()},
+            "phase": self.phase,
+            "steps_in_phase": self.steps_in_phase,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts them back."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+            self.windows[name].restore(state["windows"][name])
+        self.phase, self.steps_in_phase = state["phase"], state["steps_in_phase"]
+
+
+class Convergence:
+    """Whether MAD has settled: over a window of steps it has changed by less than a share of itself.
+
+    Args:
+        tolerance: that share; 0 for never.
+        steps: length of the window.
+    """
+
+    def __init__(self, tolerance: float, steps: int) -> None:
+        self.tolerance = tolerance
+        self.values: deque[float] = deque(maxlen=steps + 1)
+        self.converged = False
+
+    def add(self, deviation: float) -> None:
+        """Takes the MAD after a step."""
+        self.values.append(deviation)
+        full = len(self.values) == self.values.maxlen
+        self.converged = full and abs(self.values[-1] - self.values[0]) < self.tolerance * self.values[-1]
+
+    def restart(self) -> None:
+        """A new phase begins."""
+        self.values.clear()
+        self.converged = False
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` takes."""
+        return {"values": list(self.values), "converged": self.converged}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from a state."""
+        self.values.extend(state["values"])
+        self.converged = state["converged"]

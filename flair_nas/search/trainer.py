@@ -1,0 +1,387 @@
+"""The search trainer: one run folder, an exact checkpoint after each epoch, any strategy, any number of processes.
+
+OUT/config.yaml      the resolved settings      OUT/history.jsonl           a line per epoch
+OUT/genotype.json    the best genotype so far   OUT/checkpoint.pt           and checkpoint-previous.pt: the last epochs
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from tqdm import tqdm
+
+import flair_nas
+from flair_nas.errors import FlairNasError
+from flair_nas.files import write_text
+from flair_nas.genotype import Genotype
+from flair_nas.language_model.corpus import TextCorpus, load_text
+from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_state
+from flair_nas.search.bilevel import Average
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objective import Objective, TextObjective
+from flair_nas.search.processes import averaging, gathered, make_accelerator
+from flair_nas.search.strategies import Strategy
+from flair_nas.search.strategies.gradient import GradientStrategy
+from flair_nas.search.strategies.random_search import IndependentRandomSearch, Sampling, SharedRandomSearch
+from flair_nas.search.weights import NotFinite
+from flair_nas.settings import to_yaml
+from flair_nas.supernet import CellSupernet, InterCellSupernet
+
+log = logging.getLogger("flair_nas")
+
+STRATEGIES: dict[str, Callable[[Objective, SearchConfig, Average | None], Strategy]] = {
+    "gradient": GradientStrategy,
+    "random-shared": SharedRandomSearch,
+    "random-independent": IndependentRandomSearch,
+    "sample": Sampling,
+}
+"""What the setting `strategy` stands for."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found.
+
+    Args:
+        genotype: with its origin.
+        history: what ``history.jsonl`` holds, a dictionary per epoch.
+        out: the run folder.
+    """
+
+    genotype: Genotype
+    history: list[dict[str, Any]]
+    out: Path
+
+
+def search(config: SearchConfig, out: str | Path, *, text: Any = None, progress: bool = True) -> SearchResult:
+    """Searches an architecture and writes everything to one folder.
+
+    Args:
+        config: the settings.
+        out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
+            goes on from the last checkpoint, with the same result, to the bit on a CPU, as a run that never stopped.
+        text: what `load_text` takes, such as a Flair corpus, in place of the setting `text`.
+        progress: draw progress bars on standard error.
+
+    Returns:
+        The genotype and the history.
+
+    Raises:
+        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        RunStopped: after Ctrl-C; the message says how to go on.
+        OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+    """
+    out = Path(out)
+    accelerator = make_accelerator(config.device, config.precision)
+    with _folder(accelerator, config, out):
+        with accelerator.main_process_first():
+            corpus = read_text(config, text, progress=progress and accelerator.is_main_process)
+        return _Run(config, out, corpus, accelerator, progress).run()
+
+
+def read_text(config: SearchConfig, text: Any = None, progress: bool = False) -> TextCorpus:
+    """The text that the settings name, or the one given, as token ids.
+
+    Raises:
+        FlairNasError: there is none, or it cannot be used.
+    """
+    source = config.text if text is None else text
+    if source is None:
+        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
+    return load_text(
+        source,
+        vocabulary_size=config.vocabulary_size,
+        min_count=config.min_count,
+        lowercase=config.lowercase,
+        valid_share=config.valid_share,
+        progress=progress,
+    )
+
+
+def build_objective(config: SearchConfig, corpus: TextCorpus, accelerator: Accelerator) -> TextObjective:
+    """The language model with the supernet that the settings describe, on its device; seeds the generators."""
+    torch.manual_seed(config.seed)
+    dropouts: dict[str, Any] = {
+        "input_dropout": config.input_dropout,
+        "recurrent_dropout": config.recurrent_dropout,
+    }
+    size, fixed = config.hidden_size, config.fixed_genotype()
+    supernet: CellSupernet | InterCellSupernet
+    if config.learn == "inter":
+        assert fixed is not None
+        supernet = InterCellSupernet(size, size, fixed, config.history, config.relaxation, gate=config.gate, **dropouts)
+    else:
+        supernet = CellSupernet(
+            size,
+            size,
+            config.nodes,
+            config.relaxation,
+            history=config.history,
+            gate=config.gate,
+            fixed_gates=fixed,
+            **dropouts,
+        )
+    model = LanguageModel(
+        len(corpus.vocabulary),
+        size,
+        size,
+        supernet,
+        dropout=config.dropout,
+        embedding_dropout=config.embedding_dropout,
+    ).to(accelerator.device)
+    if accelerator.num_processes > 1:  # the same first weights, then other dropout masks
+        torch.manual_seed(config.seed + 1 + accelerator.process_index)
+    return TextObjective(
+        model,
+        corpus,
+        batch_size=config.batch_size,
+        bptt=config.bptt,
+        vary_length=config.vary_length,
+        slowness=config.slowness,
+        parts=config.parts,
+        seed=config.seed,
+        rank=accelerator.process_index,
+        processes=accelerator.num_processes,
+        autocast=accelerator.autocast,
+    )
+
+
+@contextlib.contextmanager
+def _folder(accelerator: Accelerator, config: SearchConfig, out: Path) -> Iterator[None]:
+    """The run folder, for the main process; the others wait until it has been seen to be good."""
+    if not accelerator.is_main_process:
+        accelerator.wait_for_everyone()
+        yield
+        return
+    may_change = ("device", "epochs") if config.schedule == "constant" else ("device",)
+    with open_run(out, config, may_change=may_change, quantity="search", command="flair-nas search"):
+        accelerator.wait_for_everyone()
+        yield
+
+
+class _Run:
+    """One search in its folder."""
+
+    def __init__(
+        self, config: SearchConfig, out: Path, corpus: TextCorpus, accelerator: Accelerator, progress: bool
+    ) -> None:
+        self.config, self.out, self.corpus, self.accelerator = config, out, corpus, accelerator
+        self.is_main = accelerator.is_main_process
+        self.progress = progress and self.is_main
+        self.average = averaging(accelerator)
+        self.objective = build_objective(config, corpus, accelerator)
+        self.strategy = STRATEGIES[config.strategy](self.objective, config, self.average)
+        self.checkpoints = Checkpoints(out)
+        self.epoch = 0  # the last whole one
+        self.history: list[dict[str, Any]] = []
+
+    def run(self) -> SearchResult:
+        finished = self._resume()
+        if self.is_main:
+            write_text(self.out / "config.yaml", to_yaml(self.config))
+        if finished:
+            log.warning("%s is finished, so nothing was searched; --epochs extends it", self.out)
+        else:
+            self._train()
+        genotype = self._write_genotype()
+        return SearchResult(genotype, self.history, self.out)
+
+    # --- epochs ---
+
+    def _train(self) -> None:
+        epochs = range(self.epoch + 1, self.config.epochs + 1)
+        steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
+        with _Display(sum(steps.values()), self.progress) as display:
+            self.objective.module.train()
+            try:
+                for epoch in epochs:
+                    self._train_epoch(epoch, steps[epoch], display)
+                    if self.strategy.converged():
+                        log.info("architecture weights have settled after epoch %d of %d", epoch, self.config.epochs)
+                        break
+                self.strategy.finish(self.progress)
+            except NotFinite as error:
+                kept = f"The checkpoint of epoch {self.epoch} is kept: {self.checkpoints.newest}"
+                raise NotFinite(f"{error} {kept if self.epoch else 'There is no checkpoint yet.'}") from None
+        self._save(finished=True)
+
+    def _train_epoch(self, epoch: int, steps: int, display: _Display) -> None:
+        started, started_cpu = time.perf_counter(), time.process_time()
+        self.objective.load_state_dict({})  # both streams begin anew
+        training = validation = 0.0
+        looked = 0
+        for step in range(steps):
+            figures = self.strategy.step(epoch, step)
+            training += figures.training_loss
+            if figures.validation_loss is not None:
+                validation += figures.validation_loss
+                looked += 1
+            display.step(
+                epoch,
+                self.config.epochs,
+                training / (step + 1),
+                validation / looked if looked else None,
+                self.strategy,
+            )
+        trained, trained_cpu = time.perf_counter(), time.process_time()
+        if self.average is not None:  # each process has seen other columns; batch normalisation keeps their statistics
+            self.average([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
+        loss = self.objective.evaluate()
+        line: dict[str, Any] = {
+            "epoch": epoch,
+            "training_loss": training / steps if steps else None,
+            "valid_loss": loss if math.isfinite(loss) else None,
+            "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
+            **self.strategy.figures(),
+            "genotype": self.strategy.genotype().one_line(),
+            "steps": steps,
+            "seconds": trained - started,
+            "cpu_seconds": trained_cpu - started_cpu,
+            "evaluation_seconds": time.perf_counter() - trained,
+        }
+        self.history.append(line)
+        self.epoch = epoch
+        self._save(finished=False)
+        self._write_genotype()
+        display.epoch(line, self.config.epochs)
+
+    # --- what is on disk ---
+
+    def _save(self, finished: bool) -> None:
+        randomness = gathered(random_state())
+        if not self.is_main:
+            return
+        write_text(self.out / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
+        self.checkpoints.save(
+            {
+                "epoch": self.epoch,
+                "finished": finished,
+                "text": self.corpus.fingerprint,
+                "history": self.history,
+                "model": self.objective.module.state_dict(),
+                "strategy": self.strategy.state_dict(),
+                "objective": self.objective.state_dict(),
+                "random": randomness,
+            }
+        )
+
+    def _resume(self) -> bool:
+        """Goes on from the checkpoint if there is one; whether the run was finished."""
+        state = self.checkpoints.load()
+        if state is None:
+            return False
+        if state["text"] != self.corpus.fingerprint:
+            raise FlairNasError(
+                f"{self.checkpoints.newest}: the text {self.corpus.name} has changed since this search began; choose "
+                "another folder, or give back the text"
+            )
+        if len(state["random"]) != self.accelerator.num_processes:
+            raise FlairNasError(
+                f"{self.checkpoints.newest} is of a search with {len(state['random'])} processes, this one has "
+                f"{self.accelerator.num_processes}; they would not go on alike"
+            )
+        self.objective.module.load_state_dict(state["model"])
+        self.strategy.load_state_dict(state["strategy"])
+        self.objective.load_state_dict(state["objective"])
+        self.epoch, self.history = state["epoch"], state["history"]
+        restore_random_state(state["random"][self.accelerator.process_index])
+        return bool(state["finished"]) and self.epoch >= self.config.epochs
+
+    def _write_genotype(self) -> Genotype:
+        found = self.strategy.genotype()
+        origin: dict[str, Any] = {
+            "method": self._method(),
+            "corpus": f"{self.corpus.name}, {len(self.corpus.train):,} training tokens",
+            "command": "flair-nas search; settings in config.yaml of the run",
+            "date": datetime.date.today().isoformat(),
+            "figures": {
+                "epochs": self.epoch,
+                "supernet_valid_perplexity": self.history[-1]["valid_perplexity"] if self.history else None,
+                "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in self.history),
+            },
+            "flair_nas": flair_nas.__version__,
+        }
+        genotype = Genotype(**{**_fields(found), "origin": origin})
+        if self.is_main:
+            genotype.save(self.out / "genotype.json")
+        return genotype
+
+    def _method(self) -> str:
+        config = self.config
+        if config.strategy != "gradient":
+            return f"{config.strategy} search, seed {config.seed}"
+        order = ("first", "second")[config.order - 1]
+        what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
+        return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
+
+
+def _fields(genotype: Genotype) -> dict[str, Any]:
+    names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate")
+    return {name: getattr(genotype, name) for name in names}
+
+
+class _Display:
+    """The live lines: epoch, losses, MAD and time left in one, the genotype of the moment in the other."""
+
+    def __init__(self, steps: int, progress: bool) -> None:
+        self.progress, self.steps = progress, steps
+        self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
+        self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
+        self.started, self.steps_done = time.perf_counter(), 0
+        self.valid = ""
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.line.close()
+        self.bar.close()
+
+    def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
+        self.steps_done += 1
+        if not self.progress:
+            return
+        if self.bar.n % 10 == 0:  # deriving takes longer than drawing
+            mad = strategy.figures().get("mad", {})
+            parts = [f"train {perplexity_of(training):.1f}"]
+            if validation is not None:
+                parts.append(f"valid {perplexity_of(validation):.1f}")
+            parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
+            self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
+            self.bar.set_postfix_str(", ".join(parts), refresh=False)
+            self.line.set_description_str(strategy.genotype().one_line())
+        self.bar.update()
+
+    def epoch(self, line: dict[str, Any], epochs: int) -> None:
+        """Logs an epoch."""
+        spent = time.perf_counter() - self.started
+        left = spent / max(self.steps_done, 1) * (self.steps - self.steps_done)
+        mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
+        training = "" if line["training_loss"] is None else f"train {perplexity_of(line['training_loss']):.1f}, "
+        text = (
+            f"epoch {line['epoch']} of {epochs}: {training}valid {line['valid_perplexity'] or math.inf:.1f}{mad}, "
+            f"{line['seconds']:.0f} s, {_duration(left)} left; {line['genotype']}"
+        )
+        if self.progress:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            log.info("%s", text)
+
+
+def _duration(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,86 @@
+"""The descent of the model weights, which all strategies that train share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flair_nas.errors import FlairNasError
+from flair_nas.search.bilevel import Average, clip_gradients, gradient_norm, mean_gradients
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objective import Objective
+
+
+class NotFinite(FlairNasError):
+    """A loss or gradient that is not finite."""
+
+
+class WeightDescent:
+    """SGD on the training loss, clipped, with a schedule.
+
+    Args:
+        objective: whose model weights descend.
+        config: the settings.
+        average: averages tensors over processes, in place.
+    """
+
+    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
+        self.objective, self.config, self.average = objective, config, average
+        self.weights = objective.model_parameters()
+        self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+
+    def learning_rate(self, epoch: int, batch: Sequence[Any]) -> float:
+        """That of a step: by the schedule, times what the batch says (a shorter segment, a smaller rate)."""
+        rate = self.config.learning_rate
+        if self.config.schedule == "cosine":
+            rate *= (1 + math.cos(math.pi * (epoch - 1) / self.config.epochs)) / 2
+        return rate * float(batch[0].scale)
+
+    def step(self, epoch: int, step: int, batch: Sequence[Any]) -> float:
+        """Descends once; returns the loss.
+
+        Raises:
+            NotFinite: before the weights are touched.
+        """
+        loss, gradients = mean_gradients(
+            self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, average=self.average
+        )
+        check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
+        clip_gradients(gradients, self.config.clip)
+        for weight, gradient in zip(self.weights, gradients):
+            weight.grad = gradient
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate(epoch, batch)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
+def check_finite(
+    objective: Objective,
+    which: str,
+    epoch: int,
+    step: int,
+    loss: float,
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+) -> None:
+    """Refuses a loss or gradients that are not finite.
+
+    Raises:
+        NotFinite: it names the step and the largest gradient.
+    """
+    if math.isfinite(loss) and math.isfinite(gradient_norm(gradients)):
+        return
+    names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
+    norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
+    # one that is not a number counts as larger than all
+    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
+    raise NotFinite(
+        f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
+        f"its norm is {norm:g}. A lower --learning-rate, a tighter --clip or --precision float32 may help."
+    )
