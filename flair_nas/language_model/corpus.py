@@ -219,7 +219,7 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
     if text.valid is None and valid_share is None:
         raise FlairNasError(
             f"{text.train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
-            "its name to its folder and give the folder, or set valid_share, as 0.1, to take the last tenth of its lines"
+            "its name to its folder and give the folder, or set valid_share: 0.1 takes the last tenth of the lines"
         )
     if text.valid is not None and valid_share is not None:
         raise FlairNasError(
@@ -233,6 +233,10 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
 
 
 # --- building ---
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"
 
 
 class _Numbers(dict[str, int]):
@@ -268,10 +272,17 @@ def _build(text: Text, settings: Mapping[str, Any], folder: Path, progress: bool
                 raise FlairNasError(f"{part.label}: the text holds no words; give text, one sentence a line")
         tokens = {name: part.tokens for name, part in parts.items()}
         if text.valid is None:
-            cut = _valid_start(parts["train"], settings["valid_share"], numbers[LINE_END], stream)
-            tokens = {"train": cut, "valid": parts["train"].tokens - cut, "test": parts["test"].tokens}
-            of = "lines" if parts["train"].lines > 1 else "words"
-            valid_from = f"the last {settings['valid_share']:.3g} of the {of} of {text.train.name}"
+            whole, share = parts["train"], settings["valid_share"]
+            cut, lines = _valid_start(whole, share, numbers[LINE_END], stream)
+            unit = "lines" if whole.lines > 1 else "words"
+            for where, words in (("before", cut - lines), ("in", whole.tokens - cut - (whole.lines - lines))):
+                if words == 0:
+                    raise FlairNasError(
+                        f"{text.train.label}: there are no words {where} the last {_percent(share)} of the {unit}; "
+                        "choose another valid_share"
+                    )
+            tokens |= {"train": cut, "valid": whole.tokens - cut}
+            valid_from = f"the last {_percent(share)} of the {unit} of {text.train.name}"
         counts = np.zeros(len(numbers), dtype=np.int64)
         for block in _blocks(stream, tokens["train"]):
             counts += np.bincount(block, minlength=len(numbers))
@@ -297,10 +308,10 @@ def _write_numbers(pieces: Iterator[Piece], numbers: _Numbers, stream: BinaryIO)
     return _Part(tokens, lines, marks)
 
 
-def _valid_start(train: _Part, share: float, line_end: int, stream: BinaryIO) -> int:
-    """The number of tokens before the last share of the lines (of the only line: of its words)."""
+def _valid_start(train: _Part, share: float, line_end: int, stream: BinaryIO) -> tuple[int, int]:
+    """The numbers of tokens and of lines before the last share of the lines (of the only line: of its words)."""
     if train.lines == 1:
-        return train.tokens - min(max(round(share * train.tokens), 2), train.tokens - 1)
+        return train.tokens - min(max(round(share * train.tokens), 2), train.tokens - 1), 0
     lines = train.lines - min(max(round(share * train.lines), 1), train.lines - 1)
     # the piece in which the last line of train ends
     place = next(number for number, mark in enumerate(train.marks) if mark[1] >= lines)
@@ -308,7 +319,7 @@ def _valid_start(train: _Part, share: float, line_end: int, stream: BinaryIO) ->
     stream.seek(4 * before)
     numbers = np.frombuffer(stream.read(4 * (after - before)), "<i4")
     ends = np.flatnonzero(numbers == line_end)
-    return before + int(ends[lines - lines_before - 1]) + 1
+    return before + int(ends[lines - lines_before - 1]) + 1, lines
 
 
 def _blocks(stream: BinaryIO, tokens: int) -> Iterator[npt.NDArray[np.int32]]:

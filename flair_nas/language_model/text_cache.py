@@ -64,8 +64,7 @@ def cached_folder(
                     _remove(folder)
                 found = build(part)
                 _write_manifest(part, fingerprint, found)
-                with contextlib.suppress(FileExistsError):  # where there are no locks, another may have been faster
-                    _rename(part, folder)
+                _put_in_place(part, folder)
         return folder, found
     except OSError as error:
         raise _explained(error, folder) from error
@@ -190,13 +189,17 @@ def _is_open_file(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _rename(part: Path, folder: Path) -> None:
+def _put_in_place(part: Path, folder: Path) -> None:
     try:
         os.rename(part, folder)
     except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise FileExistsError(error.errno, error.strerror, str(folder)) from None
-        raise
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        found, problem = _look(folder)  # where there are no locks, another process may have been faster
+        if found is None:
+            raise FlairNasError(
+                f"{folder}: this cache is damaged ({problem}) and cannot be removed; remove it"
+            ) from None
 
 
 def _remove(path: Path) -> None:

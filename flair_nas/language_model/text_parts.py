@@ -93,10 +93,10 @@ def find_text(source: Any, lowercase: bool) -> Text:
         return _mapped_files(source, lowercase)
     if isinstance(source, (str, os.PathLike)):
         path = Path(source).expanduser()
+        if source == "" or not path.exists():
+            raise FlairNasError(f"text {str(source)!r}: there is no such folder or file")
         if path.is_dir():
             return _folder(path, lowercase)
-        if not path.exists() or not str(source):
-            raise FlairNasError(f"text {str(source)!r}: there is no such folder or file")
         return Text(_name_of(path), _file(path, lowercase), None, None)
     if hasattr(source, "train") and hasattr(source, "dev") and hasattr(source, "test"):
         return _flair_corpus(source, lowercase)
