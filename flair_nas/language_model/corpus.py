@@ -145,7 +145,7 @@ def load_text(
         "text": text.name,
         "files": {name: {"file": p.name, "bytes": p.size, "sha256": p.digest} for name, p in text.parts.items()},
         "settings": settings,
-        "valid": text.valid.name if text.valid else made["valid"],
+        "valid": text.valid.name if text.valid else f"{made['valid']} of {text.train.name}",
         "tokens": {name: count for name, count in made["tokens"].items() if count},
     }
     return TextCorpus(
@@ -264,7 +264,9 @@ def _build(text: Text, settings: Mapping[str, Any], folder: Path, progress: bool
     path = folder / "ids.bin"
     with (
         open(path, "w+b") as stream,
-        tqdm(desc=f"reading {text.name}", total=total, unit="B", unit_scale=True, disable=not progress) as bar,
+        tqdm(
+            desc=f"reading {text.name}", total=total, unit="B", unit_scale=True, leave=False, disable=not progress
+        ) as bar,
     ):
         for name, part in text.parts.items():
             parts[name] = _write_numbers(part.read(bar.update), numbers, stream)
@@ -282,7 +284,7 @@ def _build(text: Text, settings: Mapping[str, Any], folder: Path, progress: bool
                         "choose another valid_share"
                     )
             tokens |= {"train": cut, "valid": whole.tokens - cut}
-            valid_from = f"the last {_percent(share)} of the {unit} of {text.train.name}"
+            valid_from = f"the last {_percent(share)} of the {unit}"
         counts = np.zeros(len(numbers), dtype=np.int64)
         for block in _blocks(stream, tokens["train"]):
             counts += np.bincount(block, minlength=len(numbers))

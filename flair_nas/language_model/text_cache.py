@@ -198,7 +198,7 @@ def _put_in_place(part: Path, folder: Path) -> None:
         found, problem = _look(folder)  # where there are no locks, another process may have been faster
         if found is None:
             raise FlairNasError(
-                f"{folder}: this cache is damaged ({problem}) and cannot be removed; remove it"
+                f"{folder}: this cache of token ids is damaged ({problem}) and cannot be removed; remove this folder"
             ) from None
 
 

@@ -303,8 +303,8 @@ def _flair_corpus(corpus: Any, lowercase: bool) -> Text:
     if "train" not in found:
         raise FlairNasError("the Flair corpus has no train part, so there is no text to train on")
     name = getattr(corpus, "name", None)
-    name = name if isinstance(name, str) and name else "corpus"
-    return Text(name, found["train"], found.get("valid"), found.get("test"))
+    name = Path(name).name if isinstance(name, str) else ""  # Flair's own corpora are named by their folders
+    return Text(name or "corpus", found["train"], found.get("valid"), found.get("test"))
 
 
 def _flair_part(label: str, dataset: Any, lowercase: bool) -> TextPart:
