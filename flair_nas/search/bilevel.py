@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -22,7 +22,7 @@ class BilevelObjective(Protocol):
     def architecture_parameters(self) -> list[nn.Parameter]:
         """The architecture weights α."""
 
-    def buffers(self) -> list[Tensor]:
+    def buffers(self) -> Iterable[Tensor]:
         """What passes in training mode change besides the weights."""
 
     def training_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
@@ -54,7 +54,7 @@ def mean_gradients(
     Returns:
         The loss and a gradient per parameter, zero where the loss does not depend on it.
     """
-    total = torch.zeros(())
+    losses: list[Tensor] = []
     gradients = [torch.zeros_like(parameter) for parameter in wanted]
     with _only(wanted, [*objective.model_parameters(), *objective.architecture_parameters()]):
         for part in parts:
@@ -63,7 +63,8 @@ def mean_gradients(
             for gradient, new in zip(gradients, found):
                 if new is not None:
                     gradient += new
-            total = total.to(value.device) + value.detach().float()
+            losses.append(value.detach())
+    total = torch.stack(losses).sum()
     if average is not None:
         average([total, *gradients])
     return float(total), gradients
@@ -131,8 +132,7 @@ def second_order(
     architecture = list(objective.architecture_parameters() if architecture is None else architecture)
 
     def training_gradients(wanted: Sequence[nn.Parameter]) -> list[Tensor]:
-        with _random_state(randomness):
-            return mean_gradients(objective, objective.training_loss, training_batch, wanted, average=average)[1]
+        return mean_gradients(objective, objective.training_loss, training_batch, wanted, average=average)[1]
 
     randomness = _get_random_state(weights[0].device)
     with _kept([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
@@ -161,7 +161,7 @@ def second_order(
         for sign in (1, -1):
             for weight, before, towards in zip(weights, start, direction):
                 weight.copy_(before + sign * epsilon * towards)  # w+, w-
-            with torch.enable_grad():
+            with torch.enable_grad(), _random_state(randomness):
                 found = training_gradients(architecture)
             for difference, gradient in zip(differences, found):
                 difference += sign * gradient
@@ -205,8 +205,9 @@ def _only(wanted: Sequence[nn.Parameter], parameters: Sequence[nn.Parameter]) ->
 
 
 @contextlib.contextmanager
-def _kept(tensors: Sequence[Tensor]) -> Iterator[None]:
+def _kept(tensors: Iterable[Tensor]) -> Iterator[None]:
     """After the block the tensors hold what they held before, also after an error."""
+    tensors = list(tensors)
     before = [tensor.clone() for tensor in tensors]
     try:
         yield

@@ -18,7 +18,7 @@ from flair_nas.operations import OPERATIONS
 from flair_nas.recurrence import RecurrentState
 from flair_nas.supernet.derive import derive
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
-from flair_nas.supernet.layer import check_sizes, run_supernet
+from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
 from flair_nas.supernet.relaxation import check_relaxation, mean_absolute_deviation, relax
 
 
@@ -82,8 +82,10 @@ class CellSupernet(nn.Module):
         implementation: str = "fast",
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, nodes, history, gate, input_dropout, recurrent_dropout)
+        check_sizes(input_size, hidden_size, nodes, history, gate, input_dropout, recurrent_dropout, init_range)
         check_relaxation(relaxation)
+        if implementation not in _MIXTURES:
+            raise ValueError(f"implementation must be {' or '.join(_MIXTURES)}, got {implementation!r}")
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout, self.init_range = input_dropout, recurrent_dropout, init_range
         self.mixture = _MIXTURES[implementation]
@@ -131,9 +133,10 @@ class CellSupernet(nn.Module):
         Raises:
             ValueError: tensors that do not match; in training with batch normalisation, a batch of one.
         """
+        check_input(input, self.input_size)
         if self._chosen is not None:
             return run_supernet(self._chosen, self, input, hx, {})
-        if self.training and self.norm is not None and input.dim() == 3 and input.shape[1] < 2:
+        if self.training and self.norm is not None and input.shape[1] < 2:
             raise ValueError("batch normalisation needs at least 2 sequences in a batch in training; got a batch of 1")
         shares = {"cell": relax(self.arch, self.relaxation)}
         for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):

@@ -34,6 +34,7 @@ class InterCellSupernet(nn.Module):
 
     Raises:
         ValueError: sizes or probabilities out of range.
+        TypeError: `cell` is no `Genotype`.
         FlairNasError: an unknown relaxation.
     """
 
@@ -51,7 +52,12 @@ class InterCellSupernet(nn.Module):
         init_range: float = 0.04,
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, len(cell.nodes), history, gate, input_dropout, recurrent_dropout)
+        if not isinstance(cell, Genotype):
+            raise TypeError(
+                f"cell must be a flair_nas.Genotype, got {type(cell).__name__}; load_genotype(name) gives one"
+            )
+        dropouts = (input_dropout, recurrent_dropout)
+        check_sizes(input_size, hidden_size, len(cell.nodes), history, gate, *dropouts, init_range)
         if not history:
             raise ValueError("history must be at least 1: the gates are all that is searched here")
         check_relaxation(relaxation)

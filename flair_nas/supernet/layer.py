@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -36,11 +37,7 @@ def run_supernet(
     Raises:
         ValueError: an input of another shape.
     """
-    if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:
-        raise ValueError(
-            f"a supernet takes [T, B, D] with D = input_size = {layer.input_size}, at least one step and one "
-            f"sequence; got {list(input.shape)}"
-        )
+    check_input(input, layer.input_size)
     steps, batch = input.shape[:2]
     packing = Packing(torch.full((steps,), batch), input.device)
     state = initial_state([cell], hx, batch)
@@ -58,6 +55,19 @@ def run_supernet(
     return output.view(steps, batch, -1), final
 
 
+def check_input(input: Tensor, input_size: int) -> None:
+    """Refuses an input of another shape.
+
+    Raises:
+        ValueError: it says what was given and expected.
+    """
+    if input.dim() != 3 or input.shape[-1] != input_size or 0 in input.shape:
+        raise ValueError(
+            f"a supernet takes [T, B, D] with D = input_size = {input_size}, at least one step and one sequence; "
+            f"got {list(input.shape)}"
+        )
+
+
 def check_sizes(
     input_size: int,
     hidden_size: int,
@@ -66,6 +76,7 @@ def check_sizes(
     gate: str,
     input_dropout: float,
     recurrent_dropout: float,
+    init_range: float,
 ) -> None:
     """Refuses arguments of a supernet that are out of range.
 
@@ -83,5 +94,7 @@ def check_sizes(
     for name, probability in (("input_dropout", input_dropout), ("recurrent_dropout", recurrent_dropout)):
         if not 0 <= probability < 1:
             raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
+    if not 0 < init_range < math.inf:
+        raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
     if gate not in ("product", "residual"):
         raise ValueError(f"gate must be product or residual, got {gate!r}")

@@ -60,8 +60,9 @@ def check_relaxation(name: str) -> None:
         FlairNasError: the known ones are listed.
     """
     if name not in RELAXATIONS:
+        known = list(RELAXATIONS)
         raise FlairNasError(
-            f"unknown relaxation {name!r}; {did_you_mean(str(name), RELAXATIONS)}there are {', '.join(RELAXATIONS)}"
+            f"unknown relaxation {name!r}; {did_you_mean(str(name), known)}there are {', '.join(known)}"
         )
 
 
