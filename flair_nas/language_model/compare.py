@@ -1,0 +1,149 @@
+"""The words for which two language models differ most (Li et al., ACL 2020, table 3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.corpus import END
+from flair_nas.language_model.perplexity import perplexity_of, stream_losses
+from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
+
+
+@dataclass(frozen=True)
+class WordChange:
+    """What two models make of a word.
+
+    Args:
+        word: the word.
+        train_count: how often it is in the text that the models were trained on.
+        occurrences: how often it is in the text that they are compared on.
+        loss_a: the first model's mean loss over these, in nats.
+        loss_b: the second model's.
+    """
+
+    word: str
+    train_count: int
+    occurrences: int
+    loss_a: float
+    loss_b: float
+
+    @property
+    def difference(self) -> float:
+        """loss_b - loss_a: below zero where the second model is the better one."""
+        return self.loss_b - self.loss_a
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two language models on the same text.
+
+    Args:
+        tokens: how many tokens each predicted.
+        loss_a: the first model's mean loss, in nats.
+        loss_b: the second model's.
+        words: every word of the text, by rising difference; equal ones in the order of the vocabulary.
+    """
+
+    tokens: int
+    loss_a: float
+    loss_b: float
+    words: tuple[WordChange, ...]
+
+    @property
+    def difference(self) -> float:
+        """loss_b - loss_a per token."""
+        return self.loss_b - self.loss_a
+
+    def improved(self, top: int, min_occurrences: int = 1) -> list[WordChange]:
+        """The words whose loss falls most from the first model to the second, the most first."""
+        return [w for w in self.words if w.difference < 0 and w.occurrences >= min_occurrences][:top]
+
+    def worsened(self, top: int, min_occurrences: int = 1) -> list[WordChange]:
+        """The words whose loss rises most, the most first."""
+        return [w for w in reversed(self.words) if w.difference > 0 and w.occurrences >= min_occurrences][:top]
+
+    def frequent(self, top: int) -> list[WordChange]:
+        """The words that are most often in the text."""
+        return sorted(self.words, key=lambda word: -word.occurrences)[:top]
+
+    def to_dict(self, top: int, min_occurrences: int = 1) -> dict[str, Any]:
+        """The comparison as JSON data, with `top` words of each kind."""
+        lists = {
+            "improved": self.improved(top, min_occurrences),
+            "worsened": self.worsened(top, min_occurrences),
+            "frequent": self.frequent(top),
+        }
+        return {
+            "tokens": self.tokens,
+            "loss_a": self.loss_a,
+            "loss_b": self.loss_b,
+            "difference": self.difference,
+            "perplexity_a": perplexity_of(self.loss_a),
+            "perplexity_b": perplexity_of(self.loss_b),
+            **{name: [dataclasses.asdict(w) | {"difference": w.difference} for w in ws] for name, ws in lists.items()},
+        }
+
+
+def compare_language_models(
+    a: SavedLanguageModel | str | Path,
+    b: SavedLanguageModel | str | Path,
+    text: Any,
+    *,
+    part: str = "test",
+    progress: bool = False,
+    device: torch.device | str = "cpu",
+) -> Comparison:
+    """Compares two trained language models word by word, exactly (batch size 1).
+
+    Args:
+        a: the first model: what `load_language_model` gives or takes.
+        b: the second one.
+        text: a folder, files by part or a Flair corpus, as for `load_text`; or one file, whatever the part.
+        part: train, valid or test.
+        progress: draw progress bars on standard error.
+        device: where to load models that are given by their paths.
+
+    Raises:
+        FlairNasError: models or text that cannot be used, or models of different vocabularies.
+    """
+    models = [m if isinstance(m, SavedLanguageModel) else load_language_model(m, device) for m in (a, b)]
+    vocabulary = models[0].vocabulary
+    _check_same_words(vocabulary.words, models[1].vocabulary.words)
+    ids = encode_text(text, vocabulary, part=part, lowercase=models[0].config.lowercase)
+    first = vocabulary.index(END)
+    losses = [stream_losses(saved.model, ids, first=first, progress=progress).astype(np.float64) for saved in models]
+    occurrences = np.bincount(ids, minlength=len(vocabulary))
+    sums = [np.bincount(ids, weights=of_model, minlength=len(vocabulary)) for of_model in losses]
+    found = np.flatnonzero(occurrences)
+    means = [total[found] / occurrences[found] for total in sums]
+    order = np.argsort(means[1] - means[0], kind="stable")
+    words = tuple(
+        WordChange(
+            vocabulary.words[found[place]],
+            vocabulary.counts[found[place]],
+            int(occurrences[found[place]]),
+            float(means[0][place]),
+            float(means[1][place]),
+        )
+        for place in order
+    )
+    return Comparison(len(ids), float(losses[0].mean()), float(losses[1].mean()), words)
+
+
+def _check_same_words(a: tuple[str, ...], b: tuple[str, ...]) -> None:
+    if a == b:
+        return
+    number = next((place for place, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
+    shown = [repr(words[number]) if number < len(words) else "nothing" for words in (a, b)]
+    raise FlairNasError(
+        f"the models have different vocabularies, so their losses cannot be compared: {len(a):,} types and "
+        f"{len(b):,}; the first difference is id {number}, {shown[0]} and {shown[1]}. Train both on the same text "
+        "with the same vocabulary settings"
+    )

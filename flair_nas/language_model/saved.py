@@ -1,0 +1,187 @@
+"""Building a language model from settings, and keeping a trained one in a file, with all that it needs."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from flair_nas.errors import FlairNasError, shown
+from flair_nas.files import whole_file
+from flair_nas.genotype import Genotype
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.language_model.corpus import END, UNKNOWN, Ids, Vocabulary
+from flair_nas.language_model.lstm import VariationalLSTM
+from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.text_parts import LINE_END, PARTS, find_text
+from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
+from flair_nas.rnn_text import parse_rnn
+
+OTHER_LAYERS = ("lstm",)
+"""What `rnn` may be besides a genotype."""
+
+_FORMAT, _VERSION = "flair-nas/language-model", 1
+
+
+@dataclass(frozen=True, eq=False)
+class SavedLanguageModel:
+    """A trained language model, as `load_language_model` gives it.
+
+    Args:
+        model: the model, in evaluation mode.
+        vocabulary: its words, with their counts in the training part.
+        config: the settings that it was trained with.
+        genotype: the architecture of its layer; None for an LSTM.
+        origin: of which text and by which run it was made: name and fingerprint of the text, epoch, validation loss.
+    """
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    config: LanguageModelConfig
+    genotype: Genotype | None
+    origin: dict[str, Any]
+
+
+def layer_of(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
+    """The genotype that the setting `rnn` stands for, None for an LSTM, and the options that came with it.
+
+    Raises:
+        FlairNasError: nothing is known by that name, or the options cannot be used.
+    """
+    if config.rnn.lower() in OTHER_LAYERS:
+        return None, {}
+    return parse_rnn(config.rnn, OTHER_LAYERS, "rnn")
+
+
+def build_language_model(
+    config: LanguageModelConfig, vocabulary_size: int, layer: tuple[Genotype | None, dict[str, float]] | None = None
+) -> LanguageModel:
+    """An untrained model; the caller seeds.
+
+    Args:
+        config: the settings.
+        vocabulary_size: number of types.
+        layer: what `layer_of` gave; options there win over settings of the same name.
+
+    Raises:
+        FlairNasError: settings that do not fit each other or the vocabulary.
+    """
+    genotype, options = layer or layer_of(config)
+    embedding_size = config.embedding_size or config.hidden_size
+    dropouts = {"input_dropout": config.input_dropout, "recurrent_dropout": config.recurrent_dropout}
+    try:
+        rnn: nn.Module
+        if genotype is None:
+            rnn = VariationalLSTM(embedding_size, config.hidden_size, config.layers, **dropouts)
+        else:
+            numbers: dict[str, Any] = dropouts | options
+            rnn = SearchedRNN(embedding_size, config.hidden_size, genotype, config.layers, **numbers)
+        return LanguageModel(
+            vocabulary_size,
+            embedding_size,
+            config.hidden_size,
+            rnn,
+            dropout=config.dropout,
+            embedding_dropout=config.embedding_dropout,
+            word_dropout=config.word_dropout,
+            tied=config.tied,
+            adaptive_cutoffs=config.adaptive_cutoffs,
+        )
+    except ValueError as error:
+        raise FlairNasError(f"cannot build a language model of {vocabulary_size:,} types: {error}") from None
+
+
+# --- files ---
+
+
+def save_language_model(saved: SavedLanguageModel, path: str | Path) -> None:
+    """Writes a model to a file, whole or not at all; `load_language_model` reads it.
+
+    Raises:
+        OSError: the file cannot be written, or the disk is full.
+    """
+    layer = saved.model.layer
+    data = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "config": dataclasses.asdict(saved.config),
+        "genotype": saved.genotype and saved.genotype.to_json(),
+        "options": {name: getattr(layer, name) for name in LAYER_NUMBERS} if saved.genotype else {},
+        "words": list(saved.vocabulary.words),
+        "counts": list(saved.vocabulary.counts),
+        "origin": saved.origin,
+        "weights": saved.model.state_dict(),
+    }
+    with whole_file(path) as temporary:
+        torch.save(data, temporary)
+
+
+def load_language_model(source: str | Path, device: torch.device | str = "cpu") -> SavedLanguageModel:
+    """Loads a trained language model.
+
+    Args:
+        source: the folder of a training run, or its ``model.pt``.
+        device: where its weights go.
+
+    Raises:
+        FlairNasError: there is no such file, or it is no language model of flair-nas.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if not (path / "model.pt").exists():
+            raise FlairNasError(f"{path} holds no model.pt, so no epoch of a training run has ended there")
+        path = path / "model.pt"
+    if not path.exists():
+        raise FlairNasError(f"{path}: there is no such model; give the folder of a training run, or its model.pt")
+    try:
+        data = torch.load(path, map_location=device, weights_only=True)
+        if not isinstance(data, dict) or data.get("format") != _FORMAT:
+            raise ValueError("it is something else")
+        if data["version"] != _VERSION:
+            raise ValueError(f"it has version {data['version']}, this flair-nas reads version {_VERSION}")
+        config = LanguageModelConfig(**data["config"])
+        genotype = Genotype.from_json(data["genotype"]) if data["genotype"] else None
+        vocabulary = Vocabulary(tuple(data["words"]), tuple(data["counts"]))
+        model = build_language_model(config, len(vocabulary), (genotype, data["options"])).to(device)
+        model.load_state_dict(data["weights"])
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise FlairNasError(f"{path}: this is no language model that can be loaded ({shown(error)})") from None
+    return SavedLanguageModel(model.eval(), vocabulary, config, genotype, data["origin"])
+
+
+# --- text ---
+
+
+def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:
+    """Text as the ids of a vocabulary that is given.
+
+    Args:
+        source: as for `load_text`. One file is taken as it is, whatever the part.
+        vocabulary: words that are not in it become `UNKNOWN`.
+        part: train, valid or test.
+        lowercase: words are read in lower case, as the vocabulary's were.
+
+    Returns:
+        int32 [tokens]; `END` follows the last word of each line.
+
+    Raises:
+        FlairNasError: there is no such text or part, or it cannot be read.
+    """
+    text = find_text(source, lowercase)
+    found = text.parts
+    single = isinstance(source, (str, Path)) and Path(source).expanduser().is_file()
+    if not single and part not in found:
+        known = f"one of {', '.join(PARTS)}" if part not in PARTS else f"there are {', '.join(found)}"
+        raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
+    ids = {word: number for number, word in enumerate(vocabulary.words)} | {LINE_END: vocabulary.index(END)}
+    unknown = vocabulary.index(UNKNOWN)
+    pieces = [
+        np.fromiter((ids.get(word, unknown) for word in piece.words), np.int32, len(piece.words))
+        for piece in found["train" if single else part].read(lambda _: None)
+    ]
+    return np.concatenate(pieces)

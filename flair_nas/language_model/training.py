@@ -1,0 +1,447 @@
+"""Training a language model: SGD, then averaged SGD, with an exact checkpoint after each epoch, in one folder.
+
+OUT/config.yaml      the resolved settings          OUT/model.pt       the model of the epoch best on valid
+OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  from which a stopped run goes on; also
+OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, should it be damaged
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from flair_nas.device import choose_device, peak_memory_mb
+from flair_nas.errors import FlairNasError
+from flair_nas.files import write_text
+from flair_nas.genotype import Genotype
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text
+from flair_nas.language_model.model import LanguageModelLoss
+from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
+from flair_nas.language_model.saved import (
+    SavedLanguageModel,
+    build_language_model,
+    layer_of,
+    load_language_model,
+    save_language_model,
+)
+from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_state
+from flair_nas.settings import to_yaml
+
+log = logging.getLogger("flair_nas")
+
+_MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size")  # other text shows in its fingerprint
+
+
+def train_language_model(
+    config: LanguageModelConfig, out: str | Path, *, corpus: TextCorpus | None = None, progress: bool = True
+) -> dict[str, Any]:
+    """Trains a language model and writes everything to one folder.
+
+    Args:
+        config: the settings.
+        out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
+            goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` may have
+            grown.
+        corpus: the text, as `load_text` gives it; `config.text` when None.
+        progress: draw a progress bar on standard error.
+
+    Returns:
+        What ``metrics.json`` holds: perplexities of the best model on valid and test (over the whole stream at batch
+        size 1, unless `eval_batch_size` says otherwise), tokens, parameters, seconds per epoch, and the peak memory of
+        the process so far.
+
+    Raises:
+        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        RunStopped: after Ctrl-C; an earlier epoch's checkpoint is on disk, if one has ended.
+        OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+    """
+    layer = layer_of(config)  # a bad name should not cost the time that a text takes to load
+    device = choose_device(config.device)
+    if corpus is None and not config.text:
+        raise FlairNasError("text is needed: a folder with train, valid and test files, or a file, with --text")
+    command = "flair-nas lm train" if corpus is None else None
+    with open_run(out, config, may_change=_MAY_CHANGE, command=command) as folder:
+        if corpus is None:
+            corpus = load_text(
+                config.text,
+                vocabulary_size=config.vocabulary_size,
+                min_count=config.min_count,
+                lowercase=config.lowercase,
+                valid_share=config.valid_share,
+                progress=progress,
+            )
+        torch.manual_seed(config.seed)
+        training = _Training(config, corpus, layer, device, folder)
+        # only now, so that a mistake in the settings leaves a folder that can be used
+        write_text(folder / "config.yaml", to_yaml(config))
+        training.resume()
+        training.run(progress)
+        return _finish(training, progress)
+
+
+def segment_lengths(steps: int, bptt: int, vary: bool) -> list[int]:
+    """Cuts a stream into segments, of lengths that are drawn from the global generator as AWD-LSTM does.
+
+    Args:
+        steps: how many steps there are to cut.
+        bptt: the usual length.
+        vary: draw from a normal distribution around `bptt`, or around half of it one time in twenty, with standard
+            deviation 5; no shorter than 5 and no longer than bptt + 20 (as the DARTS code has it).
+
+    Returns:
+        The lengths in order; they add up to `steps`.
+    """
+    lengths = []
+    while steps:
+        length = bptt
+        if vary:
+            mean = bptt if float(torch.rand(())) < 0.95 else bptt / 2
+            drawn = int(mean + 5 * float(torch.randn(())))
+            length = min(max(drawn, min(5, bptt)), bptt + 20)
+        lengths.append(min(length, steps))
+        steps -= lengths[-1]
+    return lengths
+
+
+def stops_improving(losses: list[float], patience: int) -> bool:
+    """AWD-LSTM's trigger: the last validation loss is above the best of those more than `patience` epochs before it."""
+    earlier = losses[: -1 - patience]
+    return bool(earlier) and losses[-1] > min(earlier)
+
+
+class _Average:
+    """The running mean of the weights after each step (Polyak and Juditsky, 1992).
+
+    With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, but each step has its own learning rate,
+    which ASGD applies one step late.
+    """
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        self.parameters = parameters
+        self.means = [parameter.detach().clone() for parameter in parameters]
+        self.steps = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Takes the weights of this instant into the mean."""
+        self.steps += 1
+        for mean, parameter in zip(self.means, self.parameters):
+            mean.lerp_(parameter, 1 / self.steps)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within the block the model has the mean as its weights."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for mean, parameter in zip(self.means, self.parameters):
+            held = parameter.clone()
+            parameter.copy_(mean)
+            mean.copy_(held)
+
+
+class _Training:
+    """A run between two epochs: model, mean of its weights, history; and how it gets to the next."""
+
+    def __init__(
+        self,
+        config: LanguageModelConfig,
+        corpus: TextCorpus,
+        layer: tuple[Genotype | None, dict[str, float]],
+        device: torch.device,
+        folder: Path,
+    ) -> None:
+        self.config, self.corpus, self.device, self.folder = config, corpus, device, folder
+        self.genotype = layer[0]
+        self.model = build_language_model(config, len(corpus.vocabulary), layer).to(device)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
+        self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
+        self.checkpoints = Checkpoints(folder)
+        self.average: _Average | None = None
+        self.epoch = 0  # the last whole one
+        self.best_epoch = 0
+        self.averaged_from: int | None = None
+        self.history: list[dict[str, Any]] = []
+
+    # --- checkpoints ---
+
+    def architecture(self) -> str:
+        """What the layer is, weights aside: a genotype file may change between a stop and a resume."""
+        cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
+        return f"{cell} {self.model.layer.extra_repr()}"
+
+    def save(self) -> None:
+        """Writes the checkpoint of this instant."""
+        average = self.average and {"steps": self.average.steps, "means": self.average.means}
+        self.checkpoints.save(
+            {
+                "epoch": self.epoch,
+                "best_epoch": self.best_epoch,
+                "averaged_from": self.averaged_from,
+                "history": self.history,
+                "fingerprint": self.corpus.fingerprint,
+                "architecture": self.architecture(),
+                "model": self.model.state_dict(),
+                "average": average,
+                "random": random_state(),
+            }
+        )
+
+    def resume(self) -> None:
+        """Puts the last good checkpoint in place, if there is one."""
+        state = self.checkpoints.load()
+        if state is None:
+            return
+        if state["fingerprint"] != self.corpus.fingerprint:
+            raise FlairNasError(
+                f"{self.folder}: the text is not the one that this run began with, so its figures would be of two "
+                "texts; choose another folder, or give back the text"
+            )
+        if state["architecture"] != self.architecture():
+            raise FlairNasError(
+                f"{self.folder}: {self.config.rnn} stood for another layer when this run began; choose another "
+                "folder, or give back the genotype file"
+            )
+        if state["best_epoch"] and not (self.folder / "model.pt").exists():
+            raise FlairNasError(
+                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or choose another folder"
+            )
+        self.model.load_state_dict(state["model"])
+        if state["average"] is not None:
+            self.average = _Average(list(self.model.parameters()))
+            self.average.steps = state["average"]["steps"]
+            self.average.means = [mean.to(self.device) for mean in state["average"]["means"]]
+        self.epoch, self.best_epoch, self.history = state["epoch"], state["best_epoch"], state["history"]
+        self.averaged_from = state["averaged_from"]
+        restore_random_state(state["random"])
+        self._write_history()
+
+    def _write_history(self) -> None:
+        write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
+
+    # --- epochs ---
+
+    def run(self, progress: bool) -> None:
+        """Trains until the last epoch."""
+        left = (self.config.epochs - self.epoch) * len(self.tokens)
+        with tqdm(total=max(left, 0), unit="step", disable=not progress, leave=False) as bar:
+            while self.epoch < self.config.epochs:
+                try:
+                    line = self._next_epoch(bar)
+                except KeyboardInterrupt as stop:
+                    where = f"in epoch {self.epoch + 1} of {self.config.epochs}"
+                    raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
+                log.log(
+                    logging.DEBUG if progress else logging.INFO,  # the bar says it already
+                    "epoch %d of %d: perplexity %.2f in training%s, %.2f on valid%s, %.1f s",
+                    *(line["epoch"], self.config.epochs, line["train_perplexity"]),
+                    *(", averaging" if line["averaged"] else "", line["valid_perplexity"]),
+                    *(" (the best)" if self.best_epoch == self.epoch else "", line["seconds"]),
+                )
+
+    def _next_epoch(self, bar: tqdm[Any]) -> dict[str, Any]:
+        bar.set_description(f"epoch {self.epoch + 1}/{self.config.epochs}")
+        started, started_cpu = time.perf_counter(), time.process_time()
+        train_loss = self._train(bar)
+        trained, trained_cpu = time.perf_counter(), time.process_time()
+        with self.average.in_place() if self.average else contextlib.nullcontext():
+            score = self._validate()
+            self.epoch += 1
+            line = {
+                "epoch": self.epoch,
+                "train_loss": train_loss,
+                "train_perplexity": perplexity_of(train_loss),
+                "valid_loss": score.loss,
+                "valid_perplexity": score.perplexity,
+                "averaged": self.average is not None,
+                "seconds": trained - started,
+                "cpu_seconds": trained_cpu - started_cpu,
+                "evaluation_seconds": time.perf_counter() - trained,
+            }
+            self.history.append(line)
+            losses = [line["valid_loss"] for line in self.history]
+            if losses[-1] < min(losses[:-1], default=math.inf):
+                self.best_epoch = self.epoch
+                self._save_model()
+        self._maybe_average(losses)
+        self._write_history()
+        self.save()
+        return line
+
+    def _train(self, bar: tqdm[Any]) -> float:
+        """One epoch; gives the mean cross-entropy."""
+        config, model = self.config, self.model
+        model.train()
+        parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        state, start, total = None, 0, 0.0
+        valid = f"{self.history[-1]['valid_perplexity']:.2f}" if self.history else "-"
+        for step, length in enumerate(segment_lengths(len(self.tokens), config.bptt, config.vary_length), start=1):
+            piece = slice(start, start + length)
+            start += length
+            for group in self.optimizer.param_groups:  # a longer segment counts for more
+                group["lr"] = config.learning_rate * (length / config.bptt if config.vary_length else 1)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+                loss = model.loss(
+                    self.tokens[piece],
+                    self.targets[piece],
+                    state,
+                    activation=config.activation,
+                    slowness=config.slowness,
+                )
+            self.optimizer.zero_grad()
+            loss.total.backward()
+            gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+            total += length * self._clip(gradients, loss, step)
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.add()
+            state = loss.state
+            bar.set_postfix_str(f"perplexity {perplexity_of(total / start):.2f}, valid {valid}", refresh=False)
+            bar.update(length)
+        return total / start
+
+    def _clip(self, gradients: dict[str, Tensor], loss: LanguageModelLoss, step: int) -> float:
+        """Scales the gradients to a norm of at most `clip`; gives the cross-entropy.
+
+        Raises:
+            FlairNasError: something is not finite.
+        """
+        norms = torch.stack([gradient.norm() for gradient in gradients.values()])
+        norm = norms.norm()
+        scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
+        value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
+        if not (math.isfinite(total) and math.isfinite(length)):
+            worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+            raise FlairNasError(
+                f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
+                f"that of {worst[1]} (norm {worst[0]:g}). {self._what_is_kept()}"
+            )
+        for gradient in gradients.values():
+            gradient.mul_(scale)
+        return value
+
+    def _what_is_kept(self) -> str:
+        kept = f"the last good checkpoint, of epoch {self.epoch}, is {self.checkpoints.newest}"
+        kept = kept if self.epoch else "there is no checkpoint yet"
+        return (
+            f"{kept[:1].upper()}{kept[1:]}. A lower learning_rate (it is {self.config.learning_rate:g}) in a new "
+            "folder may help"
+        )
+
+    def _validate(self) -> StreamScore:
+        valid = self.corpus.valid
+        columns = max(1, min(self.config.valid_batch_size, len(valid) // 2))
+        first = self.corpus.vocabulary.index(END)
+        score = evaluate_stream(self.model, valid, batch_size=columns, first=first, device=self.device)
+        if not math.isfinite(score.loss):
+            raise FlairNasError(
+                f"the loss on valid is {score.loss} after epoch {self.epoch + 1}. {self._what_is_kept()}"
+            )
+        return score
+
+    def _save_model(self) -> None:
+        origin = {
+            "text": self.corpus.name,
+            "fingerprint": self.corpus.fingerprint,
+            "epoch": self.epoch,
+            "valid_loss": self.history[-1]["valid_loss"],
+            "averaged": self.average is not None,
+        }
+        saved = SavedLanguageModel(self.model, self.corpus.vocabulary, self.config, self.genotype, origin)
+        save_language_model(saved, self.folder / "model.pt")
+
+    def _maybe_average(self, losses: list[float]) -> None:
+        config = self.config
+        due = config.average_after is not None and self.epoch >= config.average_after
+        if config.averaging and self.average is None and (due or stops_improving(losses, config.patience)):
+            self.average = _Average(list(self.model.parameters()))
+            self.averaged_from = self.epoch + 1
+
+
+# --- the end ---
+
+
+def _finish(training: _Training, progress: bool) -> dict[str, Any]:
+    """Evaluates the best model and writes the figures, unless that is done already."""
+    path = training.folder / "metrics.json"
+    config, corpus, history = training.config, training.corpus, training.history
+    before = _read_metrics(path)
+    if before and (before["epochs"], before["eval_batch_size"]) == (training.epoch, config.eval_batch_size):
+        log.warning(
+            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", path.parent, training.epoch
+        )
+        return before
+    saved = load_language_model(training.folder, training.device)
+    first = corpus.vocabulary.index(END)
+    metrics: dict[str, Any] = {
+        "text": corpus.name,
+        "fingerprint": corpus.fingerprint,
+        "rnn": config.rnn,
+        "genotype": training.genotype and training.genotype.one_line(),
+        "epochs": training.epoch,
+        "best_epoch": training.best_epoch,
+        "averaged_from": training.averaged_from,
+        "vocabulary": len(corpus.vocabulary),
+        "train_tokens": len(corpus.train),
+        "eval_batch_size": config.eval_batch_size,
+    }
+    started, started_cpu = time.perf_counter(), time.process_time()
+    for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
+        score = None
+        if ids is not None:
+            score = evaluate_stream(
+                saved.model,
+                ids,
+                batch_size=config.eval_batch_size,
+                first=first,
+                progress=progress,
+                device=training.device,
+            )
+        metrics[f"{part}_perplexity"] = score and score.perplexity
+        metrics[f"{part}_loss"] = score and score.loss
+        metrics[f"{part}_tokens"] = score and score.tokens
+    metrics |= {
+        "parameters": sum(parameter.numel() for parameter in saved.model.parameters()),
+        "rnn_parameters": sum(parameter.numel() for parameter in saved.model.layer.parameters()),
+        "seconds_per_epoch": statistics.median(line["seconds"] for line in history),
+        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
+        "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
+        "evaluation_seconds": time.perf_counter() - started,
+        "evaluation_cpu_seconds": time.process_time() - started_cpu,
+        "peak_memory_mb": peak_memory_mb(),
+        "threads": torch.get_num_threads(),
+        "device": str(training.device),
+    }
+    if training.device.type == "cuda":
+        metrics["peak_gpu_memory_mb"] = torch.cuda.max_memory_allocated(training.device) / 1e6
+    write_text(path, json.dumps(metrics, indent=2) + "\n")
+    return metrics
+
+
+def _read_metrics(path: Path) -> dict[str, Any] | None:
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+        _ = metrics["epochs"], metrics["eval_batch_size"], metrics["valid_perplexity"]
+    except (OSError, ValueError, KeyError, TypeError):  # not there or damaged; then it is written again
+        return None
+    return metrics  # type: ignore[no-any-return]
