@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import flair_nas
-from flair_nas.cli import tag
+from flair_nas.cli import search, tag
 from flair_nas.errors import FlairNasError
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
@@ -22,13 +22,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
     parser = argparse.ArgumentParser(
         prog="flair-nas",
-        description="Searched recurrent cells for Flair: train, evaluate and use sequence taggers with them.",
+        description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"flair-nas {flair_nas.__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    search.add_parser(verbs)
     tag.add_parser(verbs)
     return parser
 

@@ -1,0 +1,186 @@
+"""Searches at one small budget, then language models with what they found, next to known cells, all at one setting.
+
+    python benchmarks/search_quality.py search NAME ... --text PTB --out RUNS
+    python benchmarks/search_quality.py retrain NAME ... --text PTB --out RUNS
+    python benchmarks/search_quality.py table
+
+NAME is a key of SEARCHES or RETRAININGS below; `all` stands for all of them, in that order. Each run has a folder of
+its own below RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/search_quality/ and its
+genotype in genotypes/ there; what has figures there is not run again. Several processes with different names may run
+side by side. The tables come from those figures alone.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import torch
+
+from flair_nas import load_genotype, random_genotype
+
+RESULTS = Path(__file__).parent / "results" / "search_quality"
+GENOTYPES = RESULTS / "genotypes"
+M = 3  # history length of the gates
+
+SEARCH = {
+    "hidden_size": 64,
+    "batch_size": 64,
+    "epochs": 5,
+    "dropout": 0.25,
+    "input_dropout": 0.25,
+    "recurrent_dropout": 0.1,
+    "embedding_dropout": 0.1,
+    "device": "cpu",
+}
+SEARCHES: dict[str, dict] = {
+    "darts-first": {"relaxation": "darts"},
+    "i-darts": {},
+    "ess-joint": {"learn": "joint", "history": M},
+    "ess-inter": {"learn": "inter", "history": M, "fixed": "i-darts-ptb"},
+    "ess-intra": {"fixed": "ess-hand-made"},
+    "darts-second": {"relaxation": "darts", "order": 2},
+    # its steps are cheap: as many epochs as cost what the first-order search costs
+    "random-shared": {"strategy": "random-shared", "epochs": 20},
+}
+RETRAIN = {
+    "hidden_size": 128,
+    "batch_size": 64,
+    "epochs": 8,
+    "dropout": 0.25,
+    "input_dropout": 0.25,
+    "recurrent_dropout": 0.1,
+    "embedding_dropout": 0.1,
+    "word_dropout": 0.05,
+    "device": "cpu",
+}
+FOUND = ("darts-first", "darts-second", "i-darts", "i-darts-n2", "ess-intra", "ess-inter", "ess-joint", "random-shared")
+RANDOM_CELL = random_genotype(1).one_line()
+RETRAININGS: dict[str, str] = {
+    "lstm": "lstm",
+    **{name: name for name in FOUND},
+    "published-i-darts-ptb": "i-darts-ptb",
+    "published-darts-v2": "darts-v2",
+    "random-cell": RANDOM_CELL,
+}
+
+
+def run_search(name: str, text: str, out: Path) -> None:
+    """One search; its figures and genotype are written when it is done."""
+    from flair_nas import SearchConfig, search
+
+    config = SearchConfig(text=text, **{**SEARCH, **SEARCHES[name]})
+    result = search(config, out / "search" / name, progress=False)
+    GENOTYPES.mkdir(parents=True, exist_ok=True)
+    save_genotype(name, result.genotype)
+    if name == "i-darts":  # the search does not depend on n, so one gives both genotypes
+        save_genotype("i-darts-n2", genotype_of(result.out, edges_per_node=2, origin=result.genotype.origin))
+    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("text", "device")}
+    figures = {"name": name, "genotype": result.genotype.one_line(), "settings": settings, "history": result.history}
+    write(f"search-{name}", figures)
+
+
+def save_genotype(name: str, genotype) -> None:
+    """Writes a genotype with an origin that says by which command it was made."""
+    command = "python benchmarks/search_quality.py search " + name.removesuffix("-n2")
+    dataclasses.replace(genotype, origin={**genotype.origin, "command": command}).save(GENOTYPES / f"{name}.json")
+
+
+def genotype_of(run: Path, edges_per_node: int, origin: dict):
+    """The genotype of a finished I-DARTS search with another n."""
+    from flair_nas import Genotype
+    from flair_nas.supernet import derive
+
+    arch = torch.load(run / "checkpoint.pt", weights_only=True)["model"]["layer.arch"]
+    method = origin["method"].replace("n = 1", f"n = {edges_per_node}")
+    return Genotype(derive(arch, "i-darts", edges_per_node), origin={**origin, "method": method})
+
+
+def run_retraining(name: str, text: str, out: Path) -> None:
+    """One language model; its figures are written when it is trained."""
+    from flair_nas import LanguageModelConfig, train_language_model
+
+    rnn = str(GENOTYPES / f"{name}.json") if name in FOUND else RETRAININGS[name]
+    settings = dict(RETRAIN)
+    if rnn == "lstm":
+        settings["hidden_size"] = size_of_lstm(settings["hidden_size"])
+    config = LanguageModelConfig(text=text, rnn=rnn, **settings)
+    metrics = train_language_model(config, out / "retrain" / name, progress=False)
+    genotype = "" if rnn == "lstm" else load_genotype(rnn).one_line()
+    write(f"retrain-{name}", {"name": name, "genotype": genotype, "settings": settings, "metrics": metrics})
+
+
+def size_of_lstm(hidden_size: int, vocabulary: int = 10_000, nodes: int = 8) -> int:
+    """The hidden size with which an LSTM model has as many parameters as one with a searched cell, D = H, tied."""
+    wanted = vocabulary * hidden_size + (4 + 2 * nodes) * hidden_size**2
+    linear = vocabulary + 8  # embedding, and the LSTM's biases
+    return round((math.sqrt(linear**2 + 32 * wanted) - linear) / 16)
+
+
+def write(name: str, figures: dict) -> None:
+    """Writes one file of figures."""
+    from flair_nas.files import write_text
+
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")
+
+
+def tables() -> None:
+    """Prints what there is."""
+    print("| search | epochs | s / epoch | CPU minutes | supernet valid | MAD | genotype |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name in SEARCHES:
+        path = RESULTS / f"search-{name}.json"
+        if path.exists():
+            figures = json.loads(path.read_text())
+            lines = figures["history"]
+            seconds = sorted(line["seconds"] for line in lines)[len(lines) // 2]
+            minutes = sum(line["cpu_seconds"] for line in lines) / 60
+            mad = ", ".join(f"{part} {value:.3f}" for part, value in lines[-1].get("mad", {}).items()) or "-"
+            perplexity = lines[-1]["valid_perplexity"]
+            print(f"| {name} | {len(lines)} | {seconds:.0f} | {minutes:.0f} | {perplexity or math.inf:.1f} | {mad} | "
+                  f"`{figures['genotype']}` |")  # fmt: skip
+    print("\n| model | valid perplexity | test perplexity | parameters | CPU s / epoch |")
+    print("| --- | --- | --- | --- | --- |")
+    rows = [json.loads(path.read_text()) for path in RESULTS.glob("retrain-*.json")]
+    for figures in sorted(rows, key=lambda row: row["metrics"]["valid_perplexity"]):
+        metrics = figures["metrics"]
+        print(f"| {figures['name']} | {metrics['valid_perplexity']:.2f} | {metrics['test_perplexity']:.2f} | "
+              f"{metrics['parameters']:,} | {metrics['cpu_seconds_per_epoch']:.0f} |")  # fmt: skip
+    print("\nMAD after each epoch:")
+    for name in SEARCHES:
+        path = RESULTS / f"search-{name}.json"
+        if path.exists():
+            for part in json.loads(path.read_text())["history"][0].get("mad", {}):
+                lines = json.loads(path.read_text())["history"]
+                print(f"{name} {part}: " + ", ".join(f"{line['mad'][part]:.4f}" for line in lines))
+
+
+def main() -> None:
+    """Runs what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("search", "retrain", "table"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--text", help="folder with the Penn Treebank as train.txt, valid.txt, test.txt")
+    parser.add_argument("--out", type=Path, default=Path("runs/search_quality"), help="folder of the runs")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.what == "table":
+        tables()
+        return
+    torch.set_num_threads(arguments.threads)
+    known = list(SEARCHES if arguments.what == "search" else RETRAININGS)
+    names = known if arguments.names == ["all"] else arguments.names
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")
+    for name in names:
+        if not (RESULTS / f"{arguments.what}-{name}.json").exists():
+            (run_search if arguments.what == "search" else run_retraining)(name, arguments.text, arguments.out)
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    main()

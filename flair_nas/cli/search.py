@@ -1,0 +1,79 @@
+"""flair-nas search: from plain text to a genotype."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, given_flags, settings_of_run
+from flair_nas.cli.log import quiet_libraries
+from flair_nas.search.config import SearchConfig
+from flair_nas.settings import resolve
+
+EXAMPLES = """examples:
+  flair-nas search --preset i-darts-small --text demo --epochs 2 --out runs/first
+  flair-nas search --preset i-darts-ptb --text my_text/ --out runs/mine --estimate
+  flair-nas search --preset ess-ptb --text my_text/ --out runs/ess --precision bfloat16
+  flair-nas search --resume runs/mine
+  torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
+
+Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
+train and valid files (and test, which a search never reads), one sentence a line, words parted by blanks."""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb to the command's parser."""
+    parser = add_action(verbs, "search", "Search a recurrent cell, its gates, or both, on text.", EXAMPLES)
+    parser.set_defaults(run=run)
+    add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
+    parser.add_argument(
+        "--estimate", action="store_true", help="measure a few steps, say what the search will cost, and stop"
+    )
+    add_setting_flags(parser, SearchConfig)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas search``."""
+    progress = not arguments.quiet and sys.stderr.isatty()
+    quiet_libraries(arguments)
+    if arguments.estimate and not arguments.resume:
+        flags = given_flags(arguments, SearchConfig)
+        config = resolve(SearchConfig, kind="search", preset=arguments.preset, file=arguments.config, flags=flags)
+        return _estimate(config, progress)
+    config, out = settings_of_run(
+        arguments, SearchConfig, "search", "--out DIR is needed: the folder for history, checkpoints and the genotype"
+    )
+    if arguments.estimate:
+        return _estimate(config, progress)
+    from flair_nas.search.trainer import search
+
+    result = search(config, out, progress=progress)
+    path = out / "genotype.json"
+    figures = result.genotype.origin["figures"]
+    print(result.genotype.one_line())
+    perplexity = figures["supernet_valid_perplexity"]
+    of_supernet = "" if perplexity is None else f"; the supernet's valid perplexity is {perplexity:.1f}"
+    print(f"genotype: {path}; {figures['epochs']} epochs, {figures['seconds']:.0f} s{of_supernet}")
+    print(f"history: {out / 'history.jsonl'}; settings: {out / 'config.yaml'}")
+    print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {path} --out runs/tagger")
+    print(f"  or: flair-nas lm train --text {config.text} --rnn {path} --out runs/lm")
+    return 0
+
+
+def _estimate(config: SearchConfig, progress: bool) -> int:
+    from flair_nas.search.estimate import estimate_search
+
+    found = estimate_search(config, progress=progress)
+    print(f"parameters: {found.parameters:,} model weights, {found.architecture_parameters:,} architecture weights")
+    print(f"peak memory so far: {found.peak_memory_mb:,.0f} MB")
+    print(f"a step: {found.step_seconds:.2f} s; an epoch of {found.steps:,} steps: {_duration(found.epoch_seconds)}")
+    print(f"all {config.epochs} epochs: {_duration(found.total_seconds)}, without the evaluation after each")
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
