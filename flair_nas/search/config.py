@@ -29,7 +29,7 @@ class SearchConfig:
         low=1e-6,
         high=0.5,
     )
-    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=3)
+    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4)
     min_count: int = setting(1, "rarer types become <unk>", low=1)
     lowercase: bool = setting(False, "lower-case the text")
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=STRATEGIES)

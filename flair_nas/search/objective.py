@@ -127,7 +127,11 @@ class TextObjective:
         share = batch_size // processes
         self.streams: dict[str, Sequence[Tensor]] = {}
         for part in ("train", "valid"):
-            columns = batchify(getattr(text, part), batch_size)[:, rank * share : (rank + 1) * share]  # [T, share]
+            try:
+                columns: Tensor = batchify(getattr(text, part), batch_size)  # [T, batch_size]
+            except FlairNasError as error:
+                raise FlairNasError(f"the {part} part of {text.name}: {error}") from None
+            columns = columns[:, rank * share : (rank + 1) * share]  # [T, share]
             self.streams[part] = columns.chunk(parts, dim=1)  # [T, share / parts] each
         self.states: dict[tuple[str, int], Any] = {}
         self._lengths: tuple[int, list[int]] = (0, [])

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import gather_object
+from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 
 if TYPE_CHECKING:
     from flair_nas.search.bilevel import Average
+
+Result = TypeVar("Result")
 
 
 def make_accelerator(device: str | None, precision: str) -> Accelerator:
@@ -33,11 +38,16 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
         "mixed_precision": "bf16" if precision == "bfloat16" else "no",
         "cpu": wanted is not None and wanted.type == "cpu",
     }
+    expected = wanted.type if wanted is not None else "cuda" if torch.cuda.is_available() else None
     try:
-        return Accelerator(**options)
-    except ValueError:  # an earlier search in this process was of another precision or device
-        AcceleratorState._reset_state(reset_partial_state=True)
-        return Accelerator(**options)
+        accelerator = Accelerator(**options)
+        if expected in (None, accelerator.device.type):
+            return accelerator
+    except ValueError:
+        pass
+    # Accelerate keeps the precision and device of an earlier search in this process
+    AcceleratorState._reset_state(reset_partial_state=True)
+    return Accelerator(**options)
 
 
 def _device(name: str | None) -> torch.device | None:
@@ -63,7 +73,8 @@ def averaging(accelerator: Accelerator) -> Average | None:
 
     def average(tensors: list[Tensor]) -> None:
         flat = torch.cat([tensor.detach().flatten().to(accelerator.device) for tensor in tensors])  # one message
-        reduced = accelerator.reduce(flat, reduction="mean")
+        with _other_processes():
+            reduced = accelerator.reduce(flat, reduction="mean")
         for tensor, part in zip(tensors, reduced.split([tensor.numel() for tensor in tensors])):
             tensor.copy_(part.view_as(tensor))
 
@@ -72,5 +83,63 @@ def averaging(accelerator: Accelerator) -> Average | None:
 
 def gathered(value: Any) -> list[Any]:
     """The values of all processes, in the order of their numbers."""
-    found: list[Any] = gather_object([value])
+    with _other_processes():
+        found: list[Any] = gather_object([value])
     return found
+
+
+def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | None:
+    """Lets the main process do something while the others wait; when it fails, all processes stop.
+
+    Args:
+        accelerator: of this process.
+        work: what the main process does.
+
+    Returns:
+        What `work` gives, in the main process; None in the others.
+
+    Raises:
+        FlairNasError: in the other processes, with the main process' error. That one raises its own.
+    """
+    if accelerator.num_processes == 1:
+        return work()
+    if not accelerator.is_main_process:
+        with _other_processes():
+            (failure,) = broadcast_object_list([None])
+        if failure is not None:
+            raise FlairNasError(f"the main process has stopped: {failure}")
+        return None
+    try:
+        result = work()
+    except BaseException as error:
+        with contextlib.suppress(RuntimeError):  # the others may be gone, too
+            broadcast_object_list([str(error) or type(error).__name__])
+        raise
+    with _other_processes():
+        broadcast_object_list([None])
+    return result
+
+
+@contextlib.contextmanager
+def only_main_logs(accelerator: Accelerator) -> Iterator[None]:
+    """Within the block the other processes log nothing: they would say the same."""
+    log = logging.getLogger("flair_nas")
+
+    def silence(record: logging.LogRecord) -> bool:
+        return False
+
+    if not accelerator.is_main_process:
+        log.addFilter(silence)
+    try:
+        yield
+    finally:
+        log.removeFilter(silence)
+
+
+@contextlib.contextmanager
+def _other_processes() -> Iterator[None]:
+    """Says in plain words that a message to or from another process failed."""
+    try:
+        yield
+    except RuntimeError as error:  # gloo's and NCCL's errors have no common type but this
+        raise FlairNasError(f"another process of this search has stopped; see what it says ({shown(error)})") from None

@@ -13,7 +13,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,11 @@ from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_s
 from flair_nas.search.bilevel import Average
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objective import Objective, TextObjective
-from flair_nas.search.processes import averaging, gathered, make_accelerator
+from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
 from flair_nas.search.strategies import Strategy
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_search import IndependentRandomSearch, Sampling, SharedRandomSearch
-from flair_nas.search.weights import NotFinite
+from flair_nas.search.weights import REMEDY, NotFinite
 from flair_nas.settings import to_yaml
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
@@ -87,9 +87,11 @@ def search(config: SearchConfig, out: str | Path, *, text: Any = None, progress:
     """
     out = Path(out)
     accelerator = make_accelerator(config.device, config.precision)
-    with _folder(accelerator, config, out):
-        with accelerator.main_process_first():
-            corpus = read_text(config, text, progress=progress and accelerator.is_main_process)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(only_main_logs(accelerator))
+        by_main(accelerator, lambda: stack.enter_context(_folder(config, out)))
+        # the others read what the main process has put into the cache
+        corpus = by_main(accelerator, lambda: read_text(config, text, progress)) or read_text(config, text)
         return _Run(config, out, corpus, accelerator, progress).run()
 
 
@@ -114,6 +116,12 @@ def read_text(config: SearchConfig, text: Any = None, progress: bool = False) ->
 
 def build_objective(config: SearchConfig, corpus: TextCorpus, accelerator: Accelerator) -> TextObjective:
     """The language model with the supernet that the settings describe, on its device; seeds the generators."""
+    columns = config.batch_size // (config.parts * accelerator.num_processes)
+    if config.strategy == "gradient" and config.learn != "inter" and columns < 2:
+        raise FlairNasError(
+            f"batch_size {config.batch_size} leaves less than 2 sequences in a part of a process, with "
+            f"{accelerator.num_processes} processes and {config.parts} parts each: batch normalisation needs 2"
+        )
     torch.manual_seed(config.seed)
     dropouts: dict[str, Any] = {
         "input_dropout": config.input_dropout,
@@ -160,17 +168,15 @@ def build_objective(config: SearchConfig, corpus: TextCorpus, accelerator: Accel
     )
 
 
-@contextlib.contextmanager
-def _folder(accelerator: Accelerator, config: SearchConfig, out: Path) -> Iterator[None]:
-    """The run folder, for the main process; the others wait until it has been seen to be good."""
-    if not accelerator.is_main_process:
-        accelerator.wait_for_everyone()
-        yield
-        return
-    may_change = ("device", "epochs") if config.schedule == "constant" else ("device",)
-    with open_run(out, config, may_change=may_change, quantity="search", command="flair-nas search"):
-        accelerator.wait_for_everyone()
-        yield
+def _folder(config: SearchConfig, out: Path) -> contextlib.AbstractContextManager[Path]:
+    """The run folder, kept for this search."""
+    may_change = ("device", "epochs") if _can_be_extended(config) else ("device",)
+    return open_run(out, config, may_change=may_change, quantity="search", command="flair-nas search")
+
+
+def _can_be_extended(config: SearchConfig) -> bool:
+    """Whether the first epochs are the same whatever the number of epochs is."""
+    return config.schedule == "constant" and config.strategy != "random-independent"
 
 
 class _Run:
@@ -191,10 +197,12 @@ class _Run:
 
     def run(self) -> SearchResult:
         finished = self._resume()
-        if self.is_main:
-            write_text(self.out / "config.yaml", to_yaml(self.config))
+        by_main(self.accelerator, lambda: write_text(self.out / "config.yaml", to_yaml(self.config)))
         if finished:
-            log.warning("%s is finished, so nothing was searched; --epochs extends it", self.out)
+            extends = _can_be_extended(self.config) and not self.strategy.converged()
+            log.warning(
+                "%s is finished, so nothing was searched%s", self.out, "; --epochs extends it" if extends else ""
+            )
         else:
             self._train()
         genotype = self._write_genotype()
@@ -209,10 +217,11 @@ class _Run:
             self.objective.module.train()
             try:
                 for epoch in epochs:
-                    self._train_epoch(epoch, steps[epoch], display)
-                    if self.strategy.converged():
-                        log.info("architecture weights have settled after epoch %d of %d", epoch, self.config.epochs)
+                    # asked first, since a run that goes on may have been stopped right after its last epoch
+                    if self.history and self.strategy.converged():
+                        log.info("nothing is left to learn after epoch %d of %d", self.epoch, self.config.epochs)
                         break
+                    self._train_epoch(epoch, steps[epoch], display)
                 self.strategy.finish(self.progress)
             except NotFinite as error:
                 kept = f"The checkpoint of epoch {self.epoch} is kept: {self.checkpoints.newest}"
@@ -222,11 +231,12 @@ class _Run:
     def _train_epoch(self, epoch: int, steps: int, display: _Display) -> None:
         started, started_cpu = time.perf_counter(), time.process_time()
         self.objective.load_state_dict({})  # both streams begin anew
-        training = validation = 0.0
+        training = validation = largest = 0.0
         looked = 0
         for step in range(steps):
             figures = self.strategy.step(epoch, step)
             training += figures.training_loss
+            largest = max(largest, figures.gradient_norm)
             if figures.validation_loss is not None:
                 validation += figures.validation_loss
                 looked += 1
@@ -241,10 +251,15 @@ class _Run:
         if self.average is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.average([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
         loss = self.objective.evaluate()
+        if not math.isfinite(loss):  # weights that give no loss are not saved
+            raise NotFinite(
+                f"not finite after epoch {epoch}, step {steps}: valid loss {loss:g}; the largest gradient of the epoch "
+                f"had the norm {largest:g}. {REMEDY}"
+            )
         line: dict[str, Any] = {
             "epoch": epoch,
             "training_loss": training / steps if steps else None,
-            "valid_loss": loss if math.isfinite(loss) else None,
+            "valid_loss": loss,
             "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
             **self.strategy.figures(),
             "genotype": self.strategy.genotype().one_line(),
@@ -263,14 +278,16 @@ class _Run:
 
     def _save(self, finished: bool) -> None:
         randomness = gathered(random_state())
-        if not self.is_main:
-            return
+        by_main(self.accelerator, lambda: self._write_checkpoint(finished, randomness))
+
+    def _write_checkpoint(self, finished: bool, randomness: list[Any]) -> None:
         write_text(self.out / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
         self.checkpoints.save(
             {
                 "epoch": self.epoch,
                 "finished": finished,
                 "text": self.corpus.fingerprint,
+                "fixed": self._fixed(),
                 "history": self.history,
                 "model": self.objective.module.state_dict(),
                 "strategy": self.strategy.state_dict(),
@@ -289,6 +306,11 @@ class _Run:
                 f"{self.checkpoints.newest}: the text {self.corpus.name} has changed since this search began; choose "
                 "another folder, or give back the text"
             )
+        if state.get("fixed", self._fixed()) != self._fixed():
+            raise FlairNasError(
+                f"{self.checkpoints.newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
+                "when this search began; choose another folder, or give back the genotype"
+            )
         if len(state["random"]) != self.accelerator.num_processes:
             raise FlairNasError(
                 f"{self.checkpoints.newest} is of a search with {len(state['random'])} processes, this one has "
@@ -299,7 +321,11 @@ class _Run:
         self.objective.load_state_dict(state["objective"])
         self.epoch, self.history = state["epoch"], state["history"]
         restore_random_state(state["random"][self.accelerator.process_index])
-        return bool(state["finished"]) and self.epoch >= self.config.epochs
+        return bool(state["finished"]) and (self.epoch >= self.config.epochs or self.strategy.converged())
+
+    def _fixed(self) -> str | None:
+        fixed = self.config.fixed_genotype()
+        return None if fixed is None else fixed.one_line()
 
     def _write_genotype(self) -> Genotype:
         found = self.strategy.genotype()
@@ -316,8 +342,7 @@ class _Run:
             "flair_nas": flair_nas.__version__,
         }
         genotype = Genotype(**{**_fields(found), "origin": origin})
-        if self.is_main:
-            genotype.save(self.out / "genotype.json")
+        by_main(self.accelerator, lambda: genotype.save(self.out / "genotype.json"))
         return genotype
 
     def _method(self) -> str:

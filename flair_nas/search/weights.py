@@ -14,6 +14,8 @@ from flair_nas.search.bilevel import Average, clip_gradients, gradient_norm, mea
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objective import Objective
 
+REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
+
 
 class NotFinite(FlairNasError):
     """A loss or gradient that is not finite."""
@@ -26,7 +28,12 @@ class WeightDescent:
         objective: whose model weights descend.
         config: the settings.
         average: averages tensors over processes, in place.
+
+    Attributes:
+        gradient_norm: norm of the last step's gradient, before it was clipped.
     """
+
+    gradient_norm = 0.0
 
     def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
         self.objective, self.config, self.average = objective, config, average
@@ -49,7 +56,7 @@ class WeightDescent:
         loss, gradients = mean_gradients(
             self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, average=self.average
         )
-        check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
+        self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
         clip_gradients(gradients, self.config.clip)
         for weight, gradient in zip(self.weights, gradients):
             weight.grad = gradient
@@ -68,19 +75,23 @@ def check_finite(
     loss: float,
     parameters: Sequence[Tensor],
     gradients: Sequence[Tensor],
-) -> None:
+) -> float:
     """Refuses a loss or gradients that are not finite.
+
+    Returns:
+        The norm of all gradients together.
 
     Raises:
         NotFinite: it names the step and the largest gradient.
     """
-    if math.isfinite(loss) and math.isfinite(gradient_norm(gradients)):
-        return
+    total = gradient_norm(gradients)
+    if math.isfinite(loss) and math.isfinite(total):
+        return total
     names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
     norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
     # one that is not a number counts as larger than all
     norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
     raise NotFinite(
         f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
-        f"its norm is {norm:g}. A lower --learning-rate, a tighter --clip or --precision float32 may help."
+        f"its norm is {norm:g}. {REMEDY}"
     )

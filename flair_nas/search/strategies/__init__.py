@@ -13,10 +13,12 @@ class StepFigures(NamedTuple):
     Args:
         training_loss: nats per token, with penalties.
         validation_loss: nats per token; None when the step looked at no validation data.
+        gradient_norm: norm of the training loss' gradient, before it was clipped.
     """
 
     training_loss: float
     validation_loss: float | None
+    gradient_norm: float
 
 
 class Strategy(Protocol):

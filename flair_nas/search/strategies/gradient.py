@@ -72,7 +72,7 @@ class GradientStrategy:
         training_loss = self.descent.step(epoch, step, training)
         self.windows[name].add(self.deviations()[name])
         self.steps_in_phase += 1
-        return StepFigures(training_loss, validation_loss)
+        return StepFigures(training_loss, validation_loss, self.descent.gradient_norm)
 
     def _turn(self, epoch: int) -> str:
         """The part that is learned now: in a joint search the phases alternate, by convergence or budget."""
@@ -94,8 +94,8 @@ class GradientStrategy:
         return {"mad": self.deviations(), "phase": self.phases[self.phase]}
 
     def converged(self) -> bool:
-        """Whether every part's MAD has settled."""
-        return all(window.converged for window in self.windows.values())
+        """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
+        return all(window.settled for window in self.windows.values())
 
     def finish(self, progress: bool) -> None:
         """Nothing is left to do."""
@@ -127,18 +127,23 @@ class Convergence:
     Args:
         tolerance: that share; 0 for never.
         steps: length of the window.
+
+    Attributes:
+        converged: whether it has settled in this phase.
+        settled: whether it had when last there was a whole window, in this phase or one before.
     """
 
     def __init__(self, tolerance: float, steps: int) -> None:
         self.tolerance = tolerance
         self.values: deque[float] = deque(maxlen=steps + 1)
-        self.converged = False
+        self.converged = self.settled = False
 
     def add(self, deviation: float) -> None:
         """Takes the MAD after a step."""
         self.values.append(deviation)
-        full = len(self.values) == self.values.maxlen
-        self.converged = full and abs(self.values[-1] - self.values[0]) < self.tolerance * self.values[-1]
+        if len(self.values) == self.values.maxlen:
+            change = abs(self.values[-1] - self.values[0])
+            self.converged = self.settled = change < self.tolerance * self.values[-1]
 
     def restart(self) -> None:
         """A new phase begins."""
@@ -147,9 +152,10 @@ class Convergence:
 
     def state(self) -> dict[str, Any]:
         """What `restore` takes."""
-        return {"values": list(self.values), "converged": self.converged}
+        return {"values": list(self.values), "converged": self.converged, "settled": self.settled}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from a state."""
         self.values.extend(state["values"])
         self.converged = state["converged"]
+        self.settled = state.get("settled", self.converged)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.search.bilevel import Average
 from flair_nas.search.config import SearchConfig
@@ -42,7 +44,8 @@ class _Candidates:
 
     def figures(self) -> dict[str, Any]:
         """The best score so far."""
-        return {"candidates": len(self.scores), "best_loss": min(self.scores.values(), default=None)}
+        best = min(self.scores.values(), default=math.inf)
+        return {"candidates": len(self.scores), "best_loss": best if math.isfinite(best) else None}
 
     def converged(self) -> bool:
         """Never: every candidate counts."""
@@ -78,7 +81,7 @@ class SharedRandomSearch(_Candidates):
         self.steps_done += 1
         loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
         self.supernet.choose(draw(self.config, 0))
-        return StepFigures(loss, None)
+        return StepFigures(loss, None, self.descent.gradient_norm)
 
     def finish(self, progress: bool) -> None:
         """Scores all candidates on a few segments, and the best of them on the whole validation part."""
@@ -93,11 +96,13 @@ class SharedRandomSearch(_Candidates):
                         total += float(self.objective.validation_loss(batch, keep_state=True))
             if self.average is not None:
                 self.average([total])
-            first[number] = float(total)
+            first[number] = _comparable(float(total))
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
+        scores: dict[int, float] = {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
-            self.scores[number] = self.objective.evaluate()
+            scores[number] = _comparable(self.objective.evaluate())
+        self.scores = scores
         module.train()
 
 
@@ -108,12 +113,20 @@ class IndependentRandomSearch(_Candidates):
         objective: losses and supernet.
         config: the settings.
         average: averages tensors over processes, in place.
+
+    Raises:
+        FlairNasError: fewer steps than candidates.
     """
 
     def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
         super().__init__(objective, config, average)
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
+        if self.total < config.samples:
+            raise FlairNasError(
+                f"{config.samples} samples cannot share {self.total} steps: each needs one; set fewer samples or more "
+                "epochs"
+            )
         self.candidate = 0
         self.supernet.choose(draw(config, 0))
 
@@ -127,10 +140,11 @@ class IndependentRandomSearch(_Candidates):
             self.objective.module.load_state_dict(self.first_weights)
             self.objective.load_state_dict({})
         self.steps_done += 1
-        return StepFigures(self.descent.step(epoch, step, self.objective.training_batch(epoch, step)), None)
+        loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+        return StepFigures(loss, None, self.descent.gradient_norm)
 
     def _score(self) -> None:
-        self.scores[self.candidate] = self.objective.evaluate()
+        self.scores[self.candidate] = _comparable(self.objective.evaluate())
 
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
@@ -146,6 +160,11 @@ class IndependentRandomSearch(_Candidates):
     def state_dict(self) -> dict[str, Any]:
         """Scores, place, and the weights that each candidate begins with."""
         return {**super().state_dict(), "candidate": self.candidate, "first_weights": self.first_weights}
+
+
+def _comparable(loss: float) -> float:
+    """A loss that is not a number is larger than all."""
+    return math.inf if math.isnan(loss) else loss
 
 
 class Sampling:
