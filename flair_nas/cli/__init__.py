@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import flair_nas
-from flair_nas.cli import search, tag
+from flair_nas.cli import lm, search, tag
 from flair_nas.errors import FlairNasError
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
@@ -31,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     search.add_parser(verbs)
     tag.add_parser(verbs)
+    lm.add_parser(verbs)
     return parser
 
 

@@ -245,19 +245,19 @@ class _Training:
         """Trains until the last epoch."""
         left = (self.config.epochs - self.epoch) * len(self.tokens)
         with tqdm(total=max(left, 0), unit="step", disable=not progress, leave=False) as bar:
-            while self.epoch < self.config.epochs:
-                try:
+            try:
+                while self.epoch < self.config.epochs:
                     line = self._next_epoch(bar)
-                except KeyboardInterrupt as stop:
-                    where = f"in epoch {self.epoch + 1} of {self.config.epochs}"
-                    raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
-                log.log(
-                    logging.DEBUG if progress else logging.INFO,  # the bar says it already
-                    "epoch %d of %d: perplexity %.2f in training%s, %.2f on valid%s, %.1f s",
-                    *(line["epoch"], self.config.epochs, line["train_perplexity"]),
-                    *(", averaging" if line["averaged"] else "", line["valid_perplexity"]),
-                    *(" (the best)" if self.best_epoch == self.epoch else "", line["seconds"]),
-                )
+                    log.log(
+                        logging.DEBUG if progress else logging.INFO,  # the bar says it already
+                        "epoch %d of %d: perplexity %.2f in training%s, %.2f on valid%s, %.1f s",
+                        *(line["epoch"], self.config.epochs, line["train_perplexity"]),
+                        *(", averaging" if line["averaged"] else "", line["valid_perplexity"]),
+                        *(" (the best)" if self.best_epoch == self.epoch else "", line["seconds"]),
+                    )
+            except KeyboardInterrupt as stop:
+                where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
+                raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
     def _next_epoch(self, bar: tqdm[Any]) -> dict[str, Any]:
         bar.set_description(f"epoch {self.epoch + 1}/{self.config.epochs}")

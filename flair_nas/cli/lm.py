@@ -1,0 +1,236 @@
+"""flair-nas lm: train, evaluate and compare language models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
+from flair_nas.cli.log import quiet_libraries
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.config import LanguageModelConfig
+
+if TYPE_CHECKING:
+    from flair_nas.language_model.compare import Comparison, WordChange
+
+TRAIN_EXAMPLES = """examples:
+  flair-nas lm train --text my_text/ --rnn i-darts-ptb --hidden-size 200 --epochs 10 --out runs/lm
+  flair-nas lm train --preset ptb-small --text ptb/ --rnn lstm --hidden-size 144 --out runs/lstm
+  flair-nas lm train --preset darts-ptb --text ptb/ --rnn runs/search/genotype.json --out runs/ptb
+  flair-nas lm train --resume runs/ptb
+
+Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
+train, valid and test files, one sentence a line, words parted by blanks.
+Options of a searched cell follow its name and win over settings: --rnn i-darts-ptb,recurrent_dropout=0.1"""
+
+EVALUATE_EXAMPLES = """examples:
+  flair-nas lm evaluate --model runs/lm --text ptb/
+  flair-nas lm evaluate --model runs/lm --text more.txt --json
+
+The figure that counts is that of --batch-size 1: the whole text in one go, each word predicted once from all before
+it. A larger batch is faster and approximate, since each of its columns begins without context."""
+
+COMPARE_EXAMPLES = """examples:
+  flair-nas lm compare runs/lstm runs/lm --text ptb/
+  flair-nas lm compare runs/lstm runs/lm --text ptb/ --part valid --top 8 --min-occurrences 5"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb with its sub-verbs to the command's parser."""
+    lm = verbs.add_parser("lm", help="train, evaluate and compare language models", description=__doc__)
+    actions = lm.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _add_train(actions)
+    _add_evaluate(actions)
+    _add_compare(actions)
+
+
+# --- train ---
+
+
+def _add_train(actions: Any) -> None:
+    help = "Train a language model with a searched cell or an LSTM."
+    parser = add_action(actions, "train", help, TRAIN_EXAMPLES)
+    parser.set_defaults(run=train)
+    add_run_flags(parser, "language_model", "folder for model, settings, history, checkpoints and figures")
+    add_setting_flags(parser, LanguageModelConfig)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas lm train``."""
+    message = "--out DIR is needed: the folder for model, settings, history, checkpoints and figures"
+    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", message)
+    quiet_libraries(arguments)
+    from flair_nas.language_model.training import train_language_model
+
+    metrics = train_language_model(config, out, progress=_draws(arguments))
+    print(format_metrics(metrics))
+    print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; history: {out / 'history.jsonl'}")
+    print(f"next: flair-nas lm evaluate --model {out} --text FILE")
+    return 0
+
+
+def format_metrics(metrics: dict[str, Any]) -> str:
+    """The figures of a run in a few lines.
+
+    Args:
+        metrics: what `train_language_model` returned.
+    """
+    lines = []
+    for part in ("valid", "test"):
+        if metrics[f"{part}_perplexity"] is not None:
+            lines.append(
+                _score(part, metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"], metrics["eval_batch_size"])
+            )
+    averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
+    lines.append(
+        f"epochs: {metrics['epochs']}, best on valid: {metrics['best_epoch']}{averaged}; "
+        f"{metrics['seconds_per_epoch']:.1f} s per epoch ({metrics['cpu_seconds_per_epoch']:.1f} s of CPU time)"
+    )
+    lines.append(
+        f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them in the recurrent layer; "
+        f"{metrics['vocabulary']:,} types; peak memory {metrics['peak_memory_mb']:,.0f} MB"
+    )
+    return "\n".join(lines)
+
+
+def _score(part: str, perplexity: float, tokens: int, batch_size: int) -> str:
+    how = "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
+    return f"{part} perplexity: {perplexity:.2f} ({tokens:,} tokens{how})"
+
+
+# --- evaluate ---
+
+
+def _add_evaluate(actions: Any) -> None:
+    parser = add_action(actions, "evaluate", "Perplexity of a trained language model on a text.", EVALUATE_EXAMPLES)
+    parser.set_defaults(run=evaluate)
+    parser.add_argument("--model", required=True, metavar="PATH", help="the folder of a training run, or its model.pt")
+    _add_text(parser)
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=1,
+        metavar="N",
+        help="columns of text; more than 1 is approximate (default: 1)",
+    )
+    _add_output(parser)
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas lm evaluate``."""
+    if arguments.batch_size < 1:
+        raise FlairNasError(f"--batch-size must be at least 1, got {arguments.batch_size}")
+    quiet_libraries(arguments)
+    from flair_nas.device import choose_device
+    from flair_nas.language_model.evaluation import evaluate_language_model
+
+    score = evaluate_language_model(
+        arguments.model,
+        arguments.text,
+        part=arguments.part,
+        batch_size=arguments.batch_size,
+        progress=_draws(arguments),
+        device=choose_device(arguments.device),
+    )
+    if arguments.json:
+        print(json.dumps({**score._asdict(), "batch_size": arguments.batch_size}, indent=2))
+    else:
+        print(_score(arguments.part, score.perplexity, score.tokens, arguments.batch_size))
+    return 0
+
+
+# --- compare ---
+
+
+def _add_compare(actions: Any) -> None:
+    parser = add_action(actions, "compare", "The words for which two language models differ most.", COMPARE_EXAMPLES)
+    parser.set_defaults(run=compare)
+    parser.add_argument("a", metavar="A", help="the first model: the folder of a training run, or its model.pt")
+    parser.add_argument("b", metavar="B", help="the second model")
+    _add_text(parser)
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="words of each kind (default: 20)")
+    parser.add_argument(
+        "--min-occurrences", type=int, default=1, metavar="N", help="leave out words that are less often (default: 1)"
+    )
+    _add_output(parser)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas lm compare``."""
+    for name in ("top", "min_occurrences"):
+        if getattr(arguments, name) < 1:
+            flag = "--" + name.replace("_", "-")
+            raise FlairNasError(f"{flag} must be at least 1, got {getattr(arguments, name)}")
+    quiet_libraries(arguments)
+    from flair_nas.device import choose_device
+    from flair_nas.language_model.compare import compare_language_models
+
+    comparison = compare_language_models(
+        arguments.a,
+        arguments.b,
+        arguments.text,
+        part=arguments.part,
+        progress=_draws(arguments),
+        device=choose_device(arguments.device),
+    )
+    if arguments.json:
+        print(json.dumps(comparison.to_dict(arguments.top, arguments.min_occurrences), indent=2))
+    else:
+        print(format_comparison(comparison, arguments.top, arguments.min_occurrences))
+    return 0
+
+
+def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1) -> str:
+    """A comparison as tables.
+
+    Args:
+        comparison: what `compare_language_models` returned.
+        top: words in each table.
+        min_occurrences: words that are less often are left out.
+    """
+    found = comparison.to_dict(0)
+    lines = [
+        f"{comparison.tokens:,} tokens: perplexity {found['perplexity_a']:.2f} of A, {found['perplexity_b']:.2f} of B; "
+        f"mean loss {comparison.loss_a:.4f} and {comparison.loss_b:.4f}, B - A {comparison.difference:+.4f}"
+    ]
+    tables = (
+        ("better in B", comparison.improved(top, min_occurrences)),
+        ("worse in B", comparison.worsened(top, min_occurrences)),
+        ("most frequent", comparison.frequent(top)),
+    )
+    for title, words in tables:
+        lines += ["", *_table(title, words)]
+    return "\n".join(lines)
+
+
+def _table(title: str, words: Sequence[WordChange]) -> list[str]:
+    width = max([len(title), *(len(word.word) for word in words)])
+    heads = f"{'B - A':>8} {'loss A':>8} {'loss B':>8} {'here':>8} {'in train':>10}"
+    lines = [f"{title:<{width}} {heads}"]
+    for word in words:
+        losses = f"{word.difference:>+8.3f} {word.loss_a:>8.3f} {word.loss_b:>8.3f}"
+        lines.append(f"{word.word:<{width}} {losses} {word.occurrences:>8,} {word.train_count:>10,}")
+    return lines if words else [*lines, "(none)"]
+
+
+# --- shared ---
+
+
+def _add_text(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--text", required=True, metavar="PATH", help="a folder with parts, or one file")
+    parser.add_argument(
+        "--part", choices=("train", "valid", "test"), default="test", help="part of a folder (default: test)"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (a GPU when there is one)")
+
+
+def _draws(arguments: argparse.Namespace) -> bool:
+    """Whether progress bars are wanted and can be drawn."""
+    return not arguments.quiet and sys.stderr.isatty()

@@ -1,0 +1,175 @@
+"""The command `flair-nas lm`, from text to figures."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flair_nas import (
+    LanguageModelConfig,
+    compare_language_models,
+    evaluate_language_model,
+    load_language_model,
+    train_language_model,
+)
+from flair_nas.cli import main
+from flair_nas.settings import read_settings
+
+SMALL = ["--hidden-size=8", "--batch-size=4", "--bptt=5", "--epochs=2", "--dropout=0.1", "--device=cpu"]
+
+
+@pytest.fixture(autouse=True)
+def process_state() -> Iterator[None]:
+    """Puts back what the command sets for its whole process: logging, warnings, SIGTERM."""
+    log = logging.getLogger("flair_nas")
+    before, handler = (log.handlers, log.level, log.propagate), signal.getsignal(signal.SIGTERM)
+    with warnings.catch_warnings():
+        yield
+    signal.signal(signal.SIGTERM, handler)
+    log.handlers, log.propagate = before[0], before[2]
+    log.setLevel(before[1])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("text")
+    lines = ["the cat sat on the mat", "a dog ran to the house", "the mat was red", "a cat ran"]
+    for part, count in (("train", 20), ("valid", 3), ("test", 4)):
+        (folder / f"{part}.txt").write_text("\n".join(lines * count) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Two trained models, with a searched cell and an LSTM."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAIR_NAS_CACHE", str(folder / "cache"))
+        for rnn in ("darts-v1", "lstm"):
+            config = LanguageModelConfig(text, rnn=rnn, hidden_size=8, batch_size=4, bptt=5, epochs=2, device="cpu")
+            train_language_model(config, folder / rnn, progress=False)
+    return str(folder / "darts-v1"), str(folder / "lstm")
+
+
+def test_train_prints_what_it_wrote_and_the_next_command(text, tmp_path, capsys) -> None:
+    out = tmp_path / "run"
+    assert main(["lm", "train", "--text", text, "--rnn", "darts-v1", "--out", str(out), *SMALL]) == 0
+    printed = capsys.readouterr()
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert f"valid perplexity: {metrics['valid_perplexity']:.2f} ({metrics['valid_tokens']:,} tokens)" in printed.out
+    assert f"test perplexity: {metrics['test_perplexity']:.2f} (" in printed.out
+    assert f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them" in printed.out
+    assert f"next: flair-nas lm evaluate --model {out} --text" in printed.out
+    assert re.findall(r"^epoch \d of 2", printed.err, re.M) == ["epoch 1 of 2", "epoch 2 of 2"]
+
+
+def test_quiet_says_nothing_but_the_results(text, tmp_path, capsys) -> None:
+    command = ["lm", "train", "--text", text, "--out", str(tmp_path / "run"), "-q", *SMALL]
+    assert main(command) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_settings_come_from_preset_then_file_then_flags_and_resume_goes_on(text, tmp_path, capsys) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("hidden_size: 8\nepochs: 9\nslowness: 1e-4\n")
+    out = tmp_path / "run"
+    command = ["lm", "train", "--preset", "ptb-small", "--config", str(file), "--text", text, "--out", str(out)]
+    assert main([*command, *SMALL, "--epochs", "1"]) == 0
+    settings = read_settings(out / "config.yaml", LanguageModelConfig)
+    assert (settings["rnn"], settings["slowness"], settings["epochs"]) == ("i-darts-ptb", 1e-4, 1)
+    assert main(["lm", "train", "--resume", str(out), "--epochs", "2"]) == 0
+    assert len((out / "history.jsonl").read_text().splitlines()) == 2
+    assert main(["lm", "train", "--resume", str(out), "--hidden-size", "9"]) == 2
+    assert "hidden_size was 8 and is now 9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "x"], "text is needed"),
+        (["--text", "x"], "--out DIR is needed"),
+        (["--text", "x", "--out", "y", "--preset", "ptb-smal"], "unknown preset 'ptb-smal'; there are darts-ptb, "),
+        (["--text", "x", "--out", "y", "--rnn", "i-darts"], "unknown rnn 'i-darts'"),
+        (["--text", "x", "--out", "y", "--dropout", "2", "--clip", "0"], "dropout must be .*; clip must be "),
+    ],
+)
+def test_what_cannot_be_used_exits_with_2(tmp_path, monkeypatch, capsys, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["lm", "train", *arguments]) == 2
+    assert re.search(f"^flair-nas: .*{message}", capsys.readouterr().err)
+
+
+def test_evaluate_gives_the_exact_figure_and_says_when_it_is_not(text, runs, tmp_path, capsys) -> None:
+    exact = evaluate_language_model(runs[0], text)
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", text]) == 0
+    assert capsys.readouterr().out == f"test perplexity: {exact.perplexity:.2f} ({exact.tokens:,} tokens)\n"
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--part", "valid", "--json"]) == 0
+    valid = evaluate_language_model(load_language_model(runs[0]), text, part="valid")
+    assert json.loads(capsys.readouterr().out) == {**valid._asdict(), "batch_size": 1}
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--batch-size", "3"]) == 0
+    assert "approximate: 3 columns" in capsys.readouterr().out
+    file = tmp_path / "new.txt"
+    file.write_text("the zebra sat\n")
+    assert main(["lm", "evaluate", "--model", str(Path(runs[1]) / "model.pt"), "--text", str(file)]) == 0
+    assert "(4 tokens)" in capsys.readouterr().out
+
+
+def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
+    found = compare_language_models(*runs, text)
+    assert main(["lm", "compare", *runs, "--text", text, "--top", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{found.tokens:,} tokens: perplexity ")
+    assert f"B - A {found.difference:+.4f}" in printed.splitlines()[0]
+    for title, words in (("better in B", found.improved(3)), ("worse in B", found.worsened(3)),
+                         ("most frequent", found.frequent(3))):  # fmt: skip
+        table = printed.split(f"\n{title} ")[1].split("\n\n")[0].splitlines()[1:]
+        rows = [(row.split()[0], row.split()[1], *row.split()[-2:]) for row in table]
+        expected = [(w.word, f"{w.difference:+.3f}", str(w.occurrences), str(w.train_count)) for w in words]
+        assert rows == expected and rows
+    assert main(["lm", "compare", *runs, "--text", text, "--top", "2", "--min-occurrences", "5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found.to_dict(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "--model", "{0}", "--text", "nowhere"], "there is no such folder or file"),
+        (["evaluate", "--model", "nowhere", "--text", "{text}"], "there is no such model"),
+        (["evaluate", "--model", "{0}", "--text", "{text}", "--batch-size", "0"], "--batch-size must be at least 1"),
+        (["evaluate", "--model", "{0}", "--text", "{text}", "--batch-size", "999"], "too few for an evaluation batch"),
+        (["evaluate", "--model", "{0}", "--text", "{text}", "--device", "tpu0"], "device must be cpu, cuda or cuda:N"),
+        (["compare", "{0}", "nowhere", "--text", "{text}"], "there is no such model"),
+        (["compare", "{0}", "{1}", "--text", "{text}", "--top", "0"], "--top must be at least 1"),
+    ],
+)
+def test_bad_arguments_of_evaluate_and_compare_exit_with_2(text, runs, capsys, arguments, message) -> None:
+    assert main(["lm", *(argument.format(*runs, text=text) for argument in arguments)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_with_130_and_says_how_to_go_on(text: str, tmp_path: Path, number: signal.Signals) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "flair_nas", "lm", "train", "--text", text, "--out", str(out), *SMALL]
+    process = subprocess.Popen([*command, "--epochs", "100000"], stderr=subprocess.PIPE, text=True)
+    while not (out / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(number)
+    errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, errors
+    assert re.search(rf"epoch \d+ of 100000; in this directory, go on with: flair-nas lm train --resume {out}$", errors)
