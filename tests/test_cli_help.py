@@ -32,6 +32,13 @@ FLAGS = {
     "--resume --device --precision",
     ("tag", "evaluate"): "--model --corpus --file --part --predictions --batch-size --json --device",
     ("tag", "predict"): "--model --text --format --tokenized --batch-size --device",
+    (
+        "lm",
+        "train",
+    ): "--text --rnn --hidden-size --batch-size --epochs --seed --preset --config --out --resume --device "
+    "--precision --eval-batch-size --vary-length --no-vary-length --adaptive-cutoffs",
+    ("lm", "evaluate"): "--model --text --part --batch-size --json --device",
+    ("lm", "compare"): "A B --text --part --top --min-occurrences --json --device",
 }
 
 
