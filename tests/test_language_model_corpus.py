@@ -28,6 +28,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model import corpus as corpus_module
 from flair_nas.language_model import text_parts
 from flair_nas.language_model.corpus import END, UNKNOWN, TextCorpus, Vocabulary, batchify, load_text
+from flair_nas.library import resource_path
 
 TRAIN = "the cat saw the dog\nthe dog ran\n"
 VALID = "the bird ran\n"
@@ -245,6 +246,36 @@ def test_a_folder_without_text_lists_what_is_there(tmp_path: Path) -> None:
     message = error_of(tmp_path)
     assert str(tmp_path) in message and "no file has 'train' in its name" in message
     assert "the folder holds notes.txt, pets/, valid.txt" in message
+
+
+def test_demo_is_the_bundled_text_and_a_folder_of_that_name_is_given_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder_of(tmp_path / "demo", train=TRAIN, valid=VALID)
+    monkeypatch.chdir(tmp_path)
+    corpus = load_text("demo")
+    bundled = resource_path("demo_text")
+    for part, sentences in (("train", 1376), ("valid", 150), ("test", 150)):
+        words = plainly_read(bundled / f"{part}.txt")
+        known = [word if word in corpus.vocabulary.words else UNKNOWN for word in words]
+        assert words_of(corpus, part) == known and words.count(END) == sentences
+    assert corpus.name == "demo" and corpus.origin["text"] == "demo"
+    for own in ("./demo", Path("demo"), tmp_path / "demo"):
+        assert words_of(load_text(own), "train") == plainly_read(tmp_path / "demo" / "train.txt")
+    assert "'dmo': there is no such folder or file; demo is the bundled text" in error_of("dmo")
+
+
+def test_the_bundled_text_has_no_sentence_twice_and_none_of_the_demo_corpus() -> None:
+    text = [line for part in ("train", "valid", "test") for line in lines_of(resource_path("demo_text", f"{part}.txt"))]
+    assert len({line.lower() for line in text}) == len(text) and all(line == " ".join(line.split()) for line in text)
+    for part in ("train", "dev", "test"):
+        rows = resource_path("demo", f"{part}.txt").read_text(encoding="utf-8").strip().split("\n\n")
+        tagged = {" ".join(row.split()[0] for row in block.splitlines()).lower() for block in rows}
+        assert len(tagged) > 70 and not tagged & {line.lower() for line in text}
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
 
 
 def test_files_that_could_be_the_same_part_are_named(tmp_path: Path) -> None:

@@ -26,7 +26,10 @@ class LanguageModelConfig:
         FlairNasError: settings that cannot be used, all of them named at once.
     """
 
-    text: str | None = setting(None, "a folder with train, valid and test files, a file, or train=FILE,valid=FILE,...")
+    text: str | None = setting(
+        None,
+        "folder of train and valid text, a file, train=FILE,valid=FILE, or demo, the bundled text (./demo is a folder)",
+    )
     vocabulary_size: int | None = setting(None, "at most so many types, the most frequent ones", low=4, high=10**8)
     min_count: int = setting(1, "words that are less often in the training part become <unk>", **_COUNT)
     lowercase: bool = setting(False, "read all words in lower case")

@@ -106,8 +106,9 @@ def load_text(
 
     Args:
         source: a folder, a file, files by part (``{"train": PATH, "valid": PATH, "test": PATH}``, or as text
-            ``train=PATH,valid=PATH,test=PATH``), or a Flair corpus. Files hold UTF-8, one sentence a line, packed by
-            gzip or not. A folder's files are told by words in their names: train; valid, validation, val or dev; test.
+            ``train=PATH,valid=PATH,test=PATH``), a Flair corpus, or ``demo``, the bundled text (a folder of that name
+            is given as ``./demo``). Files hold UTF-8, one sentence a line, packed by gzip or not. A folder's files are
+            told by words in their names: train; valid, validation, val or dev; test.
         vocabulary_size: at most so many entries, `UNKNOWN` and `END` among them; the most frequent words stay.
         min_count: words that are less often in the training part have no id.
         lowercase: words are turned into lower case.

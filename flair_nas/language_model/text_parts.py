@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, shown
+from flair_nas.library import resource_path
 
 PARTS = ("train", "valid", "test")
+DEMO = "demo"  # the bundled text
 # No word can be this, because text with NUL bytes is refused.
 LINE_END = "\0"
 
@@ -87,6 +89,8 @@ def find_text(source: Any, lowercase: bool) -> Text:
     Raises:
         FlairNasError: there is no such text, it has no training part, or files cannot be told apart or read.
     """
+    if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
+        return _folder(resource_path("demo_text"), lowercase)._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
         source = _parse_files(source)
     if isinstance(source, Mapping):
@@ -94,7 +98,7 @@ def find_text(source: Any, lowercase: bool) -> Text:
     if isinstance(source, (str, os.PathLike)):
         path = Path(source).expanduser()
         if source == "" or not path.exists():
-            raise FlairNasError(f"text {str(source)!r}: there is no such folder or file")
+            raise FlairNasError(f"text {str(source)!r}: there is no such folder or file; {DEMO} is the bundled text")
         if path.is_dir():
             return _folder(path, lowercase)
         return Text(_name_of(path), _file(path, lowercase), None, None)

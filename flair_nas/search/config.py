@@ -22,7 +22,9 @@ class SearchConfig:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    text: str | None = setting(None, "folder with train, valid and perhaps test text, a file, or demo")
+    text: str | None = setting(
+        None, "folder with train and valid text, a file, or demo, the bundled text (./demo is a folder)"
+    )
     valid_share: float | None = setting(
         None,
         "share of the training lines, from their end, that is valid where there is no valid text",
