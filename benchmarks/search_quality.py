@@ -26,12 +26,13 @@ M = 3  # history length of the gates
 
 SEARCH = {
     "hidden_size": 64,
-    "batch_size": 64,
+    "batch_size": 32,
     "epochs": 5,
-    "dropout": 0.25,
-    "input_dropout": 0.25,
-    "recurrent_dropout": 0.1,
-    "embedding_dropout": 0.1,
+    "learning_rate": 10.0,
+    "dropout": 0.1,
+    "input_dropout": 0.1,
+    "recurrent_dropout": 0.05,
+    "embedding_dropout": 0.05,
     "device": "cpu",
 }
 SEARCHES: dict[str, dict] = {
@@ -42,7 +43,7 @@ SEARCHES: dict[str, dict] = {
     "ess-intra": {"fixed": "ess-hand-made"},
     "darts-second": {"relaxation": "darts", "order": 2},
     # its steps are cheap: as many epochs as cost what the first-order search costs
-    "random-shared": {"strategy": "random-shared", "epochs": 20},
+    "random-shared": {"strategy": "random-shared", "epochs": 18},
 }
 RETRAIN = {
     "hidden_size": 128,
