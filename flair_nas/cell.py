@@ -122,8 +122,8 @@ class SearchedCell(nn.Module):
             pre = product(number, state)  # [k * W, B]
             if genotype.highway:
                 gate, pre = pre.chunk(2)  # [k * H, B] each
-                gates.update(zip(((number, i) for i in heads), torch.sigmoid(gate).chunk(len(heads))))
-            candidates.update(zip(((number, i) for i in heads), pre.chunk(len(heads))))
+                gates.update(zip(((number, i) for i in heads), _parts(torch.sigmoid(gate), len(heads))))
+            candidates.update(zip(((number, i) for i in heads), _parts(pre, len(heads))))
 
         pre = projected + product("hidden", hidden)  # [W, B]
         if genotype.highway:
@@ -150,3 +150,8 @@ class SearchedCell(nn.Module):
     def extra_repr(self) -> str:
         """Sizes and genotype, for printing."""
         return f"{self.input_size}, {self.hidden_size}, {self.genotype.one_line()}"
+
+
+def _parts(tensor: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Splits rows evenly; a single part, the common case, costs no copy in the backward pass."""
+    return tensor.chunk(count) if count > 1 else (tensor,)
