@@ -69,10 +69,10 @@ RETRAININGS: dict[str, str] = {
 
 def run_search(name: str, text: str, out: Path) -> None:
     """One search; its figures and genotype are written when it is done."""
-    from flair_nas import SearchConfig, search
+    from flair_nas import SearchConfig, search_genotype
 
     config = SearchConfig(text=text, **{**SEARCH, **SEARCHES[name]})
-    result = search(config, out / "search" / name, progress=False)
+    result = search_genotype(config, out / "search" / name, progress=False)
     GENOTYPES.mkdir(parents=True, exist_ok=True)
     save_genotype(name, result.genotype)
     if name == "i-darts":  # the search does not depend on n, so one gives both genotypes

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flair_nas.search.config import SearchConfig as SearchConfig
     from flair_nas.search.estimate import estimate_search as estimate_search
     from flair_nas.search.trainer import SearchResult as SearchResult
-    from flair_nas.search.trainer import search as search
+    from flair_nas.search.trainer import search_genotype as search_genotype
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.corpora import load_corpus as load_corpus
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
@@ -64,7 +64,7 @@ _HOMES = {
     "SearchConfig": "search.config",
     "SearchResult": "search.trainer",
     "estimate_search": "search.estimate",
-    "search": "search.trainer",
+    "search_genotype": "search.trainer",
     "TaggerConfig": "tagging.config",
     "load_corpus": "tagging.corpora",
     "evaluate_tagger": "tagging.evaluation",

@@ -46,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.estimate:
         return _estimate(config, progress)
-    from flair_nas.search.trainer import search
+    from flair_nas.search.trainer import search_genotype
 
-    result = search(config, out, progress=progress)
+    result = search_genotype(config, out, progress=progress)
     path = out / "genotype.json"
     figures = result.genotype.origin["figures"]
     print(result.genotype.one_line())

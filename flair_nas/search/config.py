@@ -14,7 +14,7 @@ STRATEGIES = ("gradient", "random-shared", "random-independent", "sample")
 
 @dataclass
 class SearchConfig:
-    """Settings of `search`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
+    """Settings of `search_genotype`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
 
     The defaults are those of I-DARTS on Penn Treebank, where the papers give them.
 

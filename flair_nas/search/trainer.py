@@ -67,7 +67,7 @@ class SearchResult:
     out: Path
 
 
-def search(config: SearchConfig, out: str | Path, *, text: Any = None, progress: bool = True) -> SearchResult:
+def search_genotype(config: SearchConfig, out: str | Path, *, text: Any = None, progress: bool = True) -> SearchResult:
     """Searches an architecture and writes everything to one folder.
 
     Args:
