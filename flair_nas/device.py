@@ -33,8 +33,14 @@ def choose_device(name: str | None) -> torch.device:
     return device
 
 
-def peak_memory_mb() -> float:
-    """Peak resident memory of this process so far, in MB (10^6 bytes)."""
+def peak_memory_mb(device: torch.device | None = None) -> float:
+    """Peak memory so far, in MB (10^6 bytes).
+
+    Args:
+        device: a GPU for what PyTorch has allocated there; else the resident memory of this process.
+    """
+    if device is not None and device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e6
     import resource  # not on Windows, where nothing else here fails
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

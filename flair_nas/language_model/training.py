@@ -433,7 +433,7 @@ def _finish(training: _Training, progress: bool) -> dict[str, Any]:
         "device": str(training.device),
     }
     if training.device.type == "cuda":
-        metrics["peak_gpu_memory_mb"] = torch.cuda.max_memory_allocated(training.device) / 1e6
+        metrics["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
     write_text(path, json.dumps(metrics, indent=2) + "\n")
     return metrics
 

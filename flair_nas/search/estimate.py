@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from typing import Any, NamedTuple
 
 import torch
 
+from flair_nas.device import peak_memory_mb
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.processes import averaging, make_accelerator
 from flair_nas.search.trainer import STRATEGIES, build_objective, read_text
@@ -65,18 +65,9 @@ def estimate_search(config: SearchConfig, *, text: Any = None, steps: int = 5, p
     return Estimate(
         parameters=sum(parameter.numel() for parameter in objective.model_parameters()),
         architecture_parameters=sum(parameter.numel() for parameter in objective.architecture_parameters()),
-        peak_memory_mb=_peak_memory_mb(accelerator.device),
+        peak_memory_mb=peak_memory_mb(accelerator.device),
         step_seconds=of_step,
         steps=mean_steps,
         epoch_seconds=of_step * mean_steps,
         total_seconds=of_step * sum(per_epoch),
     )
-
-
-def _peak_memory_mb(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 1e6
-    import resource  # not on Windows, where nothing else here fails
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6

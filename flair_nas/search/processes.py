@@ -13,6 +13,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor
 
+from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError, shown
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
     Raises:
         FlairNasError: no such device here.
     """
-    wanted = _device(device)
+    wanted = None if device is None else choose_device(device)
     if wanted is not None and wanted.type == "cuda" and wanted.index is not None:
         torch.cuda.set_device(wanted)
     options: dict[str, Any] = {
@@ -48,22 +49,6 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
     # Accelerate keeps the precision and device of an earlier search in this process
     AcceleratorState._reset_state(reset_partial_state=True)
     return Accelerator(**options)
-
-
-def _device(name: str | None) -> torch.device | None:
-    if name is None:
-        return None
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {name!r}") from None
-    if device.type not in ("cpu", "cuda"):
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {name!r}")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise FlairNasError(
-            f"device {name}: this PyTorch sees {torch.cuda.device_count()} CUDA devices; try --device cpu"
-        )
-    return device
 
 
 def averaging(accelerator: Accelerator) -> Average | None:

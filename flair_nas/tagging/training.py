@@ -11,7 +11,6 @@ import json
 import logging
 import shutil
 import statistics
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
+from flair_nas.device import peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
 from flair_nas.runs import RunStopped, open_run
@@ -213,7 +213,7 @@ def _train_seed(
         "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in plugin.history),
         "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
-        "peak_memory_mb": _peak_memory_mb(),
+        "peak_memory_mb": peak_memory_mb(),
         "corpus_sha256": tagging_corpus.sha256,
         "reports": {part: score.report for part, score in scores.items()},
     }
@@ -245,11 +245,3 @@ def _run_trainer(
             create_loss_file=False,
             plugins=[plugin],
         )
-
-
-def _peak_memory_mb() -> float:
-    """Peak resident memory of this process so far, in MB (10^6 bytes)."""
-    import resource  # not on Windows, where nothing else here fails
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
