@@ -30,6 +30,8 @@ print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 FLAGS = {
     ("tag", "train"): "--corpus --rnn --embeddings --hidden-size --batch-size --epochs --seeds --preset --config --out "
     "--resume --device --precision",
+    ("search",): "--text --nodes --history --relaxation --order --learn --strategy --hidden-size --batch-size --epochs "
+    "--seed --preset --config --out --resume --estimate --device --precision",
     ("tag", "evaluate"): "--model --corpus --file --part --predictions --batch-size --json --device",
     ("tag", "predict"): "--model --text --format --tokenized --batch-size --device",
     (
@@ -69,7 +71,9 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
     ended = probe("--help")
     assert (ended.code, ended.loaded) == (0, [])
     assert ended.output.startswith("usage: flair-nas ") and "exit codes: 0 done" in ended.output
-    assert "train, evaluate and use sequence taggers" in ended.output
+    assert "find them on text" in ended.output and all(
+        f"\n    {verb} " in ended.output for verb in ("search", "lm", "tag")
+    )
 
 
 @pytest.mark.parametrize("verb", FLAGS, ids=" ".join)
