@@ -17,6 +17,9 @@ from flair_nas.search.objective import Objective
 from flair_nas.search.strategies import StepFigures
 from flair_nas.search.weights import WeightDescent, check_finite
 
+CURVE = 20
+"""Points of an epoch's MAD curve in the history."""
+
 
 class GradientStrategy:
     """First or second order, of the cell, the gates, or both in phases.
@@ -40,6 +43,7 @@ class GradientStrategy:
         }
         self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
+        self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
     def steps(self, epoch: int) -> int:
         """Those of the objective: one pass over the training data."""
@@ -70,8 +74,13 @@ class GradientStrategy:
         self.optimizers[name].step()
         self.optimizers[name].zero_grad()
         training_loss = self.descent.step(epoch, step, training)
-        self.windows[name].add(self.deviations()[name])
+        deviations = self.deviations()
+        self.windows[name].add(deviations[name])
         self.steps_in_phase += 1
+        if step == 0:
+            self.curve = []
+        if (step + 1) % max(1, self.steps(epoch) // CURVE) == 0:
+            self.curve.append({"step": step + 1, **deviations})
         return StepFigures(training_loss, validation_loss, self.descent.gradient_norm)
 
     def _turn(self, epoch: int) -> str:
@@ -90,8 +99,8 @@ class GradientStrategy:
         return {name: found[name] for name in self.phases}
 
     def figures(self) -> dict[str, Any]:
-        """MAD of each part, and whose turn it is."""
-        return {"mad": self.deviations(), "phase": self.phases[self.phase]}
+        """MAD of each part now and in the course of the epoch, and whose turn it is."""
+        return {"mad": self.deviations(), "mad_curve": self.curve, "phase": self.phases[self.phase]}
 
     def converged(self) -> bool:
         """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
