@@ -18,7 +18,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, UNKNOWN, Ids, Vocabulary
 from flair_nas.language_model.lstm import VariationalLSTM
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.text_parts import LINE_END, PARTS, find_text
+from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
 from flair_nas.rnn_text import parse_rnn
 
@@ -174,7 +174,7 @@ def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowe
     """
     text = find_text(source, lowercase)
     found = text.parts
-    single = isinstance(source, (str, Path)) and Path(source).expanduser().is_file()
+    single = isinstance(source, (str, Path)) and source != DEMO and Path(source).expanduser().is_file()
     if not single and part not in found:
         known = f"one of {', '.join(PARTS)}" if part not in PARTS else f"there are {', '.join(found)}"
         raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
