@@ -70,7 +70,7 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     genotype = Genotype.load(out / "genotype.json")
     first, *rest = shown.out.splitlines()
     assert first == genotype.one_line()
-    assert f"genotype: {out / 'genotype.json'}; 2 epochs" in rest[0]
+    assert f"genotype: {out / 'genotype.json'}; epochs: 2" in rest[0]
     assert any(
         "next: flair-nas tag train --corpus demo" in line and str(out / "genotype.json") in line for line in rest
     )

@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(result.genotype.one_line())
     perplexity = figures["supernet_valid_perplexity"]
     of_supernet = "" if perplexity is None else f"; the supernet's valid perplexity is {perplexity:.1f}"
-    print(f"genotype: {path}; {figures['epochs']} epochs, {figures['seconds']:.0f} s{of_supernet}")
-    print(f"history: {out / 'history.jsonl'}; settings: {out / 'config.yaml'}")
+    print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
+    print(f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; settings: {out / 'config.yaml'}")
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {path} --out runs/tagger")
     print(f"  or: flair-nas lm train --text {config.text} --rnn {path} --out runs/lm")
     return 0

@@ -2,6 +2,7 @@
 
 OUT/config.yaml      the resolved settings      OUT/history.jsonl           a line per epoch
 OUT/genotype.json    the best genotype so far   OUT/checkpoint.pt           and checkpoint-previous.pt: the last epochs
+OUT/progress.svg     perplexity and MAD over epochs, at the end
 """
 
 from __future__ import annotations
@@ -206,6 +207,10 @@ class _Run:
         else:
             self._train()
         genotype = self._write_genotype()
+        if self.is_main and self.history:
+            from flair_nas.drawing.progress import draw_progress
+
+            draw_progress({"": self.history}, self.out / "progress.svg")
         return SearchResult(genotype, self.history, self.out)
 
     # --- epochs ---

@@ -1,0 +1,1 @@
+"""Pictures: the progress of searches."""
