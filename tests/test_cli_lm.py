@@ -170,6 +170,6 @@ def test_a_signal_stops_with_130_and_says_how_to_go_on(text: str, tmp_path: Path
     while not (out / "checkpoint.pt").exists() and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(number)
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=300)[1]
     assert process.returncode == 130, errors
     assert re.search(rf"epoch \d+ of 100000; in this directory, go on with: flair-nas lm train --resume {out}$", errors)
