@@ -161,6 +161,14 @@ def test_bad_input_is_named_and_leaves_nothing(
     assert not list((tmp_path / "run").glob("*"))
 
 
+def test_an_adaptive_softmax_is_one_flag(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    assert main([*arguments(text, tmp_path / "run", epochs=1), "--adaptive-cutoffs", "8"]) == 0
+    model = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["model"]
+    assert model["adaptive.head.weight"].shape == (9, 4)
+    assert main([*arguments(text, tmp_path / "other"), "--adaptive-cutoffs", "5,10,15"]) == 2
+    assert "adaptive_cutoffs need a hidden_size of at least 64" in capsys.readouterr().err
+
+
 def test_no_folder_no_text_and_a_resume_of_nothing(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
     assert main(arguments(text, None)) == 2
     assert "--out DIR is needed" in capsys.readouterr().err

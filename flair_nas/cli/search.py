@@ -46,9 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.estimate:
         return _estimate(config, progress)
+    from accelerate import PartialState
+
     from flair_nas.search.trainer import search_genotype
 
     result = search_genotype(config, out, progress=progress)
+    if not PartialState().is_main_process:  # the main one says it
+        return 0
     path = out / "genotype.json"
     figures = result.genotype.origin["figures"]
     print(result.genotype.one_line())

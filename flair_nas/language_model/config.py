@@ -12,7 +12,8 @@ _PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
 _COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
 
 
-def _rising(cutoffs: list[int]) -> str:
+def rising(cutoffs: list[int]) -> str:
+    """What is wrong with the cutoffs of an adaptive softmax, for `setting`."""
     return "" if all(low < high for low, high in itertools.pairwise(cutoffs)) else "must rise"
 
 
@@ -49,7 +50,7 @@ class LanguageModelConfig:
     word_dropout: float = setting(0.1, "probability of dropping a word's whole embedding", **_PROBABILITY)
     tied: bool = setting(True, "the softmax shares the embedding's matrix (never an adaptive softmax)")
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=_rising, **_COUNT
+        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **_COUNT
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)

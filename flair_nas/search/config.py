@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
+from flair_nas.language_model.config import rising
 from flair_nas.library import load_genotype
 from flair_nas.settings import problems_of, raise_problems, setting
 
@@ -48,7 +49,10 @@ class SearchConfig:
     )
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
-    hidden_size: int = setting(300, "hidden size H, and size D of the tied embedding", low=1)
+    hidden_size: int = setting(300, "hidden size H, and size D of the embedding", low=1)
+    adaptive_cutoffs: list[int] = setting(
+        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", low=1, check=rising
+    )
     batch_size: int = setting(256, "sequences in a batch, over all processes", low=2)
     parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", low=1)
     bptt: int = setting(35, "steps of a segment, for truncated back-propagation", low=1)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from flair_nas.device import peak_memory_mb
+from flair_nas.search.build import build_objective, read_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.processes import averaging, make_accelerator
-from flair_nas.search.trainer import STRATEGIES, build_objective, read_text
+from flair_nas.search.trainer import STRATEGIES
 
 
 class Estimate(NamedTuple):

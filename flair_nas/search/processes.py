@@ -57,6 +57,8 @@ def averaging(accelerator: Accelerator) -> Average | None:
         return None
 
     def average(tensors: list[Tensor]) -> None:
+        if not tensors:
+            return
         flat = torch.cat([tensor.detach().flatten().to(accelerator.device) for tensor in tensors])  # one message
         with _other_processes():
             reduced = accelerator.reduce(flat, reduction="mean")

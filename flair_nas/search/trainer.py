@@ -12,35 +12,32 @@ import datetime
 import json
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator
-from tqdm import tqdm
 
 import flair_nas
 from flair_nas.errors import FlairNasError
 from flair_nas.files import write_text
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.corpus import TextCorpus, load_text
-from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.corpus import TextCorpus
 from flair_nas.language_model.perplexity import perplexity_of
 from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_state
 from flair_nas.search.bilevel import Average
+from flair_nas.search.build import build_objective, read_text
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import Objective, TextObjective
+from flair_nas.search.display import Display
+from flair_nas.search.objective import Objective
 from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
 from flair_nas.search.strategies import Strategy
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_search import IndependentRandomSearch, Sampling, SharedRandomSearch
 from flair_nas.search.weights import REMEDY, NotFinite
 from flair_nas.settings import to_yaml
-from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 log = logging.getLogger("flair_nas")
 
@@ -96,79 +93,6 @@ def search_genotype(config: SearchConfig, out: str | Path, *, text: Any = None, 
         return _Run(config, out, corpus, accelerator, progress).run()
 
 
-def read_text(config: SearchConfig, text: Any = None, progress: bool = False) -> TextCorpus:
-    """The text that the settings name, or the one given, as token ids.
-
-    Raises:
-        FlairNasError: there is none, or it cannot be used.
-    """
-    source = config.text if text is None else text
-    if source is None:
-        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
-    return load_text(
-        source,
-        vocabulary_size=config.vocabulary_size,
-        min_count=config.min_count,
-        lowercase=config.lowercase,
-        valid_share=config.valid_share,
-        progress=progress,
-    )
-
-
-def build_objective(config: SearchConfig, corpus: TextCorpus, accelerator: Accelerator) -> TextObjective:
-    """The language model with the supernet that the settings describe, on its device; seeds the generators."""
-    columns = config.batch_size // (config.parts * accelerator.num_processes)
-    if config.strategy == "gradient" and config.learn != "inter" and columns < 2:
-        raise FlairNasError(
-            f"batch_size {config.batch_size} leaves less than 2 sequences in a part of a process, with "
-            f"{accelerator.num_processes} processes and {config.parts} parts each: batch normalisation needs 2"
-        )
-    torch.manual_seed(config.seed)
-    dropouts: dict[str, Any] = {
-        "input_dropout": config.input_dropout,
-        "recurrent_dropout": config.recurrent_dropout,
-    }
-    size, fixed = config.hidden_size, config.fixed_genotype()
-    supernet: CellSupernet | InterCellSupernet
-    if config.learn == "inter":
-        assert fixed is not None
-        supernet = InterCellSupernet(size, size, fixed, config.history, config.relaxation, gate=config.gate, **dropouts)
-    else:
-        supernet = CellSupernet(
-            size,
-            size,
-            config.nodes,
-            config.relaxation,
-            history=config.history,
-            gate=config.gate,
-            fixed_gates=fixed,
-            **dropouts,
-        )
-    model = LanguageModel(
-        len(corpus.vocabulary),
-        size,
-        size,
-        supernet,
-        dropout=config.dropout,
-        embedding_dropout=config.embedding_dropout,
-    ).to(accelerator.device)
-    if accelerator.num_processes > 1:  # the same first weights, then other dropout masks
-        torch.manual_seed(config.seed + 1 + accelerator.process_index)
-    return TextObjective(
-        model,
-        corpus,
-        batch_size=config.batch_size,
-        bptt=config.bptt,
-        vary_length=config.vary_length,
-        slowness=config.slowness,
-        parts=config.parts,
-        seed=config.seed,
-        rank=accelerator.process_index,
-        processes=accelerator.num_processes,
-        autocast=accelerator.autocast,
-    )
-
-
 def _folder(config: SearchConfig, out: Path) -> contextlib.AbstractContextManager[Path]:
     """The run folder, kept for this search."""
     may_change = ("device", "epochs") if _can_be_extended(config) else ("device",)
@@ -218,7 +142,7 @@ class _Run:
     def _train(self) -> None:
         epochs = range(self.epoch + 1, self.config.epochs + 1)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
-        with _Display(sum(steps.values()), self.progress) as display:
+        with Display(sum(steps.values()), self.progress) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
@@ -233,7 +157,7 @@ class _Run:
                 raise NotFinite(f"{error} {kept if self.epoch else 'There is no checkpoint yet.'}") from None
         self._save(finished=True)
 
-    def _train_epoch(self, epoch: int, steps: int, display: _Display) -> None:
+    def _train_epoch(self, epoch: int, steps: int, display: Display) -> None:
         started, started_cpu = time.perf_counter(), time.process_time()
         self.objective.load_state_dict({})  # both streams begin anew
         training = validation = largest = 0.0
@@ -362,56 +286,3 @@ class _Run:
 def _fields(genotype: Genotype) -> dict[str, Any]:
     names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate")
     return {name: getattr(genotype, name) for name in names}
-
-
-class _Display:
-    """The live lines: epoch, losses, MAD and time left in one, the genotype of the moment in the other."""
-
-    def __init__(self, steps: int, progress: bool) -> None:
-        self.progress, self.steps = progress, steps
-        self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
-        self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
-        self.started, self.steps_done = time.perf_counter(), 0
-        self.valid = ""
-
-    def __enter__(self) -> _Display:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.line.close()
-        self.bar.close()
-
-    def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
-        self.steps_done += 1
-        if not self.progress:
-            return
-        if self.bar.n % 10 == 0:  # deriving takes longer than drawing
-            mad = strategy.figures().get("mad", {})
-            parts = [f"train {perplexity_of(training):.1f}"]
-            if validation is not None:
-                parts.append(f"valid {perplexity_of(validation):.1f}")
-            parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
-            self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
-            self.bar.set_postfix_str(", ".join(parts), refresh=False)
-            self.line.set_description_str(strategy.genotype().one_line())
-        self.bar.update()
-
-    def epoch(self, line: dict[str, Any], epochs: int) -> None:
-        """Logs an epoch."""
-        spent = time.perf_counter() - self.started
-        left = spent / max(self.steps_done, 1) * (self.steps - self.steps_done)
-        mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
-        training = "" if line["training_loss"] is None else f"train {perplexity_of(line['training_loss']):.1f}, "
-        text = (
-            f"epoch {line['epoch']} of {epochs}: {training}valid {line['valid_perplexity'] or math.inf:.1f}{mad}, "
-            f"{line['seconds']:.0f} s, {_duration(left)} left; {line['genotype']}"
-        )
-        if self.progress:
-            self.bar.write(text, file=sys.stderr)
-        else:
-            log.info("%s", text)
-
-
-def _duration(seconds: float) -> str:
-    minutes = math.ceil(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

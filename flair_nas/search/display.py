@@ -1,0 +1,82 @@
+"""What one sees of a search while it runs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from typing import Any
+
+from tqdm import tqdm
+
+from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.search.strategies import Strategy
+
+log = logging.getLogger("flair_nas")
+
+
+class Display:
+    """The live lines: epoch, losses, MAD and time left in one, the genotype of the moment in the other.
+
+    Args:
+        steps: how many there will be in all.
+        progress: draw the lines; otherwise each epoch is logged.
+    """
+
+    def __init__(self, steps: int, progress: bool) -> None:
+        self.progress, self.steps = progress, steps
+        self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
+        self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
+        self.started, self.steps_done = time.perf_counter(), 0
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.line.close()
+        self.bar.close()
+
+    def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
+        """Moves the bar; the losses are the means of the epoch so far.
+
+        Args:
+            epoch: from 1.
+            epochs: how many there will be.
+            training: nats per token.
+            validation: the same, or None.
+            strategy: for MAD and the genotype.
+        """
+        self.steps_done += 1
+        if not self.progress:
+            return
+        if self.bar.n % 10 == 0:  # deriving takes longer than drawing
+            mad = strategy.figures().get("mad", {})
+            parts = [f"train {perplexity_of(training):.1f}"]
+            if validation is not None:
+                parts.append(f"valid {perplexity_of(validation):.1f}")
+            parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
+            self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
+            self.bar.set_postfix_str(", ".join(parts), refresh=False)
+            self.line.set_description_str(strategy.genotype().one_line())
+        self.bar.update()
+
+    def epoch(self, line: dict[str, Any], epochs: int) -> None:
+        """Logs an epoch."""
+        spent = time.perf_counter() - self.started
+        left = spent / max(self.steps_done, 1) * (self.steps - self.steps_done)
+        mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
+        training = "" if line["training_loss"] is None else f"train {perplexity_of(line['training_loss']):.1f}, "
+        text = (
+            f"epoch {line['epoch']} of {epochs}: {training}valid {line['valid_perplexity'] or math.inf:.1f}{mad}, "
+            f"{line['seconds']:.0f} s, {_duration(left)} left; {line['genotype']}"
+        )
+        if self.progress:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            log.info("%s", text)
+
+
+def _duration(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
