@@ -26,7 +26,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, load_text
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
-from flair_nas.language_model.saved import encode_text, load_language_model
+from flair_nas.language_model.saved import build_language_model, encode_text, load_language_model
 from flair_nas.language_model.training import segment_lengths, stops_improving, train_language_model
 from flair_nas.runs import RunStopped
 from flair_nas.settings import load_preset, preset_names, resolve
@@ -260,6 +260,39 @@ def test_the_learning_rate_follows_the_length_of_a_segment(text, tmp_path, monke
             assert len(set(expected)) > 1
         assert rates == pytest.approx(expected)
     assert loss is training.LanguageModelLoss
+
+
+def test_an_epoch_is_that_of_a_plain_loop(text, tmp_path) -> None:
+    config = settings(
+        text, epochs=1, vary_length=False, dropout=0.0, input_dropout=0.0, recurrent_dropout=0.0, word_dropout=0.0,
+        embedding_dropout=0.0, activation=0.5, slowness=0.7, weight_decay=0.01, clip=0.15, average_after=None,
+    )  # fmt: skip
+    train_language_model(config, tmp_path / "run", progress=False)
+    found = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+
+    corpus = load_text(text)
+    torch.manual_seed(1)
+    model = build_language_model(config, len(corpus.vocabulary))
+    optimizer = torch.optim.SGD(model.parameters(), lr=5.0, weight_decay=0.01)
+    length = len(corpus.train) // 4
+    columns = torch.tensor(np.stack([corpus.train[b * length : (b + 1) * length] for b in range(4)], axis=1)).long()
+    state, losses, clipped = None, 0.0, []
+    for start in range(0, length - 1, 5):
+        targets = columns[start + 1 : start + 6]
+        tokens = columns[start : start + len(targets)]
+        hidden, state = model.layer(model.embedding.weight[tokens], state)
+        state = state.detach()
+        loss = torch.nn.functional.cross_entropy(model.decoder(hidden).flatten(0, 1), targets.flatten())
+        losses += loss.item() * len(targets)
+        change = (hidden[1:] - hidden[:-1]).square().mean() if len(hidden) > 1 else 0
+        optimizer.zero_grad()
+        (loss + 0.5 * hidden.square().mean() + 0.7 * change).backward()
+        clipped.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.15).item() > 0.15)
+        optimizer.step()
+    assert True in clipped and False in clipped
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(found["model"][name], weight, rtol=1e-3, atol=1e-5)
+    assert found["history"][0]["train_loss"] == pytest.approx(losses / (length - 1), rel=1e-4)
 
 
 @pytest.mark.parametrize(
