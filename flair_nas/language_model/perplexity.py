@@ -16,7 +16,7 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, detach
 
-TOKENS_AT_ONCE = 512
+TOKENS_AT_ONCE = 2048
 """Tokens per forward pass, all columns together, unless told otherwise: enough that the softmax is one good product."""
 
 
