@@ -1,0 +1,194 @@
+"""Small searches for tests: a text, settings, an objective, and searches in several processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import kill_and_resume  # noqa: E402
+from kill_and_resume import contents, differences, write_text  # noqa: E402
+
+from flair_nas.language_model.corpus import load_text  # noqa: E402
+from flair_nas.search.build import build_objective  # noqa: E402
+from flair_nas.search.config import SearchConfig  # noqa: E402
+from flair_nas.search.objective import TextObjective  # noqa: E402
+from flair_nas.search.processes import make_accelerator  # noqa: E402
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 6,
+    "nodes": 2,
+    "batch_size": 4,
+    "bptt": 12,
+    "epochs": 2,
+    "learning_rate": 2.0,
+    "dropout": 0.3,
+    "input_dropout": 0.2,
+    "recurrent_dropout": 0.2,
+    "samples": 3,
+    "sample_segments": 2,
+    "device": "cpu",
+}
+NO_DROPOUT: dict[str, Any] = {
+    name: 0.0 for name in ("dropout", "input_dropout", "recurrent_dropout", "embedding_dropout")
+}
+JOINT: dict[str, Any] = {"learn": "joint", "history": 2}
+KINDS: dict[str, dict[str, Any]] = {
+    "first": {},
+    "second": {"order": 2, "relaxation": "darts"},
+    "joint": {**JOINT, "phase_steps": 3},
+    "inter": {"learn": "inter", "history": 2, "fixed": "relu0-tanh1"},
+    "fixed gates": {"fixed": "relu0-tanh1/state=tanh-relu+tanh1/input=tanh-relu"},
+    "random-shared": {"strategy": "random-shared"},
+    "random-independent": {"strategy": "random-independent"},
+    "random-shared with gates": {"strategy": "random-shared", **JOINT},
+    "random-independent with gates": {"strategy": "random-independent", **JOINT},
+    "sample": {"strategy": "sample"},
+    "sample with gates": {"strategy": "sample", **JOINT},
+}
+
+
+def small(text: Path | None, /, **changes: Any) -> SearchConfig:
+    """Settings of a search of a second."""
+    return SearchConfig(**{**SMALL, "text": None if text is None else str(text), **changes})
+
+
+def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool = True) -> TextObjective:
+    """The objective that a search with these settings has, in training mode."""
+    objective = build_objective(config, load_text(config.text), make_accelerator("cpu", config.precision))
+    if not batch_norm:
+        objective.supernet.norm = None
+    if double:
+        objective.module.double()
+    objective.module.train()
+    return objective
+
+
+def flat(tensors: Any) -> torch.Tensor:
+    """All numbers of some tensors."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def assert_same_runs(left: Path, right: Path) -> None:
+    """History, genotype and checkpoints are the same to the bit."""
+    found = list(differences(contents(left), contents(right)))
+    assert not found, found
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """As pytest's `monkeypatch`, which other processes do not have."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+# --- several processes ---
+
+
+class Outcome(NamedTuple):
+    """How a process ended: with what its function gave, or an error, or by a signal."""
+
+    result: Any
+    error: str
+    exitcode: int | None
+    log: list[str]
+
+
+class Processes:
+    """Processes of one search, that know of each other as torchrun tells them.
+
+    Args:
+        folder: for their answers.
+        work: is called in each, with the arguments.
+    """
+
+    def __init__(self, folder: Path, work: Callable[..., Any], *arguments: Any, count: int = 2) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.answers = [folder / f"{rank}.pt" for rank in range(count)]
+        environments = [
+            {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "LOCAL_WORLD_SIZE": str(count),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+                "FLAIR_NAS_CACHE": os.environ["FLAIR_NAS_CACHE"],
+            }
+            for rank in range(count)
+        ]
+        context = kill_and_resume.processes()
+        self.processes = [
+            context.Process(target=_answer, args=(environment, answer, work, arguments), daemon=True)
+            for environment, answer in zip(environments, self.answers)
+        ]
+        for process in self.processes:
+            process.start()
+
+    def outcomes(self, seconds: float = 60) -> list[Outcome]:
+        """Waits for all; a process that hangs is an error."""
+        end = time.monotonic() + seconds
+        for process in self.processes:
+            process.join(max(0.0, end - time.monotonic()))
+        hanging = [rank for rank, process in enumerate(self.processes) if process.is_alive()]
+        for process in self.processes:
+            process.kill()
+            process.join()
+        assert not hanging, f"processes {hanging} were still there after {seconds} s"
+        found = []
+        for process, path in zip(self.processes, self.answers):
+            answer = torch.load(path, weights_only=False) if path.exists() else {}
+            found.append(
+                Outcome(answer.get("result"), answer.get("error", ""), process.exitcode, answer.get("log", []))
+            )
+        return found
+
+
+def together(folder: Path, work: Callable[..., Any], *arguments: Any, count: int = 2) -> list[Any]:
+    """What each process gave; none may fail."""
+    found = Processes(folder, work, *arguments, count=count).outcomes()
+    errors = [outcome.error for outcome in found]
+    assert not any(errors), errors
+    return [outcome.result for outcome in found]
+
+
+def _answer(environment: dict[str, str], answer: Path, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    records: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: records.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("flair_nas")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    found: dict[str, Any] = {}
+    try:
+        found["result"] = work(*arguments)
+    except BaseException as error:
+        found["error"] = f"{type(error).__name__}: {error}"
+    found["log"] = records
+    torch.save(found, answer)
+    # as a process that ends does, but without the error's traceback
+
+
+__all__ = ["contents", "differences", "write_text"]
