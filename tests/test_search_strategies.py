@@ -1,0 +1,457 @@
+"""Strategies: the descent of the weights, phases, convergence, random search, sampling; genotypes that can be used."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, patched, small, write_text
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.search import config as settings_of_search
+from flair_nas.search.bilevel import first_order
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objective import TextObjective
+from flair_nas.search.strategies import gradient
+from flair_nas.search.strategies.gradient import Convergence, GradientStrategy
+from flair_nas.search.strategies.random_search import (
+    FINALISTS,
+    IndependentRandomSearch,
+    Sampling,
+    SharedRandomSearch,
+    draw,
+)
+from flair_nas.search.trainer import STRATEGIES
+from flair_nas.search.weights import NotFinite, WeightDescent
+from flair_nas.supernet import mean_absolute_deviation
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAIR_NAS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "text", train_lines=60, valid_lines=12)
+
+
+def strategy_of(config: SearchConfig) -> Any:
+    return STRATEGIES[config.strategy](objective_of(config), config, None)
+
+
+def bits(tensors: Any) -> torch.Tensor:
+    return flat(tensors).clone()
+
+
+# --- the descent of the model weights ---
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_learning_rate(schedule: str, text: Path) -> None:
+    descent = strategy_of(small(text, schedule=schedule, epochs=4)).descent
+    for epoch in range(1, 5):
+        for step in range(descent.objective.steps(epoch)):
+            batch = descent.objective.training_batch(epoch, step)
+            rate = 2.0 * len(batch[0].tokens) / 12
+            if schedule == "cosine":
+                rate *= (1, 0.5 + math.sqrt(0.125), 0.5, 0.5 - math.sqrt(0.125))[epoch - 1]
+            assert descent.learning_rate(epoch, batch) == pytest.approx(rate, rel=1e-12)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e6])
+def test_a_step_descends_the_clipped_gradient(clip: float, text: Path) -> None:
+    config = small(text, **NO_DROPOUT, clip=clip, weight_decay=0.1, epochs=3, schedule="cosine", parts=2)
+    objective = objective_of(config, double=True)
+    descent = WeightDescent(objective, config, None)
+    batch = objective.training_batch(2, 1)
+    loss = sum(objective.training_loss(part) for part in batch) / 2
+    gradients = torch.autograd.grad(loss, descent.weights, allow_unused=True)
+    assert None not in gradients
+    norm = float(flat(gradients).norm())
+    before = [weight.detach().clone() for weight in descent.weights]
+    assert descent.step(2, 1, batch) == pytest.approx(float(loss.detach()))
+    assert descent.gradient_norm == pytest.approx(norm)
+    rate = 2.0 * 0.75 * len(batch[0].tokens) / 12
+    for weight, old, found in zip(descent.weights, before, gradients):
+        direction = found * min(1, clip / norm) + 0.1 * old
+        torch.testing.assert_close(weight.detach(), old - rate * direction, rtol=1e-9, atol=1e-12)
+        assert weight.grad is None
+
+
+# --- gradient-based search ---
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_step_is_one_of_architecture_then_weights(order: int, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The architecture's gradient is taken before the weights move; Adam's first step is of its rate."""
+    config = small(text, order=order, arch_learning_rate=0.03, arch_weight_decay=0.0, schedule="cosine", epochs=3)
+    strategy = strategy_of(config)
+    called: list[dict[str, Any]] = []
+    name = ("first_order", "second_order")[order - 1]
+    gradients: list[torch.Tensor] = []
+
+    def watching(objective: Any, training: Any, validation: Any, **options: Any) -> Any:
+        called.append({"options": options, "training": training, "validation": validation, "weights": bits(weights)})
+        loss, found = real(objective, training, validation, **options)
+        gradients.extend(found)
+        return loss, found
+
+    real = getattr(gradient, name)
+    monkeypatch.setattr(gradient, name, watching)
+    weights = strategy.objective.model_parameters()
+    before, architecture = bits(weights), bits(strategy.groups["intra"])
+    figures = strategy.step(2, 1)
+    (call,) = called
+    assert torch.equal(call["weights"], before) and not torch.equal(bits(weights), before)
+    moved = flat(strategy.groups["intra"]) - architecture
+    found = flat(gradients)
+    torch.testing.assert_close(moved, -0.03 * found / (found.abs() + 1e-8), rtol=1e-4, atol=1e-7)
+    assert moved.abs().max() > 0.02
+    for part, loss in (("training", figures.training_loss), ("validation", figures.validation_loss)):
+        expected = getattr(strategy.objective, f"{part}_batch")(2, 1)
+        assert torch.equal(call[part][0].tokens, expected[0].tokens)
+        assert 2 < loss < 5  # of 30 types, nats
+    if order == 2:
+        rate = strategy.descent.learning_rate(2, call["training"])
+        assert {name: call["options"][name] for name in ("learning_rate", "weight_decay", "clip")} == {
+            "learning_rate": rate,
+            "weight_decay": config.weight_decay,
+            "clip": config.clip,
+        }
+
+
+def run_steps(strategy: Any, steps: int, first: int = 0) -> list[str]:
+    """Whose turn it was at each step; the other part's weights must not move, the model's must."""
+    turns = []
+    groups = {name: group for name, group in strategy.objective.supernet.architecture().items() if group}
+    for step in range(first, first + steps):
+        epoch, place = divmod(step, 5)
+        before = {name: bits(group) for name, group in groups.items()}
+        weights = [weight.detach().clone() for weight in strategy.objective.model_parameters()]
+        strategy.step(epoch + 1, place)
+        turn = strategy.figures()["phase"]
+        turns.append(turn)
+        for name, group in groups.items():
+            assert torch.equal(bits(group), before[name]) == (name != turn)
+        for weight, old in zip(strategy.objective.model_parameters(), weights):
+            assert not torch.equal(weight, old)
+    return turns
+
+
+def test_phases_alternate_by_budget(text: Path) -> None:
+    strategy = strategy_of(small(text, **JOINT, phase_steps=3))
+    expected = (["intra"] * 3 + ["inter"] * 3) * 3
+    assert run_steps(strategy, 8) == expected[:8]
+    # what is saved between two epochs says whose turn it is, and for how long
+    again = strategy_of(small(text, **JOINT, phase_steps=3))
+    again.objective.module.load_state_dict(copy.deepcopy(strategy.objective.module.state_dict()))
+    again.load_state_dict(copy.deepcopy(strategy.state_dict()))
+    random = torch.get_rng_state()
+    assert run_steps(strategy, 8, first=10) == expected[8:16]
+    torch.set_rng_state(random)
+    assert run_steps(again, 8, first=10) == expected[8:16]
+    assert torch.equal(bits(strategy.objective.module.parameters()), bits(again.objective.module.parameters()))
+
+
+def test_a_phase_is_half_an_epoch_by_default(text: Path) -> None:
+    strategy = strategy_of(small(text, **JOINT))
+    half = -(-strategy.steps(1) // 2)
+    turns = run_steps(strategy, 5)
+    assert turns[:half] == ["intra"] * half and turns[half] == "inter"
+
+
+@pytest.mark.parametrize("learn", ["intra", "inter"])
+def test_a_single_part_has_every_turn(learn: str, text: Path) -> None:
+    kind = {} if learn == "intra" else KINDS["inter"]
+    assert run_steps(strategy_of(small(text, **kind)), 5) == [learn] * 5
+
+
+def test_convergence_ends_a_phase(text: Path) -> None:
+    strategy = strategy_of(small(text, **JOINT, phase_steps=50, convergence=1.0, convergence_steps=2))
+    # with so great a tolerance each phase has settled as soon as there are two changes to look at
+    assert run_steps(strategy, 10) == ["intra"] * 3 + ["inter"] * 3 + ["intra"] * 3 + ["inter"]
+
+
+def test_convergence_looks_at_a_window() -> None:
+    window = Convergence(0.1, 2)
+    found = []
+    for deviation in (1.0, 2.0, 2.1, 2.15, 2.2, 3.0, 3.1, 3.05, 3.0):
+        window.add(deviation)
+        found.append(window.converged)
+    assert found == [False, False, False, True, True, False, False, True, True]
+    window.restart()
+    assert not window.converged and window.settled  # the last phase ended so
+    other = Convergence(0.1, 2)
+    other.restore(window.state())
+    for deviation in (3.0, 4.0, 5.0):
+        window.add(deviation)
+        other.add(deviation)
+        assert (window.converged, window.settled) == (other.converged, other.settled)
+    assert not window.settled
+    never = Convergence(0.0, 1)
+    for _ in range(5):
+        never.add(1.0)
+    assert not never.converged
+
+
+def test_a_joint_search_has_converged_when_both_parts_have(text: Path) -> None:
+    strategy = strategy_of(small(text, **JOINT, convergence=1.0, convergence_steps=2))
+    found = []
+    for step in range(8):
+        strategy.step(1 + step // 5, step % 5)
+        found.append(strategy.converged())
+    assert found == [False] * 5 + [True] * 3  # after three steps of either
+
+
+def test_mad_is_that_of_the_parts_that_are_learned(text: Path) -> None:
+    for kind, parts in (("first", ["intra"]), ("joint", ["intra", "inter"]), ("inter", ["inter"])):
+        strategy = strategy_of(small(text, **KINDS[kind]))
+        strategy.step(1, 0)
+        found = strategy.figures()["mad"]
+        assert list(found) == parts
+        if "intra" in parts:
+            arch = strategy.objective.supernet.arch
+            assert found["intra"] == mean_absolute_deviation(arch, strategy.config.relaxation) > 0
+
+
+@pytest.mark.parametrize("kind", ["first", "second", "joint", "random-shared"])
+def test_a_loss_that_is_not_finite_moves_nothing(kind: str, text: Path) -> None:
+    strategy = strategy_of(small(text, **KINDS[kind]))
+    strategy.step(1, 0)
+    with torch.no_grad():
+        strategy.objective.model.decoder.bias[3] = math.nan
+    before = bits(strategy.objective.module.parameters())
+    part = "training" if kind == "random-shared" else "validation"
+    with pytest.raises(NotFinite, match=rf"epoch 2, step 4: {part} loss nan; the largest gradient is that of \S+, its"):
+        strategy.step(2, 3)
+    assert torch.equal(bits(strategy.objective.module.parameters()).nan_to_num(7.0), before.nan_to_num(7.0))
+
+
+def test_the_largest_gradient_is_named(text: Path) -> None:
+    objective = objective_of(small(text))
+    descent = WeightDescent(objective, small(text), None)
+    loss = objective.training_loss
+
+    def spoiled(batch: Any, keep_state: bool = False) -> torch.Tensor:
+        return loss(batch, keep_state) + 1e30 * objective.supernet.weight_hidden.square().sum()  # 1e60 in the norm
+
+    with (
+        patched(objective, "training_loss", spoiled),
+        pytest.raises(NotFinite, match=r"layer\.weight_hidden, its norm is inf"),
+    ):
+        descent.step(1, 0, objective.training_batch(1, 0))
+
+
+# --- random search ---
+
+
+def finish(strategy: Any, epochs: int) -> Any:
+    """Runs all steps of a strategy, as the trainer does."""
+    for epoch in range(1, epochs + 1):
+        strategy.objective.load_state_dict({})
+        for step in range(strategy.steps(epoch)):
+            strategy.step(epoch, step)
+    strategy.finish(False)
+    return strategy
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "random" in kind])
+def test_random_search_depends_on_the_seed_alone(kind: str, text: Path) -> None:
+    def found(seed: int) -> tuple[Genotype, torch.Tensor, dict[int, float]]:
+        strategy = finish(strategy_of(small(text, epochs=1, seed=seed, **KINDS[kind])), 1)
+        return strategy.genotype(), bits(strategy.objective.module.parameters()), strategy.scores
+
+    first, second, other = found(5), found(5), found(6)
+    assert first[0] == second[0] and torch.equal(first[1], second[1]) and first[2] == second[2]
+    assert len(first[2]) == 3 and first[2] != other[2]
+    assert draw(small(text, seed=5, **KINDS[kind]), 0) != draw(small(text, seed=6, **KINDS[kind]), 0)
+
+
+def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
+    """The loss of candidates on the whole validation part, computed apart."""
+    found = {}
+    for number in numbers:
+        strategy.supernet.choose(draw(strategy.config, number))
+        found[number] = strategy.objective.evaluate()
+    return found
+
+
+def test_shared_random_search_picks_the_best_of_the_finalists(text: Path) -> None:
+    strategy = finish(strategy_of(small(text, strategy="random-shared", samples=30, epochs=1)), 1)
+    assert strategy.objective.module.training
+    # the first look, by hand: as many segments, in order, with the states carried
+    module, first = strategy.objective.module.eval(), {}
+    for number in range(30):
+        strategy.supernet.choose(draw(strategy.config, number))
+        state, losses = None, []
+        for segment in range(2):
+            (batch,) = strategy.objective.validation_batch(1, segment)
+            result = module.loss(batch.tokens, batch.targets, state)
+            losses.append(float(result.total.detach()))
+            state = result.state
+        first[number] = sum(losses)
+    finalists = sorted(first, key=lambda number: first[number])[:FINALISTS]
+    expected = scores_of(strategy, finalists)
+    assert strategy.scores == pytest.approx(expected)
+    best = min(expected, key=lambda number: expected[number])
+    assert strategy.genotype() == draw(strategy.config, best)
+    assert strategy.figures() == {"candidates": FINALISTS, "best_loss": pytest.approx(expected[best])}
+    assert best != 0  # which would be the answer without a look
+
+
+def test_shared_random_search_trains_another_architecture_at_each_step(text: Path) -> None:
+    strategy = strategy_of(small(text, strategy="random-shared", samples=4, nodes=5))
+    chosen: list[Genotype] = []
+    choose = strategy.supernet.choose
+
+    def choosing(genotype: Genotype) -> None:
+        chosen.append(genotype)
+        choose(genotype)
+
+    with patched(strategy.supernet, "choose", choosing):
+        for step in range(5):
+            strategy.step(1, step)
+    trained = chosen[::2]
+    assert trained == [draw(strategy.config, 4 + step) for step in range(5)]  # none of the candidates
+    assert len(set(trained)) == 5
+
+
+class FakeScores:
+    """Puts losses in place of those of an objective, by the order of the calls."""
+
+    def __init__(self, losses: list[float]) -> None:
+        self.losses = iter(losses)
+
+    def __call__(self, progress: bool = False) -> float:
+        return next(self.losses)
+
+
+def test_a_loss_that_is_no_number_never_wins(text: Path) -> None:
+    shared = strategy_of(small(text, strategy="random-shared", samples=3))
+    with patched(shared.objective, "evaluate", FakeScores([math.nan, 2.0, math.nan])):
+        shared.finish(False)
+    best = min(shared.scores, key=lambda number: shared.scores[number])
+    assert shared.scores[best] == 2.0 and shared.genotype() == draw(shared.config, best)
+    independent = strategy_of(small(text, strategy="random-independent", samples=3, epochs=1))
+    with patched(independent.objective, "evaluate", FakeScores([math.nan, math.inf, 3.0])):
+        finish(independent, 1)
+    assert independent.genotype() == draw(independent.config, 2)
+    assert independent.figures()["best_loss"] == 3.0
+
+
+@pytest.mark.parametrize("samples", [3, 7])
+def test_independent_candidates_have_equal_shares_from_the_same_weights(samples: int, text: Path) -> None:
+    epochs = 2
+    strategy = strategy_of(small(text, strategy="random-independent", samples=samples, epochs=epochs))
+    first = {name: value.clone() for name, value in strategy.objective.module.state_dict().items()}
+    steps: dict[int, int] = {}
+    scored: dict[int, float] = {}
+    descend, evaluate = strategy.descent.step, strategy.objective.evaluate
+
+    def descending(*arguments: Any) -> float:
+        number = strategy.candidate
+        if number not in steps:
+            for name, value in strategy.objective.module.state_dict().items():
+                assert torch.equal(value, first[name]), name
+            assert not strategy.objective.states
+        assert strategy.supernet._chosen is not None
+        steps[number] = steps.get(number, 0) + 1
+        return descend(*arguments)
+
+    def evaluating() -> float:
+        scored[strategy.candidate] = evaluate()
+        return scored[strategy.candidate]
+
+    with patched(strategy.descent, "step", descending), patched(strategy.objective, "evaluate", evaluating):
+        finish(strategy, epochs)
+    assert list(steps) == list(scored) == list(range(samples))
+    assert sum(steps.values()) == sum(strategy.steps(epoch) for epoch in (1, 2))
+    assert max(steps.values()) - min(steps.values()) <= 1
+    assert strategy.scores == scored and len(set(scored.values())) == samples
+    assert strategy.genotype() == draw(strategy.config, min(scored, key=lambda number: scored[number]))
+
+
+def test_a_candidate_is_trained_as_if_it_were_alone(text: Path) -> None:
+    """Its weights at the end are those of its own steps, whatever came before."""
+    config = small(text, strategy="random-independent", samples=2, epochs=1, **NO_DROPOUT)
+    strategy = finish(strategy_of(config), 1)
+    alone = strategy_of(config)
+    alone.supernet.choose(draw(config, 1))
+    total = alone.steps(1)
+    for step in range(-(-total // 2), total):
+        alone.descent.step(1, step, alone.objective.training_batch(1, step))
+    assert strategy.candidate == 1
+    assert torch.equal(bits(strategy.objective.module.parameters()), bits(alone.objective.module.parameters()))
+    assert strategy.scores[1] == alone.objective.evaluate()
+
+
+def test_more_candidates_than_steps(text: Path) -> None:
+    with pytest.raises(FlairNasError, match=r"20 samples cannot share \d steps: each needs one"):
+        strategy_of(small(text, strategy="random-independent", samples=20, epochs=1))
+
+
+def test_sampling_draws_one_architecture(text: Path) -> None:
+    config = small(text, strategy="sample", nodes=5, edges_per_node=2)
+    strategy = strategy_of(config)
+    assert isinstance(strategy, Sampling) and strategy.steps(1) == 0 and strategy.converged()
+    assert strategy.genotype() == strategy_of(config).genotype()
+    assert [len(edges) for edges in strategy.genotype().nodes] == [2] * 5
+    drawn = {strategy_of(small(text, strategy="sample", seed=seed)).genotype() for seed in range(8)}
+    assert len(drawn) > 4
+
+
+def test_seeds_and_numbers_give_different_draws() -> None:
+    drawn = {draw(SearchConfig(seed=seed), number) for seed in range(20) for number in range(20)}
+    assert len(drawn) == 400
+    assert all(genotype == random_genotype(genotype.origin["seed"]) for genotype in drawn)
+
+
+# --- all of them ---
+
+
+def test_every_strategy_has_a_setting() -> None:
+    assert set(STRATEGIES) == set(settings_of_search.STRATEGIES)
+    assert (STRATEGIES["gradient"], STRATEGIES["random-independent"]) == (GradientStrategy, IndependentRandomSearch)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("edges_per_node", [1, 2])
+def test_every_genotype_is_a_layer(kind: str, edges_per_node: int, text: Path) -> None:
+    strategy = strategy_of(small(text, edges_per_node=edges_per_node, **KINDS[kind]))
+    if strategy.steps(1):
+        strategy.step(1, 0)
+    genotype = strategy.genotype()
+    gated = "gates" in kind or kind in ("joint", "inter")
+    assert (genotype.state_gate is not None and genotype.input_gate is not None) == gated
+    assert Genotype.parse(genotype.one_line()) == genotype
+    output, _ = SearchedRNN(5, 4, genotype, bidirectional=True)(torch.randn(3, 2, 5))
+    assert output.shape == (3, 2, 8)
+
+
+def test_gates_are_searched_around_the_fixed_cell(text: Path) -> None:
+    strategy = strategy_of(small(text, **KINDS["inter"]))
+    assert strategy.genotype().nodes == Genotype.parse("relu0-tanh1").nodes
+    strategy = strategy_of(small(text, **KINDS["fixed gates"]))
+    fixed = Genotype.parse(KINDS["fixed gates"]["fixed"])
+    assert (strategy.genotype().state_gate, strategy.genotype().input_gate) == (fixed.state_gate, fixed.input_gate)
+
+
+def test_the_objective_is_all_that_a_strategy_needs(text: Path) -> None:
+    """The bilevel step takes the parts of a batch as they come; one of two parts is the mean of both."""
+    objective: TextObjective = objective_of(small(text, parts=2, **NO_DROPOUT), double=True)
+    parts = objective.validation_batch(1, 0)
+    loss, gradients = first_order(objective, objective.training_batch(1, 0), parts)
+    single = [first_order(objective, [], [part]) for part in parts]
+    assert loss == pytest.approx((single[0][0] + single[1][0]) / 2)
+    expected = (flat(single[0][1]) + flat(single[1][1])) / 2
+    torch.testing.assert_close(flat(gradients), expected)
