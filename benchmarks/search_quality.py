@@ -2,12 +2,12 @@
 
     python benchmarks/search_quality.py search NAME ... --text PTB --out RUNS
     python benchmarks/search_quality.py retrain NAME ... --text PTB --out RUNS
-    python benchmarks/search_quality.py table
+    python benchmarks/search_quality.py table | picture
 
 NAME is a key of SEARCHES or RETRAININGS below; `all` stands for all of them, in that order. Each run has a folder of
 its own below RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/search_quality/ and its
 genotype in genotypes/ there; what has figures there is not run again. Several processes with different names may run
-side by side. The tables come from those figures alone.
+side by side. Tables, and docs/search-progress.svg, come from those figures alone.
 """
 
 import argparse
@@ -49,11 +49,13 @@ RETRAIN = {
     "hidden_size": 128,
     "batch_size": 64,
     "epochs": 8,
-    "dropout": 0.25,
-    "input_dropout": 0.25,
+    "average_after": 5,
+    "dropout": 0.3,
+    "input_dropout": 0.2,
     "recurrent_dropout": 0.1,
     "embedding_dropout": 0.1,
     "word_dropout": 0.05,
+    "precision": "bfloat16",
     "device": "cpu",
 }
 FOUND = ("darts-first", "darts-second", "i-darts", "i-darts-n2", "ess-intra", "ess-inter", "ess-joint", "random-shared")
@@ -149,26 +151,29 @@ def tables() -> None:
         metrics = figures["metrics"]
         print(f"| {figures['name']} | {metrics['valid_perplexity']:.2f} | {metrics['test_perplexity']:.2f} | "
               f"{metrics['parameters']:,} | {metrics['cpu_seconds_per_epoch']:.0f} |")  # fmt: skip
-    print("\nMAD after each epoch:")
-    for name in SEARCHES:
-        path = RESULTS / f"search-{name}.json"
-        if path.exists():
-            for part in json.loads(path.read_text())["history"][0].get("mad", {}):
-                lines = json.loads(path.read_text())["history"]
-                print(f"{name} {part}: " + ", ".join(f"{line['mad'][part]:.4f}" for line in lines))
+
+
+def picture(path: Path) -> None:
+    """Draws perplexity and MAD of the searches that are done."""
+    from flair_nas.drawing.progress import draw_progress
+
+    figures = {name: RESULTS / f"search-{name}.json" for name in SEARCHES}
+    draw_progress(
+        {name: json.loads(file.read_text())["history"] for name, file in figures.items() if file.exists()}, path
+    )
 
 
 def main() -> None:
     """Runs what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("search", "retrain", "table"))
+    parser.add_argument("what", choices=("search", "retrain", "table", "picture"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--text", help="folder with the Penn Treebank as train.txt, valid.txt, test.txt")
     parser.add_argument("--out", type=Path, default=Path("runs/search_quality"), help="folder of the runs")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    if arguments.what == "table":
-        tables()
+    if arguments.what in ("table", "picture"):
+        tables() if arguments.what == "table" else picture(Path("docs/search-progress.svg"))
         return
     torch.set_num_threads(arguments.threads)
     known = list(SEARCHES if arguments.what == "search" else RETRAININGS)
