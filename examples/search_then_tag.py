@@ -13,12 +13,12 @@ import argparse
 
 import flair
 from flair.data import Sentence
-from flair.embeddings import CharacterEmbeddings, OneHotEmbeddings, StackedEmbeddings
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
 from flair_nas import SearchConfig, load_corpus, search_genotype
 from flair_nas.settings import resolve
+from flair_nas.tagging.embeddings import build_embeddings
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--text", default="demo", help="text to search on: a folder with train and valid files")
@@ -26,6 +26,12 @@ parser.add_argument("--corpus", default="demo", help="corpus to tag: a folder of
 parser.add_argument("--preset", help="settings of the search by name, in place of the small ones below")
 parser.add_argument("--search-epochs", type=int)
 parser.add_argument("--epochs", type=int, default=12, help="of the tagger")
+parser.add_argument(
+    "--embeddings",
+    nargs="+",
+    default=["one-hot", "char"],  # made from the corpus, without a download; vectors that were learnt before are better
+    help="as of flair-nas tag train, such as glove flair:news-forward flair:news-backward",
+)
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--out", default="runs/search-then-tag")
 arguments = parser.parse_args()
@@ -55,8 +61,7 @@ print(f"found after {len(found.history)} epochs: {found.genotype.one_line()}")
 flair.set_seed(arguments.seed)
 corpus, label_type, *_ = load_corpus(arguments.corpus)
 tagger = SequenceTagger(
-    # made from the corpus, without a download; WordEmbeddings and FlairEmbeddings are far better
-    embeddings=StackedEmbeddings([OneHotEmbeddings.from_corpus(corpus), CharacterEmbeddings()]),
+    embeddings=build_embeddings(arguments.embeddings, corpus),  # or any of Flair's own
     tag_dictionary=corpus.make_label_dictionary(label_type, add_unk=False),
     tag_type=label_type,
     rnn_type=found.genotype,  # where Flair would have "LSTM"; a bundled name or a file goes here, too
