@@ -180,15 +180,14 @@ class _Run:
         if self.average is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.average([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
         loss = self.objective.evaluate()
-        if not math.isfinite(loss):  # weights that give no loss are not saved
-            raise NotFinite(
-                f"not finite after epoch {epoch}, step {steps}: valid loss {loss:g}; the largest gradient of the epoch "
-                f"had the norm {largest:g}. {REMEDY}"
-            )
+        if not math.isfinite(loss):
+            self._check_weights(epoch, steps, largest)
+            # running statistics do not bound a recurrence as those of a batch do, so training can be sound all the same
+            log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         line: dict[str, Any] = {
             "epoch": epoch,
             "training_loss": training / steps if steps else None,
-            "valid_loss": loss,
+            "valid_loss": loss if math.isfinite(loss) else None,
             "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
             **self.strategy.figures(),
             "genotype": self.strategy.genotype().one_line(),
@@ -202,6 +201,15 @@ class _Run:
         self._save(finished=False)
         self._write_genotype()
         display.epoch(line, self.config.epochs)
+
+    def _check_weights(self, epoch: int, steps: int, largest: float) -> None:
+        """Weights that are not finite are never saved."""
+        for name, weight in self.objective.module.named_parameters():
+            if not weight.isfinite().all():
+                raise NotFinite(
+                    f"not finite after epoch {epoch}, step {steps}: {name}; the largest gradient of the epoch had the "
+                    f"norm {largest:g}. {REMEDY}"
+                )
 
     # --- what is on disk ---
 
