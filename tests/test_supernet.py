@@ -761,3 +761,17 @@ def test_deriving_refuses_what_has_no_answer(relaxation: str) -> None:
     broken[1, 1] = float("nan")
     with pytest.raises(ValueError, match="(?i)nan|finite"):
         derive(broken, relaxation)
+
+
+def test_evaluation_by_the_statistics_of_the_batch_is_training_without_its_traces() -> None:
+    net = CellSupernet(3, 4, 3, recurrent_dropout=0.5).double()
+    xs = torch.randn(5, 6, 3, dtype=torch.float64)
+    net.recurrent_dropout = 0.0
+    expected = net.train()(xs)[0]  # moves the running statistics
+    before = [buffer.clone() for buffer in net.buffers()]
+    net.recurrent_dropout = 0.5  # does nothing in evaluation
+    with net.eval().batch_statistics():
+        output = net(xs)[0]
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
+    assert all(map(torch.equal, net.buffers(), before))
+    assert not torch.allclose(net(xs)[0], expected)  # outside the block by the running statistics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
@@ -224,8 +225,14 @@ class TextObjective:
         return result.total
 
     def evaluate(self, progress: bool = False) -> float:
-        """Mean nats per token of the valid part, in as many columns as the search uses, without dropout."""
-        with self.autocast():
+        """Mean nats per token of the valid part, in as many columns as the search uses, without dropout.
+
+        Batch normalisation takes the statistics of the columns at each step, as in training.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.autocast())
+            if isinstance(self.supernet, CellSupernet):
+                stack.enter_context(self.supernet.batch_statistics())
             score = evaluate_stream(
                 self.model, self.text.valid, batch_size=self.batch_size, bptt=self.bptt, progress=progress
             )

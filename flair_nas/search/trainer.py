@@ -182,11 +182,11 @@ class _Run:
         loss = self.objective.evaluate()
         if not math.isfinite(loss):
             self._check_weights(epoch, steps, largest)
-            # running statistics do not bound a recurrence as those of a batch do, so training can be sound all the same
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         line: dict[str, Any] = {
             "epoch": epoch,
             "training_loss": training / steps if steps else None,
+            "architecture_loss": validation / looked if looked else None,
             "valid_loss": loss if math.isfinite(loss) else None,
             "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
             **self.strategy.figures(),

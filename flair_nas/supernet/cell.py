@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import contextlib
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -109,6 +110,7 @@ class CellSupernet(nn.Module):
         # rows[j]: the rows of `arch` with tail j, by head
         self._rows = [[head * (head - 1) // 2 + tail for head in range(tail + 1, nodes + 1)] for tail in range(nodes)]
         self._chosen: SearchedCell | None = None
+        self._of_batch = False
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -165,6 +167,19 @@ class CellSupernet(nn.Module):
             *path, last = name.split(".")
             setattr(cell.get_submodule(".".join(path)), last, own[name])
         object.__setattr__(self, "_chosen", cell)  # no submodule: its parameters are this module's
+
+    @contextlib.contextmanager
+    def batch_statistics(self) -> Iterator[None]:
+        """Within the block evaluation, too, normalises by the statistics of the batch; running ones are left alone.
+
+        All nodes share the running statistics, so these fit none of them well, and what they leave over can grow
+        from step to step without bound.
+        """
+        self._of_batch = True
+        try:
+            yield
+        finally:
+            self._of_batch = False
 
     def genotype(self, edges_per_node: int = 1, avoid_first: bool = False) -> Genotype:
         """The genotype that the architecture weights stand for now.
@@ -254,9 +269,11 @@ class CellSupernet(nn.Module):
         return torch.stack(outputs).mean(0)
 
     def _normalised(self, state: Tensor) -> Tensor:
-        if self.norm is None:
-            return state
         norm = self.norm
+        if norm is None:
+            return state
+        if self._of_batch and not self.training:
+            return functional.batch_norm(state[None], None, None, training=True, eps=norm.eps)[0]
         return functional.batch_norm(
             state[None], norm.running_mean, norm.running_var, training=self.training, eps=norm.eps
         )[0]
