@@ -47,9 +47,9 @@ SEARCHES: dict[str, dict] = {
 }
 RETRAIN = {
     "hidden_size": 128,
-    "batch_size": 64,
-    "epochs": 8,
-    "average_after": 5,
+    "batch_size": 32,
+    "epochs": 6,
+    "average_after": 4,
     "dropout": 0.3,
     "input_dropout": 0.2,
     "recurrent_dropout": 0.1,
