@@ -102,6 +102,11 @@ class SearchConfig:
             found.append("learn joint searches cell and gates: fixed must be left out")
         if self.phase_steps is not None and self.learn != "joint":
             found.append(f"phase_steps belongs to learn joint, not {self.learn}")
+        if self.convergence and self.phase_steps is not None and self.convergence_steps >= self.phase_steps:
+            found.append(
+                f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "
+                "would always end first"
+            )
         if self.order == 2 and self.strategy != "gradient":
             found.append(f"order 2 belongs to strategy gradient, not {self.strategy}")
         if self.strategy != "gradient" and self.learn == "inter":
