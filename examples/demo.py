@@ -2,7 +2,7 @@
 
     python examples/demo.py [--out runs/demo] [--search-epochs 8] [--epochs 12]
 
-A minute of DARTS on 17,000 words gives a genotype; two taggers, the same but for the recurrent layer, then learn to
+A minute of I-DARTS on 17,000 words gives a genotype; two taggers, the same but for the recurrent layer, then learn to
 find names: one with Flair's LSTM, one with the cell that was found. Text and corpus are tiny (the corpus has 309
 training sentences), so perplexity and F1 tell that everything works and nothing else; docs/figures.md has figures that
 do. Takes under four minutes on 2 CPU cores, and no network.
@@ -62,7 +62,7 @@ def search_cell(out: Path, epochs: int) -> SearchResult:
     print("searching a cell on the bundled text, about a minute ...", flush=True)
     config = SearchConfig(
         text="demo",
-        relaxation="darts",
+        relaxation="i-darts",
         nodes=8,
         hidden_size=32,
         batch_size=32,

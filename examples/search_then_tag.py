@@ -37,7 +37,7 @@ parser.add_argument("--out", default="runs/search-then-tag")
 arguments = parser.parse_args()
 
 small = {
-    "relaxation": "darts",
+    "relaxation": "i-darts",
     "hidden_size": 32,
     "batch_size": 32,
     "bptt": 20,
