@@ -87,8 +87,8 @@ def write_text(folder: Path, train_lines: int = 80, valid_lines: int = 16, seed:
 def processes() -> Any:
     """A server that has imported everything, and whose children therefore begin to search at once."""
     context = multiprocessing.get_context("forkserver")
-    # the last two are what PyTorch loads late, with the first gradient and the first optimizer
-    context.set_forkserver_preload(["flair_nas.search.trainer", "sympy", "torch._dynamo"])
+    # the last three are what is loaded late: with the first gradient, the first optimizer, the picture at the end
+    context.set_forkserver_preload(["flair_nas.search.trainer", "sympy", "torch._dynamo", "matplotlib.figure"])
     return context
 
 

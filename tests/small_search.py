@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import kill_and_resume  # noqa: E402
 from kill_and_resume import contents, differences, write_text  # noqa: E402
 
+from flair_nas.drawing import progress  # noqa: E402
 from flair_nas.language_model.corpus import load_text  # noqa: E402
 from flair_nas.search.build import build_objective  # noqa: E402
 from flair_nas.search.config import SearchConfig  # noqa: E402
@@ -84,6 +85,10 @@ def assert_same_runs(left: Path, right: Path) -> None:
     """History, genotype and checkpoints are the same to the bit."""
     found = list(differences(contents(left), contents(right)))
     assert not found, found
+
+
+def no_picture(*arguments: Any) -> None:
+    """In place of `draw_progress`, which takes longer than a small search."""
 
 
 @contextmanager
@@ -183,12 +188,12 @@ def _answer(environment: dict[str, str], answer: Path, work: Callable[..., Any],
     log.propagate = False
     found: dict[str, Any] = {}
     try:
-        found["result"] = work(*arguments)
+        with patched(progress, "draw_progress", no_picture):
+            found["result"] = work(*arguments)
     except BaseException as error:
         found["error"] = f"{type(error).__name__}: {error}"
     found["log"] = records
     torch.save(found, answer)
-    # as a process that ends does, but without the error's traceback
 
 
 __all__ = ["contents", "differences", "write_text"]

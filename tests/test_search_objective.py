@@ -186,8 +186,8 @@ def test_slowness_belongs_to_training_alone(text: Path) -> None:
     _, raw, _ = objective.model(batch.tokens)
     penalty = 0.5 * float((raw[1:] - raw[:-1]).detach().square().mean())
     assert penalty > 0
-    expected = float(objective.validation_loss(batch)) + penalty
-    assert float(objective.training_loss(batch)) == pytest.approx(expected, rel=1e-12)
+    expected = float(objective.validation_loss(batch).detach()) + penalty
+    assert float(objective.training_loss(batch).detach()) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["first", "joint", "inter", "fixed gates"])

@@ -27,12 +27,14 @@ from small_search import (
     contents,
     differences,
     kill_and_resume,
+    no_picture,
     patched,
     small,
     write_text,
 )
 
 from flair_nas import files
+from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library import load_genotype
@@ -67,6 +69,11 @@ def run(text: Path | None, out: Path, **settings: Any) -> SearchResult:
 def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A joint search of three epochs that nobody stopped."""
     return run(text, tmp_path_factory.mktemp("finished") / "run", **THREE).out
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "draw_progress", no_picture)
 
 
 THREE: dict[str, Any] = {"epochs": 3, "bptt": 6, **KINDS["joint"]}
@@ -106,6 +113,7 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
         "genotype.json",
         "checkpoint.pt",
         "checkpoint-previous.pt",
+        "progress.svg",
     }
     assert not [path for path in finished.iterdir() if path.name.startswith(".")]
     assert SearchConfig(**read_settings(finished / "config.yaml", SearchConfig)) == small(text, **THREE)
@@ -403,7 +411,7 @@ def test_spoiled_weights_are_not_saved(finished: Path, text: Path, tmp_path: Pat
 def test_an_evaluation_may_overflow(
     finished: Path, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With running statistics a recurrence is not bounded, so the loss can be infinite though training is sound."""
+    """That ends nothing as long as the weights are sound."""
     with evaluating(2, lambda objective: math.inf):
         result = run(text, tmp_path / "run", **THREE)
     assert "the valid loss after epoch 2 is inf; the search goes on" in caplog.messages
