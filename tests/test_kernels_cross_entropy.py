@@ -96,3 +96,12 @@ def test_rows_of_a_lower_precision_are_taken_under_autocast() -> None:
         assert low.item() == mean_cross_entropy(rows, weight, bias, targets).item()
     low.backward()
     assert rows.grad is not None and torch.isfinite(rows.grad).all()
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
+def test_large_logits_lose_nothing(offset: float) -> None:
+    rows, weight, _, targets = (tensor.detach() for tensor in tensors(torch.float32))
+    bias = torch.full_like(weight[:, 0], offset)  # logits of one size, so that what tells them apart is exact
+    expected = functional.cross_entropy(torch.addmm(bias, rows, weight.t()), targets, reduction="none")
+    torch.testing.assert_close(cross_entropies(rows, weight, bias, targets), expected, rtol=1e-5, atol=1e-5)
+    assert float(expected.min()) > 0

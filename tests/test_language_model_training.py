@@ -644,3 +644,10 @@ def test_text_is_read_in_the_words_of_a_vocabulary_that_is_given(text: str, tmp_
     (Path(text) / "test.txt").unlink()
     with pytest.raises(FlairNasError, match="has no test part; there are train, valid"):
         encode_text(text, corpus.vocabulary)
+
+
+def test_a_file_of_nothing_but_a_byte_order_mark_holds_no_words(text: str, tmp_path: Path) -> None:
+    corpus = load_text(text)
+    (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf")
+    with pytest.raises(FlairNasError, match="holds no words"):
+        encode_text(tmp_path / "bom.txt", corpus.vocabulary)

@@ -28,7 +28,7 @@ from flair_nas.search.strategies.random_search import (
     SharedRandomSearch,
     draw,
 )
-from flair_nas.search.trainer import STRATEGIES
+from flair_nas.search.trainer import strategy_class
 from flair_nas.search.weights import NotFinite, WeightDescent
 from flair_nas.supernet import mean_absolute_deviation
 
@@ -46,7 +46,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def strategy_of(config: SearchConfig) -> Any:
-    return STRATEGIES[config.strategy](objective_of(config), config, None)
+    return strategy_class(config.strategy)(objective_of(config), config, None)
 
 
 def bits(tensors: Any) -> torch.Tensor:
@@ -416,12 +416,46 @@ def test_seeds_and_numbers_give_different_draws() -> None:
     assert all(genotype == random_genotype(genotype.origin["seed"]) for genotype in drawn)
 
 
+def test_a_candidate_that_fails_counts_as_the_worst(text: Path, caplog: pytest.LogCaptureFixture) -> None:
+    strategy = strategy_of(small(text, strategy="random-independent", samples=2, epochs=2))
+    steps = strategy.steps(1)
+    with torch.no_grad():  # of the first candidate only: the second begins with the first weights
+        strategy.objective.model_parameters()[0].fill_(math.nan)
+    assert strategy.step(1, 0).training_loss is None
+    assert "candidate 0 counts as the worst: not finite in epoch 1, step 1" in caplog.text
+    losses = [strategy.step(epoch, step).training_loss for epoch in (1, 2) for step in range(epoch == 1, steps)]
+    assert losses[: steps - 1] == [None] * (steps - 1) and all(math.isfinite(loss) for loss in losses[steps - 1 :])
+    strategy.finish(False)
+    assert strategy.scores[0] == math.inf and math.isfinite(strategy.scores[1])
+    assert strategy.genotype() == draw(strategy.config, 1)
+
+
 # --- all of them ---
 
 
+def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> None:
+    config = small(text, strategy="sample", learn="joint", history=2, gate="product", epochs=0)
+    assert strategy_of(config).genotype().gate == "product"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"strategy": "random-shared", "avoid_first": True}, "avoid_first"),
+        ({"strategy": "random-independent", "schedule": "cosine"}, "schedule must be constant"),
+        ({"strategy": "sample", "history": 2}, "history must be 0"),
+        ({"hidden_size": 0, "learn": "joint"}, "hidden_size .*history must be at least 1"),
+    ],
+)
+def test_what_a_strategy_would_ignore_is_refused(settings: dict[str, Any], words: str, text: Path) -> None:
+    with pytest.raises(FlairNasError, match=words):
+        small(text, **settings)
+
+
 def test_every_strategy_has_a_setting() -> None:
-    assert set(STRATEGIES) == set(settings_of_search.STRATEGIES)
-    assert (STRATEGIES["gradient"], STRATEGIES["random-independent"]) == (GradientStrategy, IndependentRandomSearch)
+    classes = {name: strategy_class(name) for name in settings_of_search.STRATEGIES}
+    assert len(set(classes.values())) == len(classes)
+    assert (classes["gradient"], classes["random-independent"]) == (GradientStrategy, IndependentRandomSearch)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -253,7 +253,7 @@ def test_ctrl_c(epoch: int, step: int, finished: Path, text: Path, tmp_path: Pat
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {**KINDS[kind], "samples": 4, "bptt": 6}
     run(text, tmp_path / "whole", **settings)
-    owner = trainer.STRATEGIES[settings.get("strategy", "gradient")]
+    owner = trainer.strategy_class(settings.get("strategy", "gradient"))
     with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped):
         run(text, tmp_path / "run", **settings)
     finish = owner.finish  # type: ignore[attr-defined]

@@ -284,13 +284,13 @@ def test_frozen_parameters_change_nothing_for_the_others(wanted: str, implementa
 @implementations
 def test_running_statistics_are_updated_in_training_alone(implementation: str) -> None:
     case = Case(implementation=implementation)
-    before = [buffer.clone() for buffer in case.net.buffers()]
+    before = [buffer.clone() for buffer in case.net.norm.buffers()]
     case.net.eval()
     case.run(inputs())
-    assert all(torch.equal(a, b) for a, b in zip(before, case.net.buffers(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, case.net.norm.buffers(), strict=True))
     case.net.train()
     case.run(inputs())
-    assert not torch.equal(before[0], next(case.net.buffers()))
+    assert not torch.equal(before[0], next(case.net.norm.buffers()))
 
 
 @implementations
@@ -775,3 +775,18 @@ def test_evaluation_by_the_statistics_of_the_batch_is_training_without_its_trace
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
     assert all(map(torch.equal, net.buffers(), before))
     assert not torch.allclose(net(xs)[0], expected)  # outside the block by the running statistics
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    ["tanh0-relu1", "tanh0-relu1-relu1/state=tanh/input=tanh", "tanh0-relu1-relu2"],
+    ids=["nodes", "gates", ""],
+)
+def test_only_genotypes_of_the_space_can_be_chosen(chosen: str) -> None:
+    net = CellSupernet(3, 4, 3)
+    genotype = Genotype.parse(chosen)
+    if chosen.count("-") == 2 and "/" not in chosen:
+        net.choose(genotype)
+        genotype = replace(genotype, highway=False)
+    with pytest.raises(ValueError, match="the supernet"):
+        net.choose(genotype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import Any
 
@@ -60,24 +61,19 @@ def run(arguments: argparse.Namespace) -> int:
     of_supernet = "" if perplexity is None else f"; the supernet's valid perplexity is {perplexity:.1f}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     print(f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; settings: {out / 'config.yaml'}")
-    print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {path} --out runs/tagger")
-    print(f"  or: flair-nas lm train --text {config.text} --rnn {path} --out runs/lm")
+    rnn = shlex.quote(str(path))
+    print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
+    print(f"  or: flair-nas lm train --text {shlex.quote(str(config.text))} --rnn {rnn} --out runs/lm")
     return 0
 
 
 def _estimate(config: SearchConfig, progress: bool) -> int:
+    from flair_nas.search.display import duration
     from flair_nas.search.estimate import estimate_search
 
     found = estimate_search(config, progress=progress)
     print(f"parameters: {found.parameters:,} model weights, {found.architecture_parameters:,} architecture weights")
     print(f"peak memory so far: {found.peak_memory_mb:,.0f} MB")
-    print(f"a step: {found.step_seconds:.2f} s; an epoch of {found.steps:,} steps: {_duration(found.epoch_seconds)}")
-    print(f"all {config.epochs} epochs: {_duration(found.total_seconds)}, without the evaluation after each")
+    print(f"a step: {found.step_seconds:.2f} s; an epoch of {found.steps:,} steps: {duration(found.epoch_seconds)}")
+    print(f"all {config.epochs} epochs: {duration(found.total_seconds)}, without the evaluation after each")
     return 0
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

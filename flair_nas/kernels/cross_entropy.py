@@ -94,8 +94,8 @@ def _blocks(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Iter
         wanted = logits.gather(1, targets[piece, None])[:, 0].to(wide)  # [block]
         probabilities = torch.softmax(logits, 1, wide, out=probabilities_of_all[:count])  # [block, V]
         # log of the sum of exp(logits), by which a logit and its log-probability differ; the largest never underflows
-        normaliser = logits.amax(1).to(wide) - probabilities.amax(1).log()  # [block]
-        yield piece, normaliser - wanted, probabilities
+        below = logits.amax(1).to(wide) - wanted  # [block], first, since the rest would be lost in large logits
+        yield piece, below - probabilities.amax(1).log(), probabilities
 
 
 def _product_dtype(rows: Tensor, weight: Tensor) -> torch.dtype:

@@ -184,4 +184,6 @@ def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowe
         np.fromiter((ids.get(word, unknown) for word in piece.words), np.int32, len(piece.words))
         for piece in found["train" if single else part].read(lambda _: None)
     ]
+    if not pieces:
+        raise FlairNasError(f"text {text.name!r} holds no words")
     return np.concatenate(pieces)

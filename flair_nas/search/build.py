@@ -63,6 +63,11 @@ def build_objective(config: SearchConfig, corpus: TextCorpus, accelerator: Accel
             fixed_gates=fixed,
             **dropouts,
         )
+    if config.adaptive_cutoffs and config.adaptive_cutoffs[-1] >= len(corpus.vocabulary) - 1:
+        raise FlairNasError(
+            f"adaptive_cutoffs must be below {len(corpus.vocabulary) - 1:,}, the vocabulary having "
+            f"{len(corpus.vocabulary):,} types; got {config.adaptive_cutoffs}"
+        )
     try:
         model = LanguageModel(
             len(corpus.vocabulary),

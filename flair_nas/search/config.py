@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from flair_nas.errors import FlairNasError
@@ -10,7 +11,13 @@ from flair_nas.language_model.config import rising
 from flair_nas.library import load_genotype
 from flair_nas.settings import problems_of, raise_problems, setting
 
-STRATEGIES = ("gradient", "random-shared", "random-independent", "sample")
+STRATEGIES = {
+    "gradient": "gradient:GradientStrategy",
+    "random-shared": "random_search:SharedRandomSearch",
+    "random-independent": "random_search:IndependentRandomSearch",
+    "sample": "random_search:Sampling",
+}
+"""What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
 
 
 @dataclass
@@ -35,9 +42,8 @@ class SearchConfig:
     vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4)
     min_count: int = setting(1, "rarer types become <unk>", low=1)
     lowercase: bool = setting(False, "lower-case the text")
-    strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=STRATEGIES)
-    relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)",
-                              choices=("darts", "i-darts"))  # fmt: skip
+    strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
+    relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)")
     order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
     learn: str = setting("intra", "what to search: the cell (intra), its gates (inter), or both in turn (joint)",
                          choices=("intra", "inter", "joint"))  # fmt: skip
@@ -88,7 +94,9 @@ class SearchConfig:
 
     def __post_init__(self) -> None:
         problems = problems_of(self)
-        raise_problems(problems or self._contradictions())
+        with contextlib.suppress(TypeError):  # of a setting of the wrong type it cannot be told what contradicts it
+            problems += self._contradictions()
+        raise_problems(problems)
 
     def _contradictions(self) -> list[str]:
         found = []
@@ -96,7 +104,7 @@ class SearchConfig:
             found.append(f"learn {self.learn} needs gates to search: history must be at least 1")
         if self.learn == "inter" and self.fixed is None:
             found.append("learn inter needs the cell that stays as it is: fixed must name a genotype")
-        if self.learn == "intra" and self.history and self.strategy == "gradient":
+        if self.learn == "intra" and self.history:
             found.append("learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)")
         if self.learn == "joint" and self.fixed is not None:
             found.append("learn joint searches cell and gates: fixed must be left out")
@@ -113,6 +121,10 @@ class SearchConfig:
             found.append(f"strategy {self.strategy} draws whole cells: learn must be intra or joint")
         if self.strategy != "gradient" and self.fixed is not None:
             found.append(f"strategy {self.strategy} draws whole cells: fixed must be left out")
+        if self.strategy != "gradient" and self.avoid_first:
+            found.append(f"strategy {self.strategy} draws all edges alike: avoid_first must be left out")
+        if self.strategy == "random-independent" and self.schedule != "constant":
+            found.append("strategy random-independent trains candidates alike: schedule must be constant")
         if self.strategy == "gradient" and self.epochs == 0:
             found.append("epochs must be at least 1 for strategy gradient")
         if self.batch_size % self.parts:

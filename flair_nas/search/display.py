@@ -69,7 +69,7 @@ class Display:
         training = "" if line["training_loss"] is None else f"train {perplexity_of(line['training_loss']):.1f}, "
         text = (
             f"epoch {line['epoch']} of {epochs}: {training}valid {line['valid_perplexity'] or math.inf:.1f}{mad}, "
-            f"{line['seconds']:.0f} s, {_duration(left)} left; {line['genotype']}"
+            f"{line['seconds']:.0f} s, {duration(left)} left; {line['genotype']}"
         )
         if self.progress:
             self.bar.write(text, file=sys.stderr)
@@ -77,6 +77,9 @@ class Display:
             log.info("%s", text)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words: seconds, minutes, or hours and minutes."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
     minutes = math.ceil(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

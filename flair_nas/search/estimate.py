@@ -12,7 +12,7 @@ from flair_nas.device import peak_memory_mb
 from flair_nas.search.build import build_objective, read_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.processes import averaging, make_accelerator
-from flair_nas.search.trainer import STRATEGIES
+from flair_nas.search.trainer import strategy_class
 
 
 class Estimate(NamedTuple):
@@ -51,7 +51,7 @@ def estimate_search(config: SearchConfig, *, text: Any = None, steps: int = 5, p
     """
     accelerator = make_accelerator(config.device, config.precision)
     objective = build_objective(config, read_text(config, text, progress), accelerator)
-    strategy = STRATEGIES[config.strategy](objective, config, averaging(accelerator))
+    strategy = strategy_class(config.strategy)(objective, config, averaging(accelerator))
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds = []
     objective.module.train()

@@ -43,6 +43,14 @@ class Objective(Protocol):
     """What strategies need. A batch is whatever the objective makes of it; a step has one or more parts of it."""
 
     @property
+    def name(self) -> str:
+        """What it learns from, in a few words, for a genotype's origin."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its data: a search does not go on with other data."""
+
+    @property
     def module(self) -> nn.Module:
         """The whole model."""
 
@@ -138,6 +146,16 @@ class TextObjective:
         self._lengths: tuple[int, list[int]] = (0, [])
 
     @property
+    def name(self) -> str:
+        """The text's name and size."""
+        return f"{self.text.name}, {len(self.text.train):,} training tokens"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of text and vocabulary."""
+        return self.text.fingerprint
+
+    @property
     def module(self) -> LanguageModel:
         """The language model."""
         return self.model
@@ -176,15 +194,16 @@ class TextObjective:
     def _segment_lengths(self, epoch: int) -> list[int]:
         """They depend on seed and epoch alone, so that a resumed run sees the same."""
         if self._lengths[0] != epoch:
-            rows = len(self.streams["train"][0]) - 1
+            left = len(self.streams["train"][0]) - 1
             draw = np.random.default_rng((self.seed, epoch))
             lengths: list[int] = []
-            while (left := rows - sum(lengths)) > 0:
+            while left:
                 length = self.bptt
                 if self.vary_length:
                     mean = self.bptt if draw.random() < 0.95 else self.bptt / 2
                     length = min(max(5, int(draw.normal(mean, 5))), self.bptt + 20)
                 lengths.append(min(length, left))
+                left -= lengths[-1]
             self._lengths = (epoch, lengths)
         return self._lengths[1]
 

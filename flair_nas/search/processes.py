@@ -37,7 +37,7 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
         torch.cuda.set_device(wanted)
     options: dict[str, Any] = {
         "mixed_precision": "bf16" if precision == "bfloat16" else "no",
-        "cpu": wanted is not None and wanted.type == "cpu",
+        "cpu": choose_device(device).type == "cpu",  # else Accelerate would take a Mac's GPU
     }
     expected = wanted.type if wanted is not None else "cuda" if torch.cuda.is_available() else None
     try:

@@ -8,6 +8,7 @@ OUT/progress.svg     perplexity and MAD over epochs, at the end
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import logging
@@ -15,6 +16,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +26,28 @@ import flair_nas
 from flair_nas.errors import FlairNasError
 from flair_nas.files import write_text
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.corpus import TextCorpus
 from flair_nas.language_model.perplexity import perplexity_of
 from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_state
 from flair_nas.search.bilevel import Average
 from flair_nas.search.build import build_objective, read_text
-from flair_nas.search.config import SearchConfig
+from flair_nas.search.config import STRATEGIES, SearchConfig
 from flair_nas.search.display import Display
 from flair_nas.search.objective import Objective
 from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
 from flair_nas.search.strategies import Strategy
-from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.search.strategies.random_search import IndependentRandomSearch, Sampling, SharedRandomSearch
 from flair_nas.search.weights import REMEDY, NotFinite
 from flair_nas.settings import to_yaml
+from flair_nas.supernet.relaxation import check_relaxation
 
 log = logging.getLogger("flair_nas")
 
-STRATEGIES: dict[str, Callable[[Objective, SearchConfig, Average | None], Strategy]] = {
-    "gradient": GradientStrategy,
-    "random-shared": SharedRandomSearch,
-    "random-independent": IndependentRandomSearch,
-    "sample": Sampling,
-}
-"""What the setting `strategy` stands for."""
+
+def strategy_class(name: str) -> Callable[[Objective, SearchConfig, Average | None], Strategy]:
+    """What makes the strategy of that name."""
+    module, _, attribute = STRATEGIES[name].partition(":")
+    found: Callable[[Objective, SearchConfig, Average | None], Strategy]
+    found = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
+    return found
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,14 @@ class SearchResult:
     out: Path
 
 
-def search_genotype(config: SearchConfig, out: str | Path, *, text: Any = None, progress: bool = True) -> SearchResult:
+def search_genotype(
+    config: SearchConfig,
+    out: str | Path,
+    *,
+    text: Any = None,
+    objective: Callable[[Accelerator], Objective] | None = None,
+    progress: bool = True,
+) -> SearchResult:
     """Searches an architecture and writes everything to one folder.
 
     Args:
@@ -73,6 +80,7 @@ def search_genotype(config: SearchConfig, out: str | Path, *, text: Any = None, 
         out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
             goes on from the last checkpoint, with the same result, to the bit on a CPU, as a run that never stopped.
         text: what `load_text` takes, such as a Flair corpus, in place of the setting `text`.
+        objective: makes another objective than language modelling, on the accelerator's device, and seeds generators.
         progress: draw progress bars on standard error.
 
     Returns:
@@ -84,19 +92,25 @@ def search_genotype(config: SearchConfig, out: str | Path, *, text: Any = None, 
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     out = Path(out)
+    check_relaxation(config.relaxation)
     accelerator = make_accelerator(config.device, config.precision)
+    command = "flair-nas search" if text is None and objective is None else None
+    if command and accelerator.num_processes > 1:
+        command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        by_main(accelerator, lambda: stack.enter_context(_folder(config, out)))
+        by_main(accelerator, lambda: stack.enter_context(_folder(config, out, command)))
+        if objective is not None:
+            return _Run(config, out, objective(accelerator), accelerator, progress).run()
         # the others read what the main process has put into the cache
         corpus = by_main(accelerator, lambda: read_text(config, text, progress)) or read_text(config, text)
-        return _Run(config, out, corpus, accelerator, progress).run()
+        return _Run(config, out, build_objective(config, corpus, accelerator), accelerator, progress).run()
 
 
-def _folder(config: SearchConfig, out: Path) -> contextlib.AbstractContextManager[Path]:
-    """The run folder, kept for this search."""
-    may_change = ("device", "epochs") if _can_be_extended(config) else ("device",)
-    return open_run(out, config, may_change=may_change, quantity="search", command="flair-nas search")
+def _folder(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Path]:
+    """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
+    may_change = ("device", "text", "epochs") if _can_be_extended(config) else ("device", "text")
+    return open_run(out, config, may_change=may_change, quantity="search", command=command)
 
 
 def _can_be_extended(config: SearchConfig) -> bool:
@@ -108,14 +122,13 @@ class _Run:
     """One search in its folder."""
 
     def __init__(
-        self, config: SearchConfig, out: Path, corpus: TextCorpus, accelerator: Accelerator, progress: bool
+        self, config: SearchConfig, out: Path, objective: Objective, accelerator: Accelerator, progress: bool
     ) -> None:
-        self.config, self.out, self.corpus, self.accelerator = config, out, corpus, accelerator
+        self.config, self.out, self.objective, self.accelerator = config, out, objective, accelerator
         self.is_main = accelerator.is_main_process
         self.progress = progress and self.is_main
         self.average = averaging(accelerator)
-        self.objective = build_objective(config, corpus, accelerator)
-        self.strategy = STRATEGIES[config.strategy](self.objective, config, self.average)
+        self.strategy = strategy_class(config.strategy)(objective, config, self.average)
         self.checkpoints = Checkpoints(out)
         self.epoch = 0  # the last whole one
         self.history: list[dict[str, Any]] = []
@@ -161,10 +174,12 @@ class _Run:
         started, started_cpu = time.perf_counter(), time.process_time()
         self.objective.load_state_dict({})  # both streams begin anew
         training = validation = largest = 0.0
-        looked = 0
+        looked = trained_steps = 0
         for step in range(steps):
             figures = self.strategy.step(epoch, step)
-            training += figures.training_loss
+            if figures.training_loss is not None:
+                training += figures.training_loss
+                trained_steps += 1
             largest = max(largest, figures.gradient_norm)
             if figures.validation_loss is not None:
                 validation += figures.validation_loss
@@ -172,7 +187,7 @@ class _Run:
             display.step(
                 epoch,
                 self.config.epochs,
-                training / (step + 1),
+                training / max(trained_steps, 1),
                 validation / looked if looked else None,
                 self.strategy,
             )
@@ -182,10 +197,13 @@ class _Run:
         loss = self.objective.evaluate()
         if not math.isfinite(loss):
             self._check_weights(epoch, steps, largest)
+            if self.config.strategy == "gradient":
+                raise NotFinite(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
+            # a random cell has no normalisation, and one that fails is no reason to stop
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         line: dict[str, Any] = {
             "epoch": epoch,
-            "training_loss": training / steps if steps else None,
+            "training_loss": training / trained_steps if trained_steps else None,
             "architecture_loss": validation / looked if looked else None,
             "valid_loss": loss if math.isfinite(loss) else None,
             "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
@@ -223,7 +241,7 @@ class _Run:
             {
                 "epoch": self.epoch,
                 "finished": finished,
-                "text": self.corpus.fingerprint,
+                "text": self.objective.fingerprint,
                 "fixed": self._fixed(),
                 "history": self.history,
                 "model": self.objective.module.state_dict(),
@@ -238,10 +256,10 @@ class _Run:
         state = self.checkpoints.load()
         if state is None:
             return False
-        if state["text"] != self.corpus.fingerprint:
+        if state["text"] != self.objective.fingerprint:
             raise FlairNasError(
-                f"{self.checkpoints.newest}: the text {self.corpus.name} has changed since this search began; choose "
-                "another folder, or give back the text"
+                f"{self.checkpoints.newest}: the text has changed since this search began; it is now that of "
+                f"{self.objective.name}; choose another folder, or give back the text"
             )
         if state.get("fixed", self._fixed()) != self._fixed():
             raise FlairNasError(
@@ -268,8 +286,9 @@ class _Run:
         found = self.strategy.genotype()
         origin: dict[str, Any] = {
             "method": self._method(),
-            "corpus": f"{self.corpus.name}, {len(self.corpus.train):,} training tokens",
-            "command": "flair-nas search; settings in config.yaml of the run",
+            "corpus": self.objective.name,
+            "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
+            "settings": _changed_settings(self.config),
             "date": datetime.date.today().isoformat(),
             "figures": {
                 "epochs": self.epoch,
@@ -278,7 +297,7 @@ class _Run:
             },
             "flair_nas": flair_nas.__version__,
         }
-        genotype = Genotype(**{**_fields(found), "origin": origin})
+        genotype = dataclasses.replace(found, origin=origin)
         by_main(self.accelerator, lambda: genotype.save(self.out / "genotype.json"))
         return genotype
 
@@ -291,6 +310,8 @@ class _Run:
         return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
 
 
-def _fields(genotype: Genotype) -> dict[str, Any]:
-    names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate")
-    return {name: getattr(genotype, name) for name in names}
+def _changed_settings(config: SearchConfig) -> dict[str, Any]:
+    """Those that are not the defaults, without what says where a run is and not what it does."""
+    defaults = dataclasses.asdict(SearchConfig())
+    now = dataclasses.asdict(config)
+    return {name: now[name] for name in now if now[name] != defaults[name] and name not in ("text", "device")}

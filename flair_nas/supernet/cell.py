@@ -66,6 +66,8 @@ class CellSupernet(nn.Module):
         FlairNasError: an unknown relaxation.
     """
 
+    _by_tail: Tensor
+
     def __init__(
         self,
         input_size: int,
@@ -107,8 +109,9 @@ class CellSupernet(nn.Module):
             self.state_gate = GateSupernet(history, input_size, hidden_size, gate, relaxation)
             self.input_gate = GateSupernet(history, hidden_size, input_size, gate, relaxation)
         self.fixed_gates = fixed_gates
-        # rows[j]: the rows of `arch` with tail j, by head
-        self._rows = [[head * (head - 1) // 2 + tail for head in range(tail + 1, nodes + 1)] for tail in range(nodes)]
+        # the rows of `arch` by tail, then head
+        by_tail = [head * (head - 1) // 2 + tail for tail in range(nodes) for head in range(tail + 1, nodes + 1)]
+        self.register_buffer("_by_tail", torch.tensor(by_tail), persistent=False)
         self._chosen: SearchedCell | None = None
         self._of_batch = False
         self.reset_parameters()
@@ -140,7 +143,7 @@ class CellSupernet(nn.Module):
             return run_supernet(self._chosen, self, input, hx, {})
         if self.training and self.norm is not None and input.shape[1] < 2:
             raise ValueError("batch normalisation needs at least 2 sequences in a batch in training; got a batch of 1")
-        shares = {"cell": relax(self.arch, self.relaxation)}
+        shares = {"cell": relax(self.arch, self.relaxation)[self._by_tail]}
         for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
             if isinstance(gate, GateSupernet):
                 shares[name] = gate.shares()
@@ -153,13 +156,16 @@ class CellSupernet(nn.Module):
             genotype: an architecture of this space with one edge per node or more; None for the whole supernet.
 
         Raises:
-            ValueError: it has another number of nodes.
+            ValueError: it is not of this space.
         """
         if genotype is None:
             self._chosen = None
             return
-        if len(genotype.nodes) != self.nodes:
-            raise ValueError(f"the supernet has {self.nodes} nodes, the genotype {len(genotype.nodes)}")
+        if len(genotype.nodes) != self.nodes or not genotype.highway:
+            raise ValueError(f"the supernet has {self.nodes} highway nodes, which the genotype {genotype} has not")
+        for gate, own_gate in ((genotype.state_gate, self.state_gate), (genotype.input_gate, self.input_gate)):
+            if (gate.history if gate else 0) != (own_gate.history if own_gate else 0):
+                raise ValueError(f"the supernet's gates have another history than those of the genotype {genotype}")
         with torch.device("meta"):  # its own parameters are never needed
             cell = SearchedCell(self.input_size, self.hidden_size, genotype, self.init_range)
         own = dict(self.named_parameters())
@@ -248,7 +254,7 @@ class CellSupernet(nn.Module):
             hidden: h_{t-1}, gated if there is a state gate, [H, B].
             products: multiplies with `weights`.
             mask: variational dropout mask of the states, [H, B], or None.
-            shares: the mixing weights p, [N (N + 1) / 2, 5].
+            shares: the mixing weights p, [N (N + 1) / 2, 5], rows by tail, then head.
 
         Returns:
             h_t, [H, B].
@@ -261,8 +267,8 @@ class CellSupernet(nn.Module):
         state = self._normalised(torch.lerp(hidden, torch.tanh(value), torch.sigmoid(gate)))
         totals: Tensor | None = None
         outputs: list[Tensor] = []
-        for tail, rows in enumerate(self._rows):
-            given = self.mixture(product(tail, state), state, shares[rows])  # [N - j, H, B], to nodes j + 1..N
+        for tail, of_tail in enumerate(shares.split([*range(self.nodes, 0, -1)])):
+            given = self.mixture(product(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
             totals = given if totals is None else totals[1:] + given
             state = self._normalised(totals[0])
             outputs.append(state)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flair_nas.genotype import Edge, Gate, GateNode
 from flair_nas.operations import NAMES
-from flair_nas.supernet.relaxation import group_sizes, relax
+from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes, relax
 
 
 def derive(
@@ -39,7 +39,7 @@ def derive(
     for shares in relax(arch.detach().double(), relaxation).split(group_sizes(len(arch))):
         first = 1 if avoid_first and len(shares) > 1 else 0
         candidates = [_ranked(row, tail)[1:] for tail, row in enumerate(shares.tolist()) if tail >= first]  # no drop
-        if relaxation == "darts":
+        if relaxation in ONE_PER_PAIR:
             candidates = [[min(of_pair)] for of_pair in candidates]
         nodes.append(_strongest((one for of_pair in candidates for one in of_pair), edges_per_node))
     return tuple(nodes)
@@ -67,7 +67,7 @@ def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_nod
     nodes = [GateNode(NAMES[entries[0]])]
     for entry, shares in zip(entries[1:], relax(arch.detach().double(), relaxation).split(group_sizes(len(arch)))):
         candidates = [_ranked(row, tail) for tail, row in enumerate(shares.tolist(), start=1)]
-        if relaxation == "darts":
+        if relaxation in ONE_PER_PAIR:
             kept = tuple(edge for of_pair in candidates for edge in _strongest(of_pair, 1))
         else:
             kept = _strongest((one for of_pair in candidates for one in of_pair), edges_per_node)

@@ -33,6 +33,8 @@ class GateSupernet(nn.Module):
         2..m, then tail.
     """
 
+    _by_tail: Tensor
+
     def __init__(self, history: int, entry_size: int, gate_size: int, form: str, relaxation: str) -> None:
         super().__init__()
         self.form, self.relaxation = form, relaxation
@@ -40,6 +42,13 @@ class GateSupernet(nn.Module):
         self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size))
         self.arch_entry = nn.Parameter(torch.empty(history, len(OPERATIONS)))
         self.arch = nn.Parameter(torch.empty(history * (history - 1) // 2, len(OPERATIONS)))
+        # the rows of `arch` by tail, then head
+        by_tail = [
+            (head - 1) * (head - 2) // 2 + tail - 1
+            for tail in range(1, history)
+            for head in range(tail + 1, history + 1)
+        ]
+        self.register_buffer("_by_tail", torch.tensor(by_tail, dtype=torch.long), persistent=False)
 
     def reset_parameters(self, init_range: float) -> None:
         """Draws the weights as `InterCellGate` does; architecture weights start at 1e-3 N(0, 1)."""
@@ -53,8 +62,8 @@ class GateSupernet(nn.Module):
         return len(self.weight_entry)
 
     def shares(self) -> Tensor:
-        """The mixing weights, entries first, [m + m (m - 1) / 2, 5]."""
-        return torch.cat([self.arch_entry.softmax(1), relax(self.arch, self.relaxation)])
+        """The mixing weights, entries first, then edges by tail and head, [m + m (m - 1) / 2, 5]."""
+        return torch.cat([self.arch_entry.softmax(1), relax(self.arch, self.relaxation)[self._by_tail]])
 
     def inner_weights(self) -> dict[Hashable, Tensor]:
         """For each node j but the last, the matrices of the nodes that read it, side by side, [G, (m - j) * G]."""
@@ -73,15 +82,14 @@ class GateSupernet(nn.Module):
             The gate, [G, B].
         """
         history = self.history
-        totals = mixture(torch.stack(list(entries)), shares[:history])  # [m, G, B], the entry terms
+        of_entries, *of_tails = shares.split([*range(history, 0, -1)])  # the m entries; the m - j edges of each tail j
+        totals = mixture(torch.stack(list(entries)), of_entries)  # [m, G, B], the entry terms
         states: list[Tensor] = []
-        for tail in range(1, history + 1):
+        for tail, of_tail in enumerate(of_tails, start=1):
             states.append(totals[0])
-            if tail < history:
-                pre = products(("gate", tail), totals[0])  # [(m - tail) * G, B]
-                rows = [history + (head - 1) * (head - 2) // 2 + tail - 1 for head in range(tail + 1, history + 1)]
-                totals = totals[1:] + mixture(pre.view(len(rows), *totals[0].shape), shares[rows])
-        return torch.stack(states).mean(0)
+            pre = products(("gate", tail), totals[0])  # [(m - j) * G, B]
+            totals = totals[1:] + mixture(pre.view(-1, *totals[0].shape), of_tail)
+        return torch.stack([*states, totals[0]]).mean(0)
 
     def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
         """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""

@@ -24,6 +24,9 @@ def _per_node(arch: Tensor) -> Tensor:
 RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {"darts": _per_pair, "i-darts": _per_node}
 """Each relaxation as a function from architecture weights [E, 5] to mixing weights, the shares, [E, 5]."""
 
+ONE_PER_PAIR = frozenset({"darts"})
+"""Relaxations in which the operations of a pair exclude one another, so that a genotype keeps one of each pair."""
+
 
 def group_sizes(rows: int) -> list[int]:
     """The number of pairs into each node, 1, 2, ..., for rows ordered by head, then tail.

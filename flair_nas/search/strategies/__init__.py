@@ -1,4 +1,4 @@
-"""Search strategies. A further one is one file with a class like these, and a line in `STRATEGIES`."""
+"""Search strategies. A further one is one file with a class like these, and a line in `config.STRATEGIES`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class StepFigures(NamedTuple):
     """What a step tells.
 
     Args:
-        training_loss: nats per token, with penalties.
+        training_loss: nats per token, with penalties; None when nothing was trained.
         validation_loss: nats per token; None when the step looked at no validation data.
         gradient_norm: norm of the training loss' gradient, before it was clipped.
     """
 
-    training_loss: float
+    training_loss: float | None
     validation_loss: float | None
     gradient_norm: float
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import math
 from typing import Any
 
@@ -14,8 +16,10 @@ from flair_nas.search.bilevel import Average
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objective import Objective
 from flair_nas.search.strategies import StepFigures
-from flair_nas.search.weights import WeightDescent
+from flair_nas.search.weights import NotFinite, WeightDescent
 from flair_nas.supernet import CellSupernet
+
+log = logging.getLogger("flair_nas")
 
 FINALISTS = 10
 """Candidates of shared random search that are scored on the whole validation part."""
@@ -24,7 +28,8 @@ FINALISTS = 10
 def draw(config: SearchConfig, number: int) -> Genotype:
     """The architecture of that number, of the space that the settings describe."""
     seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
-    return random_genotype(seed, config.nodes, config.edges_per_node, config.history)
+    drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history)
+    return dataclasses.replace(drawn, gate=config.gate)
 
 
 class _Candidates:
@@ -140,11 +145,19 @@ class IndependentRandomSearch(_Candidates):
             self.objective.module.load_state_dict(self.first_weights)
             self.objective.load_state_dict({})
         self.steps_done += 1
-        loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+        if self.candidate in self.scores:  # it has failed
+            return StepFigures(None, None, 0.0)
+        try:
+            loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+        except NotFinite as error:  # one bad architecture does not end the search
+            log.warning("candidate %d counts as the worst: %s", self.candidate, error)
+            self.scores[self.candidate] = math.inf
+            return StepFigures(None, None, 0.0)
         return StepFigures(loss, None, self.descent.gradient_norm)
 
     def _score(self) -> None:
-        self.scores[self.candidate] = _comparable(self.objective.evaluate())
+        if self.candidate not in self.scores:
+            self.scores[self.candidate] = _comparable(self.objective.evaluate())
 
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
