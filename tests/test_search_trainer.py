@@ -40,6 +40,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.library import load_genotype
 from flair_nas.runs import RunStopped, open_run
 from flair_nas.search import trainer
+from flair_nas.search.build import build_objective, read_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objective import TextObjective
 from flair_nas.search.strategies.gradient import GradientStrategy
@@ -408,15 +409,19 @@ def test_spoiled_weights_are_not_saved(finished: Path, text: Path, tmp_path: Pat
     assert_same_runs(finished, out)
 
 
-def test_an_evaluation_may_overflow(
-    finished: Path, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_an_evaluation_that_is_not_finite_stops_a_search_by_gradient(text: Path, tmp_path: Path) -> None:
+    with evaluating(2, lambda objective: math.inf), pytest.raises(NotFinite, match="the valid loss is inf") as caught:
+        run(text, tmp_path / "run", **THREE)
+    assert f"The checkpoint of epoch 1 is kept: {tmp_path / 'run' / 'checkpoint.pt'}" in str(caught.value)
+    assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["epoch"] == 1
+
+
+def test_one_random_cell_whose_evaluation_is_not_finite_ends_nothing(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """That ends nothing as long as the weights are sound."""
     with evaluating(2, lambda objective: math.inf):
-        result = run(text, tmp_path / "run", **THREE)
+        result = run(text, tmp_path / "run", strategy="random-shared", samples=3, epochs=3)
     assert "the valid loss after epoch 2 is inf; the search goes on" in caplog.messages
-    found = list(differences(contents(finished), contents(tmp_path / "run")))
-    assert {line.split(":")[0].rpartition("/")[2] for line in found} == {"valid_loss", "valid_perplexity"}
     lines = [json.loads(line, parse_constant=pytest.fail) for line in (result.out / "history.jsonl").open()]
     assert [line["valid_loss"] is None for line in lines] == [False, True, False]
 
@@ -500,7 +505,7 @@ def test_another_text(tmp_path: Path) -> None:
     run(text, out, epochs=1)
     with (text / "train.txt").open("a") as stream:
         stream.write("one more line\n")
-    with pytest.raises(FlairNasError, match=r"checkpoint\.pt: the text text has changed since this search began"):
+    with pytest.raises(FlairNasError, match=r"checkpoint\.pt: the text has changed since this search began"):
         run(text, out, epochs=2)
 
 
@@ -606,3 +611,25 @@ def test_bfloat16_tracks_float32(text: Path, tmp_path: Path) -> None:
     assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.02)
     state = torch.load(tmp_path / "coarse" / "checkpoint.pt", weights_only=True)
     assert {weight.dtype for weight in state["model"].values() if weight.is_floating_point()} == {torch.float32}
+
+
+# --- texts that move, other objectives ---
+
+
+def test_a_text_may_move(finished: Path, text: Path, tmp_path: Path) -> None:
+    run(text, tmp_path / "run", **{**THREE, "epochs": 1})
+    moved = tmp_path / "moved"
+    shutil.copytree(text, moved)
+    run(moved, tmp_path / "run", **THREE)
+    assert_same_runs(finished, tmp_path / "run")
+
+
+def test_another_objective(finished: Path, text: Path, tmp_path: Path) -> None:
+    config = small(text, **THREE)
+    search_genotype(
+        config,
+        tmp_path / "run",
+        objective=lambda accelerator: build_objective(config, read_text(config), accelerator),
+        progress=False,
+    )
+    assert_same_runs(finished, tmp_path / "run")
