@@ -38,7 +38,8 @@ SEARCH: dict[str, Any] = {
     "recurrent_dropout": 0.2,
     "device": "cpu",
 }
-JOINT = {"learn": "joint", "history": 2, "phase_steps": 7}
+GATES = {"learn": "joint", "history": 2}
+JOINT = {**GATES, "phase_steps": 7}
 CASES: dict[str, dict[str, Any]] = {
     "i-darts, first order": {},
     "i-darts, second order": {"order": 2},
@@ -53,7 +54,8 @@ CASES: dict[str, dict[str, Any]] = {
     "bfloat16": {"precision": "bfloat16"},
     "random-shared": {"strategy": "random-shared", "samples": 200, "sample_segments": 5, "epochs": 8},
     "random-independent": {"strategy": "random-independent", "samples": 7, "epochs": 20},
-    "random-shared with gates": {"strategy": "random-shared", "samples": 100, "learn": "joint", "history": 2},
+    "random-shared with gates": {"strategy": "random-shared", "samples": 30, **GATES, "epochs": 15},
+    "random-independent with gates": {"strategy": "random-independent", "samples": 7, **GATES, "epochs": 15},
 }
 SECONDS = ("seconds", "cpu_seconds", "evaluation_seconds")  # no two runs have the same
 
