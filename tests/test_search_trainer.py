@@ -250,6 +250,26 @@ def test_ctrl_c(epoch: int, step: int, finished: Path, text: Path, tmp_path: Pat
     assert_same_runs(finished, out)
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "forget"),
+    [
+        (trainer, "restore_random_state", lambda state: None),
+        (torch.optim.Adam, "load_state_dict", lambda self, state: None),
+        (GradientStrategy, "load_state_dict", lambda self, state: None),
+    ],
+    ids=["random generators", "optimizers", "phases"],
+)
+def test_a_comparison_sees_what_a_resume_forgot(
+    owner: Any, name: str, forget: Callable[..., None], finished: Path, text: Path, tmp_path: Path
+) -> None:
+    with Stop(2, 3, interrupt), pytest.raises(RunStopped):
+        run(text, tmp_path / "run", **THREE)
+    with patched(owner, name, forget):
+        run(text, tmp_path / "run", **THREE)
+    found = list(differences(contents(finished), contents(tmp_path / "run")))
+    assert any("checkpoint.pt/model/layer.weight_nodes" in line for line in found)
+
+
 @pytest.mark.parametrize("kind", ["random-shared", "random-independent", "second"])
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {**KINDS[kind], "samples": 4, "bptt": 6}
