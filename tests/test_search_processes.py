@@ -37,6 +37,7 @@ from flair_nas.search.display import Display
 from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
+from flair_nas.search.weights import WeightDescent
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,27 +60,28 @@ def run(text: Path, out: Path, **settings: Any) -> str:
 # --- in step ---
 
 
-def search_with_hashes(text: Path, folder: Path) -> dict[str, list[str]]:
-    """For each kind of search, the hash of all weights after each step."""
+def search_with_hashes(text: Path, folder: Path) -> tuple[dict[str, list[str]], float]:
+    """For each kind of search, the hash of all weights after each step; and a random number at the end."""
     hashes: dict[str, list[str]] = {}
-    step = GradientStrategy.step
+    step = WeightDescent.step
 
     def hashing(self: Any, *arguments: Any) -> Any:
-        figures = step(self, *arguments)
+        loss = step(self, *arguments)
         numbers = b"".join(weight.detach().numpy().tobytes() for weight in self.objective.module.parameters())
         found.append(hashlib.sha256(numbers).hexdigest())
-        return figures
+        return loss
 
-    with patched(GradientStrategy, "step", hashing):
-        for kind in ("first", "second", "joint", "inter"):
+    with patched(WeightDescent, "step", hashing):
+        for kind in ("first", "second", "joint", "inter", "random-shared", "random-independent"):
             found = hashes[kind] = []
             run(text, folder / kind, **{"epochs": 1, **KINDS[kind]})
-    return hashes
+    return hashes, float(torch.rand(()))
 
 
 def test_two_processes_are_in_step(text: Path, tmp_path: Path) -> None:
-    left, right = together(tmp_path / "answers", search_with_hashes, text, tmp_path)
+    (left, of_left), (right, of_right) = together(tmp_path / "answers", search_with_hashes, text, tmp_path)
     assert left == right
+    assert of_left != of_right  # each draws dropout masks of its own
     assert all(len(set(hashes)) == len(hashes) > 3 for hashes in left.values())
 
 
