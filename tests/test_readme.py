@@ -1,4 +1,4 @@
-"""Runs the README's code blocks as they stand."""
+"""Runs the README's code blocks as they stand, in order and in one folder, as a reader does."""
 
 import os
 import re
@@ -23,14 +23,20 @@ def test_every_make_target_that_is_named_exists() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
 
 
-@pytest.mark.parametrize("language, code", RUNNABLE, ids=[f"{k}-{c.split()[1]}" for k, c in RUNNABLE])
-def test_the_block_runs(language: str, code: str, tmp_path: Path) -> None:
-    corpus = tmp_path / "my_corpus"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader with a corpus of column files stands."""
+    corpus = tmp_path_factory.mktemp("reader") / "my_corpus"
     corpus.mkdir()
     for part in ("train", "dev", "test"):
         shutil.copy(resource_path("demo", f"{part}.txt"), corpus)
+    return corpus.parent
+
+
+@pytest.mark.parametrize("language, code", RUNNABLE, ids=[f"{k}-{c.split()[1]}" for k, c in RUNNABLE])
+def test_the_block_runs(language: str, code: str, folder: Path) -> None:
     # the command is the one of this Python, wherever that lies
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-c", code] if language == "python" else ["sh", "-euc", code]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr[-3000:]
