@@ -13,13 +13,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; sums 
 
 
 @pytest.fixture(autouse=True)
-def logs_as_before() -> Iterator[None]:
-    """A command sends the log of the package to standard error, for the rest of its process."""
+def logs_are_heard() -> None:
+    """A command sends the log of the package to standard error for the rest of its process, also in a wider fixture."""
     log = logging.getLogger("flair_nas")
-    before = log.handlers, log.level, log.propagate
-    yield
-    log.handlers, log.propagate = before[0], before[2]
-    log.setLevel(before[1])
+    log.handlers, log.propagate = [], True
+    log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="module", autouse=True)
