@@ -218,11 +218,13 @@ def measure_passes(arguments: argparse.Namespace) -> list[dict]:
     rows = []
     cases = itertools.product(arguments.batch, arguments.precision, arguments.history, arguments.relaxation)
     for batch, precision, history, relaxation in cases:
+        # before the times, after which this process holds much memory
+        case = [str(batch), relaxation, str(history), precision]
+        peaks = [in_process("pass", "--memory-of", layer, *case, threads=arguments.threads) for layer in LAYERS]
         found = times(batch, relaxation, history, precision, arguments.repeats)
-        for row in found:
-            case = [row["layer"], str(batch), relaxation, str(history), precision]
-            row["peak_mb"] = float(in_process("pass", "--memory-of", *case, threads=arguments.threads))
-            row["supernet_peak_ratio"] = found[0]["peak_mb"] / row["peak_mb"]
+        for row, peak in zip(found, map(float, peaks)):
+            row["peak_mb"] = peak
+            row["supernet_peak_ratio"] = float(peaks[0]) / peak
             low, high = row["supernet_ratio_quartiles"]
             print(f"| {batch} | {relaxation} | {history} | {precision} | {row['layer']} | {row['seconds']:.2f} | "
                   f"{row['cpu_seconds']:.2f} | {row['peak_mb']:.0f} | {row['supernet_ratio']:.2f} ({low:.2f} to "
