@@ -27,7 +27,7 @@ M = 3  # history length of the gates
 SEARCH = {
     "hidden_size": 64,
     "batch_size": 32,
-    "epochs": 5,
+    "epochs": 3,
     "learning_rate": 10.0,
     "dropout": 0.1,
     "input_dropout": 0.1,
@@ -43,7 +43,7 @@ SEARCHES: dict[str, dict] = {
     "ess-intra": {"fixed": "ess-hand-made"},
     "darts-second": {"relaxation": "darts", "order": 2},
     # its steps are cheap: as many epochs as cost what the first-order search costs
-    "random-shared": {"strategy": "random-shared", "epochs": 18},
+    "random-shared": {"strategy": "random-shared", "epochs": 11},
 }
 RETRAIN = {
     "hidden_size": 128,
