@@ -131,7 +131,8 @@ def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, caps
     shown = capsys.readouterr().out
     # a tied embedding of 22 types and its bias; W_x, W_h and two W_i of 4 x 8
     assert f"parameters: {22 * 4 + 22 + 4 * 32:,} model weights, 15 architecture weights" in shown
-    assert re.search(r"a step: [\d.]+ s; an epoch of \d+ steps: ", shown) and "all 2 epochs" in shown
+    assert re.search(r"a step: [\d.]+ s; the evaluation after an epoch: \d+ s\n", shown)
+    assert re.search(r"an epoch of \d+ steps, with it: \d+ s\nall 2 epochs: \d+ s\n", shown)
     assert not (tmp_path / "run").exists()
     assert main([*arguments(text, None), "--estimate"]) == 0  # without a folder
 

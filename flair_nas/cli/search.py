@@ -74,6 +74,8 @@ def _estimate(config: SearchConfig, progress: bool) -> int:
     found = estimate_search(config, progress=progress)
     print(f"parameters: {found.parameters:,} model weights, {found.architecture_parameters:,} architecture weights")
     print(f"peak memory so far: {found.peak_memory_mb:,.0f} MB")
-    print(f"a step: {found.step_seconds:.2f} s; an epoch of {found.steps:,} steps: {duration(found.epoch_seconds)}")
-    print(f"all {config.epochs} epochs: {duration(found.total_seconds)}, without the evaluation after each")
+    print(f"a step: {found.step_seconds:.2f} s; the evaluation after an epoch: {duration(found.evaluation_seconds)}")
+    print(f"an epoch of {found.steps:,} steps, with it: {duration(found.epoch_seconds)}")
+    rest = "; comparing the candidates comes on top" if config.strategy.startswith("random") else ""
+    print(f"all {config.epochs} epochs: {duration(found.total_seconds)}{rest}")
     return 0

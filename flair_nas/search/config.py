@@ -47,7 +47,7 @@ class SearchConfig:
     order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
     learn: str = setting("intra", "what to search: the cell (intra), its gates (inter), or both in turn (joint)",
                          choices=("intra", "inter", "joint"))  # fmt: skip
-    nodes: int = setting(8, "nodes of the cell", low=1, high=100)
+    nodes: int = setting(8, "nodes of the cell that is searched (learn inter: those of --fixed)", low=1, high=100)
     history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
     gate: str = setting("residual", "form of the gates: residual or product", choices=("residual", "product"))
     fixed: str | None = setting(

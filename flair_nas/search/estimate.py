@@ -24,8 +24,9 @@ class Estimate(NamedTuple):
         peak_memory_mb: peak memory so far, in MB (10^6 bytes): resident of this process, or allocated on the GPU.
         step_seconds: median of the steps that were measured.
         steps: per epoch.
-        epoch_seconds: without the evaluation at its end.
-        total_seconds: of all epochs.
+        evaluation_seconds: of the evaluation after each epoch.
+        epoch_seconds: of an epoch's steps and its evaluation.
+        total_seconds: of all epochs; what random search does after the last, to compare candidates, comes on top.
     """
 
     parameters: int
@@ -33,12 +34,13 @@ class Estimate(NamedTuple):
     peak_memory_mb: float
     step_seconds: float
     steps: int
+    evaluation_seconds: float
     epoch_seconds: float
     total_seconds: float
 
 
 def estimate_search(config: SearchConfig, *, text: Any = None, steps: int = 5, progress: bool = False) -> Estimate:
-    """Measures a few steps of a search; nothing is written but the cached token ids of the text.
+    """Measures a few steps of a search and one evaluation; nothing is written but the cached token ids of the text.
 
     Args:
         config: the settings.
@@ -61,6 +63,10 @@ def estimate_search(config: SearchConfig, *, text: Any = None, steps: int = 5, p
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
+    started = time.perf_counter()
+    if seconds:
+        objective.evaluate(progress)
+    evaluation = time.perf_counter() - started
     of_step = statistics.median(seconds[1:] or seconds) if seconds else 0.0
     mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
     return Estimate(
@@ -69,6 +75,7 @@ def estimate_search(config: SearchConfig, *, text: Any = None, steps: int = 5, p
         peak_memory_mb=peak_memory_mb(accelerator.device),
         step_seconds=of_step,
         steps=mean_steps,
-        epoch_seconds=of_step * mean_steps,
-        total_seconds=of_step * sum(per_epoch),
+        evaluation_seconds=evaluation,
+        epoch_seconds=of_step * mean_steps + evaluation,
+        total_seconds=of_step * sum(per_epoch) + evaluation * len(per_epoch),
     )
