@@ -27,7 +27,7 @@ M = 3  # history length of the gates
 SEARCH = {
     "hidden_size": 64,
     "batch_size": 32,
-    "epochs": 3,
+    "epochs": 2,
     "learning_rate": 10.0,
     "dropout": 0.1,
     "input_dropout": 0.1,
@@ -43,13 +43,13 @@ SEARCHES: dict[str, dict] = {
     "ess-intra": {"fixed": "ess-hand-made"},
     "darts-second": {"relaxation": "darts", "order": 2},
     # its steps are cheap: as many epochs as cost what the first-order search costs
-    "random-shared": {"strategy": "random-shared", "epochs": 11},
+    "random-shared": {"strategy": "random-shared", "epochs": 7},
 }
 RETRAIN = {
     "hidden_size": 128,
     "batch_size": 32,
-    "epochs": 6,
-    "average_after": 4,
+    "epochs": 3,
+    "average_after": 2,
     "dropout": 0.3,
     "input_dropout": 0.2,
     "recurrent_dropout": 0.1,
