@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -83,6 +84,18 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     assert (written["hidden_size"], written["text"]) == (4, text)
 
 
+def test_the_next_command_reads_the_same_text_in_the_same_way(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    single, run = f"{text}/train.txt", tmp_path / "run"
+    flags = ["--valid-share", "0.2", "--vocabulary-size", "15", "--min-count", "2", "--lowercase"]
+    assert main([*arguments(single, run, epochs=1), *flags]) == 0
+    command = capsys.readouterr().out.splitlines()[-1].removeprefix("  or: flair-nas ")
+    assert command.startswith(f"lm train --text {single} {' '.join(flags)} --rnn {run / 'genotype.json'} --out ")
+    small = ["--hidden-size=4", "--batch-size=4", "--bptt=5", "--epochs=1", "--device=cpu"]
+    assert main([*shlex.split(command)[:-1], str(tmp_path / "lm"), *small]) == 0
+    searched, trained = (torch.load(path / "checkpoint.pt", weights_only=True) for path in (run, tmp_path / "lm"))
+    assert searched["text"] == trained["fingerprint"]
+
+
 def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
     assert main([*arguments(text, tmp_path / "run", epochs=1), "-q"]) == 0
     assert capsys.readouterr().err == ""
@@ -135,6 +148,10 @@ def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, caps
     assert re.search(r"an epoch of \d+ steps, with it: \d+ s\nall 2 epochs: \d+ s\n", shown)
     assert not (tmp_path / "run").exists()
     assert main([*arguments(text, None), "--estimate"]) == 0  # without a folder
+    # later epochs of the bundled text have more segments than the first, whose two are all there is to measure
+    assert (
+        main(["search", "--text", "demo", "--nodes", "1", "--hidden-size", "4", "--device", "cpu", "--estimate"]) == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,6 +165,12 @@ def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, caps
         ({"text": "no/such/folder"}, ("no/such/folder",)),
         ({"batch-size": 5000}, ("train", "5,000")),
         ({"nodes": 0}, ("nodes",)),
+        ({"parts": 0}, ("parts must be",)),
+        ({"hidden-size": 10**12}, ("hidden_size must be",)),
+        (
+            {"preset": "ess-small", "convergence": 0.1},
+            ("convergence_steps 100 must be less than the steps of a phase",),
+        ),
         ({"device": "tpu"}, ("device", "tpu")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",

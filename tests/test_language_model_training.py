@@ -21,6 +21,7 @@ import torch
 import yaml
 
 from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
 from flair_nas.language_model import training
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, load_text
@@ -340,7 +341,7 @@ def test_averaging_can_be_switched_off(text, tmp_path, monkeypatch) -> None:
 def test_the_average_is_the_mean_of_the_weights_after_each_step_and_is_what_is_evaluated(
     text, tmp_path, monkeypatch
 ) -> None:
-    config = settings(text, epochs=2, average_after=0)
+    config = settings(text, epochs=2, average_after=None)
     weights: list[torch.Tensor] = []
     step = torch.optim.SGD.step
 
@@ -534,8 +535,10 @@ def test_other_settings_and_other_text_are_refused(text, tmp_path) -> None:
     with pytest.raises(FlairNasError, match="other settings: hidden_size was 16 and is now 9; bptt was 5 and is now 7"):
         train_language_model(settings(text, hidden_size=9, bptt=7), out, progress=False)
     other = write_text_folder(tmp_path / "other", lines=50)
+    before = (out / "config.yaml").read_bytes()
     with pytest.raises(FlairNasError, match="the text is not the one that this run began with"):
         train_language_model(settings(other), out, progress=False)
+    assert (out / "config.yaml").read_bytes() == before  # what is refused changes nothing
     same = write_text_folder(tmp_path / "moved")
     assert train_language_model(settings(same), out, progress=False)["epochs"] == 4
 
@@ -549,6 +552,15 @@ def test_a_genotype_file_that_has_changed_is_refused(text, tmp_path) -> None:
     with pytest.raises(FlairNasError, match="stood for another layer when this run began"):
         train_language_model(config, tmp_path / "run", progress=False)
     assert load_language_model(tmp_path / "run").genotype.one_line() == "tanh0-relu1"  # the model has its own
+
+
+def test_a_genotype_file_of_which_only_the_origin_has_changed_is_the_same(text, tmp_path) -> None:
+    file = tmp_path / "cell.json"
+    config = settings(text, rnn=str(file))
+    for date, epochs in (("2026-01-01", 1), ("2026-01-02", 2)):
+        dataclasses.replace(Genotype.parse("tanh0-relu1"), origin={"date": date}).save(file)
+        train_language_model(dataclasses.replace(config, epochs=epochs), tmp_path / "run", progress=False)
+    assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:

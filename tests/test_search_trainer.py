@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import logging
@@ -315,6 +316,18 @@ def test_a_finished_search_is_left_alone(
     assert_same_runs(finished, out)
 
 
+def test_a_finished_search_keeps_the_day_of_its_genotype(finished: Path, text: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    file = out / "genotype.json"
+    found = load_genotype(file)
+    dataclasses.replace(found, origin={**found.origin, "date": "2020-02-20"}).save(file)
+    assert run(text, out, **THREE).genotype.origin["date"] == "2020-02-20"
+    assert load_genotype(file).origin["date"] == "2020-02-20"
+    file.unlink()  # one that is missing is made anew
+    assert run(text, out, **THREE).genotype == found == load_genotype(file)
+
+
 # --- the end ---
 
 
@@ -536,8 +549,25 @@ def test_another_fixed_genotype(text: Path, tmp_path: Path) -> None:
     settings = {"learn": "inter", "history": 2, "fixed": str(fixed)}
     run(text, out, epochs=1, **settings)
     Genotype.parse("relu0-tanh0").save(fixed)
-    with pytest.raises(FlairNasError, match=r"the genotype .*fixed\.json, which stays fixed, was relu0-tanh1 when"):
+    with pytest.raises(FlairNasError, match=r"fixed\.json, which stays fixed, was relu0-tanh1 with highway=True"):
         run(text, out, epochs=2, **settings)
+    dataclasses.replace(Genotype.parse("relu0-tanh1"), highway=False).save(fixed)
+    with pytest.raises(FlairNasError, match=r"fixed\.json, which stays fixed, was relu0-tanh1 with highway=True"):
+        run(text, out, epochs=2, **settings)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, Genotype.parse("tanh0-relu1").save], ids=["removed", "written anew"])
+def test_a_fixed_genotype_whose_file_changes_during_a_search(
+    change: Callable[[Path], Any], text: Path, tmp_path: Path
+) -> None:
+    fixed, out = tmp_path / "fixed.json", tmp_path / "run"
+    Genotype.parse("relu0-tanh1").save(fixed)
+    config = small(text, learn="inter", history=2, fixed=str(fixed))
+    change(fixed)  # another search may have written it, and goes on
+    found = search_genotype(config, out, progress=False).genotype
+    assert found.nodes == Genotype.parse("relu0-tanh1").nodes
+    Genotype.parse("relu0-tanh1").save(fixed)
+    run(text, out, learn="inter", history=2, fixed=str(fixed), epochs=3)  # the checkpoint says what it began with
 
 
 def test_another_number_of_processes(finished: Path, text: Path, tmp_path: Path) -> None:
@@ -655,3 +685,29 @@ def test_another_objective(finished: Path, text: Path, tmp_path: Path) -> None:
         progress=False,
     )
     assert_same_runs(finished, tmp_path / "run")
+
+
+def test_an_objective_whose_batches_are_its_own(text: Path, tmp_path: Path) -> None:
+    """A batch is whatever the objective makes of it: here no named tuple with a scale."""
+
+    class Wrapped(TextObjective):
+        def training_batch(self, epoch: int, step: int) -> list[Any]:
+            return [(part,) for part in super().training_batch(epoch, step)]
+
+        def training_loss(self, batch: Any, keep_state: bool = False) -> torch.Tensor:
+            return super().training_loss(batch[0], keep_state)
+
+    def make(accelerator: Any) -> TextObjective:
+        objective = build_objective(config, read_text(config), accelerator)
+        objective.__class__ = Wrapped
+        return objective
+
+    config = small(text, vary_length=False)
+    search_genotype(config, tmp_path / "own", objective=make, progress=False)
+    run(text, tmp_path / "run", vary_length=False)
+    assert_same_runs(tmp_path / "run", tmp_path / "own")
+
+
+def test_gates_are_searched_in_parts_of_one_sequence(text: Path, tmp_path: Path) -> None:
+    """Around a fixed cell there is no batch normalisation, which needs two."""
+    assert run(text, tmp_path / "run", **KINDS["inter"], parts=4, epochs=1).genotype.state_gate is not None

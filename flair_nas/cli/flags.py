@@ -50,7 +50,9 @@ def add_run_flags(parser: argparse.ArgumentParser, kind: str, out: str) -> None:
     """
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
-    parser.add_argument("--preset", help=f"settings of a paper: {', '.join(preset_names(kind))}")
+    parser.add_argument(
+        "--preset", help=f"settings by name, those of a paper among them: {', '.join(preset_names(kind))}"
+    )
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
@@ -24,7 +26,8 @@ TRAIN_EXAMPLES = """examples:
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
 train, valid and test files, one sentence a line, words parted by blanks.
-Options of a searched cell follow its name and win over settings: --rnn i-darts-ptb,recurrent_dropout=0.1"""
+Options of a searched cell follow its name and win over settings: --rnn i-darts-ptb,recurrent_dropout=0.1 (there,
+dropout is that between layers, whereas --dropout is that of the output)."""
 
 EVALUATE_EXAMPLES = """examples:
   flair-nas lm evaluate --model runs/lm --text ptb/
@@ -68,7 +71,7 @@ def train(arguments: argparse.Namespace) -> int:
     metrics = train_language_model(config, out, progress=_draws(arguments))
     print(format_metrics(metrics))
     print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; history: {out / 'history.jsonl'}")
-    print(f"next: flair-nas lm evaluate --model {out} --text FILE")
+    print(f"next: flair-nas lm evaluate --model {shlex.quote(str(out))} --text FILE")
     return 0
 
 
@@ -82,7 +85,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     for part in ("valid", "test"):
         if metrics[f"{part}_perplexity"] is not None:
             lines.append(
-                _score(part, metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"], metrics["eval_batch_size"])
+                _score(f"{part} ", metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"], metrics["eval_batch_size"])
             )
     averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
     lines.append(
@@ -98,7 +101,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 def _score(part: str, perplexity: float, tokens: int, batch_size: int) -> str:
     how = "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
-    return f"{part} perplexity: {perplexity:.2f} ({tokens:,} tokens{how})"
+    return f"{part}perplexity: {perplexity:.2f} ({tokens:,} tokens{how})"
 
 
 # --- evaluate ---
@@ -138,7 +141,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**score._asdict(), "batch_size": arguments.batch_size}, indent=2))
     else:
-        print(_score(arguments.part, score.perplexity, score.tokens, arguments.batch_size))
+        part = "" if Path(arguments.text).expanduser().is_file() else f"{arguments.part} "
+        print(_score(part, score.perplexity, score.tokens, arguments.batch_size))
     return 0
 
 

@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train and valid files (and test, which a search never reads), one sentence a line, words parted by blanks."""
+train and valid files (and test, which a search never learns from), one sentence a line, words parted by blanks."""
 
 
 def add_parser(verbs: Any) -> None:
@@ -63,8 +63,20 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; settings: {out / 'config.yaml'}")
     rnn = shlex.quote(str(path))
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
-    print(f"  or: flair-nas lm train --text {shlex.quote(str(config.text))} --rnn {rnn} --out runs/lm")
+    print(f"  or: flair-nas lm train {_text_flags(config)} --rnn {rnn} --out runs/lm")
     return 0
+
+
+def _text_flags(config: SearchConfig) -> str:
+    """The flags that read the same text in the same way."""
+    flags = [f"--text {shlex.quote(str(config.text))}"]
+    if config.valid_share is not None:
+        flags.append(f"--valid-share {config.valid_share}")
+    if config.vocabulary_size is not None:
+        flags.append(f"--vocabulary-size {config.vocabulary_size}")
+    if config.min_count > 1:
+        flags.append(f"--min-count {config.min_count}")
+    return " ".join([*flags, "--lowercase"] if config.lowercase else flags)
 
 
 def _estimate(config: SearchConfig, progress: bool) -> int:

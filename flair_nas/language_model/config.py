@@ -61,7 +61,7 @@ class LanguageModelConfig:
     patience: int = setting(
         5, "averaging begins when the validation loss is above the best one of more than this many epochs ago", **_COUNT
     )
-    average_after: int | None = setting(None, "averaging begins after this epoch at the latest", low=0, high=1_000_000)
+    average_after: int | None = setting(None, "averaging begins after this epoch at the latest", **_COUNT)
     batch_size: int = setting(64, "columns of text that are read side by side", **_COUNT)
     bptt: int = setting(35, "steps of truncated back-propagation", **_COUNT)
     vary_length: bool = setting(True, "vary the steps around bptt, and the learning rate with them")

@@ -8,6 +8,7 @@ OUT/metrics.json     perplexities, sizes, times                        checkpoin
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import logging
 import math
@@ -84,9 +85,9 @@ def train_language_model(
             )
         torch.manual_seed(config.seed)
         training = _Training(config, corpus, layer, device, folder)
-        # only now, so that a mistake in the settings leaves a folder that can be used
-        write_text(folder / "config.yaml", to_yaml(config))
         training.resume()
+        # only now, so that what is refused leaves a folder that can be used
+        write_text(folder / "config.yaml", to_yaml(config))
         training.run(progress)
         return _finish(training, progress)
 
@@ -125,7 +126,7 @@ class _Average:
     """The running mean of the weights after each step (Polyak and Juditsky, 1992).
 
     With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, but each step has its own learning rate,
-    which ASGD applies one step late.
+    which ASGD applies one step late, and the first step counts, which ASGD forgets.
     """
 
     def __init__(self, parameters: list[Tensor]) -> None:
@@ -187,7 +188,7 @@ class _Training:
 
     def architecture(self) -> str:
         """What the layer is, weights aside: a genotype file may change between a stop and a resume."""
-        cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
+        cell = dataclasses.replace(self.genotype, origin={}).to_json() if self.genotype else self.config.rnn.lower()
         return f"{cell} {self.model.layer.extra_repr()}"
 
     def save(self) -> None:

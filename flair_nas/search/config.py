@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
@@ -18,6 +19,8 @@ STRATEGIES = {
     "sample": "random_search:Sampling",
 }
 """What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
+
+_COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
 
 
 @dataclass
@@ -39,8 +42,8 @@ class SearchConfig:
         low=1e-6,
         high=0.5,
     )
-    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4)
-    min_count: int = setting(1, "rarer types become <unk>", low=1)
+    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4, high=10**8)
+    min_count: int = setting(1, "rarer types become <unk>", **_COUNT)
     lowercase: bool = setting(False, "lower-case the text")
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)")
@@ -55,22 +58,22 @@ class SearchConfig:
     )
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
-    hidden_size: int = setting(300, "hidden size H, and size D of the embedding", low=1)
+    hidden_size: int = setting(300, "hidden size H, and size D of the embedding", **_COUNT)
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", low=1, check=rising
+        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **_COUNT
     )
-    batch_size: int = setting(256, "sequences in a batch, over all processes", low=2)
-    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", low=1)
-    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", low=1)
+    batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
+    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **_COUNT)
+    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", **_COUNT)
     vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")
-    epochs: int = setting(40, "passes over the training text", low=0)
+    epochs: int = setting(40, "passes over the training text", low=0, high=1_000_000)
     phase_steps: int | None = setting(
-        None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", low=1
+        None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", **_COUNT
     )
     convergence: float = setting(
         0.0, "a phase, or a search, ends when MAD has grown by less than this share of itself; 0: never", low=0, high=1
     )
-    convergence_steps: int = setting(100, "over that many steps", low=1)
+    convergence_steps: int = setting(100, "over that many steps", **_COUNT)
     learning_rate: float = setting(20.0, "of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
         "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
@@ -84,9 +87,11 @@ class SearchConfig:
     recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", low=0, high=0.99)
     input_dropout: float = setting(0.75, "variational dropout of the layer's input x", low=0, high=0.99)
     embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", low=0, high=0.99)
-    slowness: float = setting(1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0)
-    samples: int = setting(100, "random strategies: architectures to compare", low=1)
-    sample_segments: int = setting(10, "random-shared: validation segments that each is scored on at first", low=1)
+    slowness: float = setting(
+        1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0, high=1e6
+    )
+    samples: int = setting(100, "random strategies: architectures to compare", **_COUNT)
+    sample_segments: int = setting(10, "random-shared: validation segments that each is scored on at first", **_COUNT)
     seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip
@@ -127,20 +132,20 @@ class SearchConfig:
             found.append("strategy random-independent trains candidates alike: schedule must be constant")
         if self.strategy == "gradient" and self.epochs == 0:
             found.append("epochs must be at least 1 for strategy gradient")
-        if self.batch_size % self.parts:
+        if self.batch_size % max(self.parts, 1):
             found.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
-        elif self.batch_size // self.parts < 2 and self.strategy == "gradient":
+        elif self.batch_size // max(self.parts, 1) < 2 and self.strategy == "gradient" and self.learn != "inter":
             found.append(f"parts {self.parts} leaves less than 2 sequences in a part: batch normalisation needs 2")
         if self.fixed is not None:
             try:
-                genotype = load_genotype(self.fixed)
+                self._fixed = load_genotype(self.fixed)
             except FlairNasError as error:
                 found.append(f"fixed: {error}")
             else:
-                if self.learn == "intra" and genotype.state_gate is None and genotype.input_gate is None:
+                if self.learn == "intra" and self._fixed.state_gate is None and self._fixed.input_gate is None:
                     found.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
         return found
 
     def fixed_genotype(self) -> Genotype | None:
-        """The genotype that `fixed` stands for."""
-        return None if self.fixed is None else load_genotype(self.fixed)
+        """The genotype that `fixed` stood for when these settings were made; a file may have changed since."""
+        return None if self.fixed is None else self._fixed

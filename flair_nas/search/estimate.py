@@ -57,7 +57,7 @@ def estimate_search(config: SearchConfig, *, text: Any = None, steps: int = 5, p
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds = []
     objective.module.train()
-    for step in range(min(steps + 1, max(per_epoch, default=0))):
+    for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
         started = time.perf_counter()
         strategy.step(1, step)
         if accelerator.device.type == "cuda":

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import Genotype
 from flair_nas.language_model.corpus import TextCorpus, batchify
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import evaluate_stream
@@ -40,7 +39,10 @@ class Batch(NamedTuple):
 
 
 class Objective(Protocol):
-    """What strategies need. A batch is whatever the objective makes of it; a step has one or more parts of it."""
+    """What strategies need. A batch is whatever the objective makes of it; a step has one or more parts of it.
+
+    Where a part of training data has an attribute `scale`, the learning rate of its step is multiplied by it.
+    """
 
     @property
     def name(self) -> str:
@@ -256,10 +258,6 @@ class TextObjective:
                 self.model, self.text.valid, batch_size=self.batch_size, bptt=self.bptt, progress=progress
             )
         return score.loss
-
-    def genotype(self, edges_per_node: int, avoid_first: bool) -> Genotype:
-        """The genotype of the moment."""
-        return self.supernet.genotype(edges_per_node, avoid_first)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: at the end of an epoch both streams begin anew."""

@@ -143,7 +143,7 @@ class _Run:
             )
         else:
             self._train()
-        genotype = self._write_genotype()
+        genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
         if self.is_main and self.history:
             from flair_nas.drawing.progress import draw_progress
 
@@ -280,7 +280,18 @@ class _Run:
 
     def _fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()
-        return None if fixed is None else fixed.one_line()
+        if fixed is None:
+            return None
+        return f"{fixed.one_line()} with " + ", ".join(f"{name}={value}" for name, value in fixed.options.items())
+
+    def _kept_genotype(self) -> Genotype | None:
+        """What a finished search has written, if it is still there: its origin says when and by what it was found."""
+        found = self.strategy.genotype()
+        try:
+            kept = Genotype.load(self.out / "genotype.json")
+        except (FlairNasError, OSError):
+            return None
+        return kept if (kept, kept.options) == (found, found.options) else None
 
     def _write_genotype(self) -> Genotype:
         found = self.strategy.genotype()

@@ -45,7 +45,7 @@ class WeightDescent:
         rate = self.config.learning_rate
         if self.config.schedule == "cosine":
             rate *= (1 + math.cos(math.pi * (epoch - 1) / self.config.epochs)) / 2
-        return rate * float(batch[0].scale)
+        return rate * float(getattr(batch[0], "scale", 1.0))
 
     def step(self, epoch: int, step: int, batch: Sequence[Any]) -> float:
         """Descends once; returns the loss.

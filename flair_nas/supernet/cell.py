@@ -54,7 +54,7 @@ class CellSupernet(nn.Module):
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
         init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
-        implementation: of the mixtures: ``fast``, or ``plain`` autograd.
+        implementation: of the cell's mixtures: ``fast``, or ``plain`` autograd.
 
     Shape of the parameters:
         weight_input [D, 2H], weight_hidden [H, 2H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;

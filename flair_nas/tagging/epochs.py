@@ -228,4 +228,8 @@ def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
 
 def _architecture(tagger: SequenceTagger) -> str:
     """What the recurrent layer is, weights aside: a genotype file may change between a stop and a resume."""
-    return describe_rnn(tagger.rnn) if isinstance(tagger.rnn, SearchedRNN) else str(tagger.rnn)
+    if not isinstance(tagger.rnn, SearchedRNN):
+        return str(tagger.rnn)
+    description = json.loads(describe_rnn(tagger.rnn))
+    del description["genotype"]["origin"]  # when and how it was found does not change it
+    return json.dumps(description)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import Average, first_order, second_order
 from flair_nas.search.config import SearchConfig
@@ -28,10 +29,18 @@ class GradientStrategy:
         objective: losses and supernet.
         config: the settings.
         average: averages tensors over processes, in place.
+
+    Raises:
+        FlairNasError: phases that are too short to tell whether MAD has settled.
     """
 
     def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
         self.objective, self.config, self.average = objective, config, average
+        if config.learn == "joint" and config.convergence and config.convergence_steps >= self._phase_steps(1):
+            raise FlairNasError(
+                f"convergence_steps {config.convergence_steps} must be less than the steps of a phase, "
+                f"{self._phase_steps(1)}: a phase would always end first"
+            )
         self.descent = WeightDescent(objective, config, average)
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
@@ -85,13 +94,16 @@ class GradientStrategy:
 
     def _turn(self, epoch: int) -> str:
         """The part that is learned now: in a joint search the phases alternate, by convergence or budget."""
-        if len(self.phases) > 1:
-            budget = self.config.phase_steps or -(-self.steps(epoch) // 2)
-            if self.steps_in_phase >= budget or self.windows[self.phases[self.phase]].converged:
-                self.phase = 1 - self.phase
-                self.steps_in_phase = 0
-                self.windows[self.phases[self.phase]].restart()
+        if len(self.phases) == 1:
+            return self.phases[0]
+        if self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged:
+            self.phase = 1 - self.phase
+            self.steps_in_phase = 0
+            self.windows[self.phases[self.phase]].restart()
         return self.phases[self.phase]
+
+    def _phase_steps(self, epoch: int) -> int:
+        return self.config.phase_steps or -(-self.steps(epoch) // 2)
 
     def deviations(self) -> dict[str, float]:
         """MAD of the parts that are learned."""
