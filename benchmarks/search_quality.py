@@ -111,6 +111,7 @@ def run_retraining(name: str, text: str, out: Path) -> None:
         settings["hidden_size"] = size_of_lstm(settings["hidden_size"])
     config = LanguageModelConfig(text=text, rnn=rnn, **settings)
     metrics = train_language_model(config, out / "retrain" / name, progress=False)
+    del metrics["rnn"]  # a path
     genotype = "" if rnn == "lstm" else load_genotype(rnn).one_line()
     write(f"retrain-{name}", {"name": name, "genotype": genotype, "settings": settings, "metrics": metrics})
 
