@@ -21,12 +21,17 @@ from torch import nn
 from flair_nas import SearchedRNN, load_genotype
 
 GENOTYPES = ("darts-v2", "i-darts-ptb", "ess-hand-made")
+FILES = Path(__file__).parent / "genotypes"  # of those that are not bundled
 BATCH, STEPS = 32, 35
 
 
 def layer(name: str, size: int) -> nn.Module:
     """The layer of that name with D = H = size."""
-    return nn.LSTM(size, size) if name == "lstm" else SearchedRNN(size, size, load_genotype(name))
+    return (
+        nn.LSTM(size, size)
+        if name == "lstm"
+        else SearchedRNN(size, size, load_genotype(file if (file := FILES / f"{name}.json").exists() else name))
+    )
 
 
 def run(module: nn.Module, data: torch.Tensor, training: bool) -> float:

@@ -40,7 +40,7 @@ SEARCHES: dict[str, dict] = {
     "i-darts": {},
     "ess-joint": {"learn": "joint", "history": M},
     "ess-inter": {"learn": "inter", "history": M, "fixed": "i-darts-ptb"},
-    "ess-intra": {"fixed": "ess-hand-made"},
+    "ess-intra": {"fixed": "benchmarks/genotypes/ess-hand-made.json"},
     "darts-second": {"relaxation": "darts", "order": 2},
     # its steps are cheap: as many epochs as cost what the first-order search costs
     "random-shared": {"strategy": "random-shared", "epochs": 9},

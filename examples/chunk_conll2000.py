@@ -20,7 +20,7 @@ from flair.trainers import ModelTrainer
 import flair_nas  # noqa: F401 - teaches SequenceTagger the names of searched cells
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--rnn", default="ess-hand-made", help="LSTM, GRU, a genotype's name, its file or its one line")
+parser.add_argument("--rnn", default="ess-ptb", help="LSTM, GRU, a genotype's name, its file or its one line")
 parser.add_argument("--words", default="glove", help="Flair's name of word vectors, or a gensim file")
 parser.add_argument("--characters", nargs="*", default=["news-forward", "news-backward"], help="names or files")
 parser.add_argument("--pooled", action=argparse.BooleanOptionalAction, default=True, help="pool character embeddings")

@@ -40,8 +40,8 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     """Gives the genotype that a name, a file or a written form stands for.
 
     Args:
-        source: a bundled name such as ``i-darts-ptb``, a file of any written form, a one-line genotype, or a
-            `Genotype`, which is returned as it is.
+        source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
+            one-line genotype, or a `Genotype`, which is returned as it is.
 
     Raises:
         GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
@@ -52,7 +52,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
     if _names_a_file(source):
-        return Genotype.load(Path(source).expanduser())
+        path = Path(source).expanduser()
+        found = path / "genotype.json"  # what a search leaves in its folder
+        return Genotype.load(found if found.is_file() else path)
     if _looks_written(text):
         return Genotype.parse(text)
     names = bundled_names()
@@ -66,7 +68,8 @@ def _names_a_file(source: str | Path) -> bool:
     if isinstance(source, Path) or text.endswith((".json", ".txt", ".log")):
         return True
     try:
-        return len(text) < 1000 and Path(text).expanduser().is_file()
+        path = Path(text).expanduser()
+        return len(text) < 1000 and (path.is_file() or (path / "genotype.json").is_file())
     except OSError:  # too long or oddly made for a path
         return False
 

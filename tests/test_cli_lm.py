@@ -133,8 +133,10 @@ def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
     found = compare_language_models(*runs, text)
     assert main(["lm", "compare", *runs, "--text", text, "--top", "3"]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith(f"{found.tokens:,} tokens: perplexity ")
-    assert f"B - A {found.difference:+.4f}" in printed.splitlines()[0]
+    models, figures, *_ = printed.splitlines()
+    assert models == f"A = {runs[0]}, B = {runs[1]}, on {text}"
+    assert figures.startswith(f"{found.tokens:,} tokens: perplexity ")
+    assert f"B - A {found.difference:+.4f}" in figures
     for title, words in (("better in B", found.improved(3)), ("worse in B", found.worsened(3)),
                          ("most frequent", found.frequent(3))):  # fmt: skip
         table = printed.split(f"\n{title} ")[1].split("\n\n")[0].splitlines()[1:]

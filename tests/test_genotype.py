@@ -297,14 +297,17 @@ def test_a_bundled_genotype_is_the_published_one(name: str) -> None:
     assert genotype.origin, "a published genotype says where it comes from"
 
 
-def test_the_bundled_gated_genotype_says_that_no_search_found_it() -> None:
+def test_the_bundled_gated_genotype_says_by_which_search_it_was_found() -> None:
     others = set(bundled_names()) - set(PUBLISHED)
-    assert others == {"ess-hand-made"}
-    genotype = load_genotype("ess-hand-made")
-    assert genotype.nodes == edges_of(PUBLISHED["i-darts-ptb"][0])
+    assert others == {"ess-ptb"}
+    genotype = load_genotype("ess-ptb")
+    assert len(genotype.nodes) == 8
     assert genotype.state_gate is not None and genotype.state_gate.history == 3
     assert genotype.input_gate is not None and genotype.input_gate.history == 3
-    assert genotype.origin["method"] == "by hand, not searched"
+    origin = genotype.origin
+    assert origin["method"].startswith("i-darts, first order") and origin["corpus"].startswith("ptb, 929,589 ")
+    assert origin["command"].startswith("python benchmarks/search_quality.py search ess-")
+    assert origin["figures"]["epochs"] == origin["settings"]["epochs"]
 
 
 @relaxed

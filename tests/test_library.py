@@ -17,7 +17,7 @@ from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.library import bundled_names, load_genotype, resource_path
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("darts-v1", "darts-v2", "enas-ptb", "ess-hand-made", "i-darts-ptb")
+NAMES = ("darts-v1", "darts-v2", "enas-ptb", "ess-ptb", "i-darts-ptb")
 
 
 # --- load_genotype ----------------------------------------------------------------------------------------------------
@@ -69,6 +69,14 @@ def test_a_bundled_name_goes_before_a_file_of_that_name(tmp_path: Path, monkeypa
     assert load_genotype(tmp_path / "darts-v1") == load_genotype("./darts-v1") == Genotype.parse("tanh0")
 
 
+def test_the_folder_of_a_search_stands_for_what_it_found(tmp_path: Path) -> None:
+    genotype = random_genotype(3, nodes=3)
+    with pytest.raises(GenotypeError, match="a bundled name"):
+        load_genotype(str(tmp_path))
+    genotype.save(tmp_path / "genotype.json")
+    assert load_genotype(str(tmp_path)) == load_genotype(tmp_path) == genotype
+
+
 @pytest.mark.parametrize(
     ("name", "close"),
     [
@@ -77,7 +85,7 @@ def test_a_bundled_name_goes_before_a_file_of_that_name(tmp_path: Path, monkeypa
         ("I-DARTS-PTB", ["i-darts-ptb"]),
         ("idarts-ptb", ["i-darts-ptb"]),
         ("enas_ptb", ["enas-ptb"]),
-        ("ess-handmade", ["ess-hand-made"]),
+        ("ess-pbt", ["ess-ptb"]),
     ],
 )
 def test_an_unknown_name_gets_the_close_matches_best_first(name: str, close: list[str]) -> None:

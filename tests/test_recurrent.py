@@ -650,7 +650,7 @@ def test_a_silent_genotype_gives_zeros_for_any_weights_and_warns() -> None:
 
 
 def test_backward_frees_the_graph_unless_it_is_retained() -> None:
-    rnn, data = SearchedRNN(3, 4, load_genotype("ess-hand-made")), torch.randn(5, 2, 3)
+    rnn, data = SearchedRNN(3, 4, load_genotype("ess-ptb")), torch.randn(5, 2, 3)
     total = rnn(data)[0].sum()
     total.backward(retain_graph=True)
     once = rnn.cells[0].weight_nodes.grad.clone()

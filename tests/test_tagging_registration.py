@@ -230,7 +230,7 @@ def test_types_of_flair_are_the_same_with_and_without_flair_nas():
 # --- what an rnn_type says reaches the layer --------------------------------------------------------------------------
 
 SOURCES = {
-    "name": "ess-hand-made",
+    "name": "ess-ptb",
     "file": "{folder}/my cell.json",
     "one line": "sigmoid0-relu1+tanh0/state=tanh-relu+sigmoid1/input=relu",
 }
@@ -489,7 +489,7 @@ def test_document_embeddings_train_in_a_classifier_and_load_in_a_new_process(cor
 
 def test_document_embeddings_pickle_as_flair_saves_embeddings(corpus):
     torch.manual_seed(0)
-    embeddings = DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, 2, rnn_type="ess-hand-made,init_range=0.5")
+    embeddings = DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, 2, rnn_type="ess-ptb,init_range=0.5")
     loaded = load_embeddings(pickle.loads(pickle.dumps(embeddings.save_embeddings())))
     assert loaded.rnn.config() == embeddings.rnn.config()
     vectors = []
@@ -506,7 +506,7 @@ def test_document_embeddings_pickle_as_flair_saves_embeddings(corpus):
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda tagger: pickle.loads(pickle.dumps(tagger))])
 def test_copies_of_a_tagger_are_equal_and_apart(corpus, tmp_path, duplicate):
     torch.manual_seed(0)
-    tagger = make_tagger(corpus, rnn_type="ess-hand-made,recurrent_dropout=0.1,init_range=0.5")
+    tagger = make_tagger(corpus, rnn_type="ess-ptb,recurrent_dropout=0.1,init_range=0.5")
     expected = predictions(tagger)
     double = duplicate(tagger)
     assert double.rnn.config() == tagger.rnn.config()
@@ -522,7 +522,7 @@ def test_copies_of_a_tagger_are_equal_and_apart(corpus, tmp_path, duplicate):
 @pytest.mark.parametrize("use_crf", [True, False])
 def test_float64_and_back(corpus, use_crf):
     torch.manual_seed(0)
-    tagger = make_tagger(corpus, rnn_type="ess-hand-made,init_range=0.5", use_crf=use_crf).eval()
+    tagger = make_tagger(corpus, rnn_type="ess-ptb,init_range=0.5", use_crf=use_crf).eval()
     single = predictions(tagger)
     with torch.no_grad():
         data, lengths = tagger._prepare_tensors([Sentence(text, use_tokenizer=False) for text in TEXTS[:2]])

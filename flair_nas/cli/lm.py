@@ -183,6 +183,7 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(comparison.to_dict(arguments.top, arguments.min_occurrences), indent=2))
     else:
+        print(f"A = {arguments.a}, B = {arguments.b}, on {arguments.text}")
         print(format_comparison(comparison, arguments.top, arguments.min_occurrences))
     return 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import sys
 import warnings
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ def train(arguments: argparse.Namespace) -> int:
     of_seed = f" (of seed {metrics['model_seed']}, the best on dev)" if len(metrics["seeds"]) > 1 else ""
     parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
     print(f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}")
-    print(f'next: flair-nas tag predict --model {out} "A sentence to tag."')
+    print(f'next: flair-nas tag predict --model {shlex.quote(str(out))} "A sentence to tag."')
     return 0
 
 

@@ -220,7 +220,8 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
     if text.valid is None and valid_share is None:
         raise FlairNasError(
             f"{text.train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
-            "its name to its folder and give the folder, or set valid_share: 0.1 takes the last tenth of the lines"
+            "its name to its folder and give the folder, or set valid_share: 0.1 (--valid-share 0.1) takes the last "
+            "tenth of the lines"
         )
     if text.valid is not None and valid_share is not None:
         raise FlairNasError(

@@ -176,7 +176,9 @@ def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowe
     found = text.parts
     single = isinstance(source, (str, Path)) and source != DEMO and Path(source).expanduser().is_file()
     if not single and part not in found:
-        known = f"one of {', '.join(PARTS)}" if part not in PARTS else f"there are {', '.join(found)}"
+        known = f"one of {', '.join(PARTS)}"
+        if part in PARTS:
+            known = f"there are {', '.join(found)} (--part {[*found][-1]})"
         raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
     ids = {word: number for number, word in enumerate(vocabulary.words)} | {LINE_END: vocabulary.index(END)}
     unknown = vocabulary.index(UNKNOWN)
