@@ -133,18 +133,17 @@ def write(name: str, figures: dict) -> None:
 
 def tables() -> None:
     """Prints what there is."""
-    print("| search | epochs | s / epoch | CPU minutes | supernet valid | MAD | genotype |")
+    print("| search | epochs | seconds | of CPU time | valid perplexity of the supernet | MAD | genotype |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in SEARCHES:
         path = RESULTS / f"search-{name}.json"
         if path.exists():
             figures = json.loads(path.read_text())
             lines = figures["history"]
-            seconds = sorted(line["seconds"] for line in lines)[len(lines) // 2]
-            minutes = sum(line["cpu_seconds"] for line in lines) / 60
+            seconds, cpu_seconds = (sum(line[name] for line in lines) for name in ("seconds", "cpu_seconds"))
             mad = ", ".join(f"{part} {value:.3f}" for part, value in lines[-1].get("mad", {}).items()) or "-"
             perplexity = lines[-1]["valid_perplexity"]
-            print(f"| {name} | {len(lines)} | {seconds:.0f} | {minutes:.0f} | {perplexity or math.inf:.1f} | {mad} | "
+            print(f"| {name} | {len(lines)} | {seconds:,.0f} | {cpu_seconds:,.0f} | {perplexity or math.inf:.1f} | {mad} | "
                   f"`{figures['genotype']}` |")  # fmt: skip
     print("\n| model | valid perplexity | test perplexity | parameters | CPU s / epoch |")
     print("| --- | --- | --- | --- | --- |")
