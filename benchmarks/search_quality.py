@@ -105,16 +105,23 @@ def genotype_of(run: Path, edges_per_node: int, origin: dict):
 def run_retraining(name: str, text: str, out: Path) -> None:
     """One language model; its figures are written when it is trained."""
     from flair_nas import LanguageModelConfig, train_language_model
+    from flair_nas.errors import FlairNasError
 
     rnn = str(GENOTYPES / f"{name}.json") if name in FOUND else RETRAININGS[name]
     settings = dict(RETRAIN)
     if rnn == "lstm":
         settings["hidden_size"] = size_of_lstm(settings["hidden_size"])
     config = LanguageModelConfig(text=text, rnn=rnn, **settings)
-    metrics = train_language_model(config, out / "retrain" / name, progress=False)
-    del metrics["rnn"]  # a path
-    genotype = "" if rnn == "lstm" else load_genotype(rnn).one_line()
-    write(f"retrain-{name}", {"name": name, "genotype": genotype, "settings": settings, "metrics": metrics})
+    figures = {"name": name, "genotype": "" if rnn == "lstm" else load_genotype(rnn).one_line(), "settings": settings}
+    try:
+        metrics = train_language_model(config, out / "retrain" / name, progress=False)
+        del metrics["rnn"]  # a path
+    except FlairNasError as error:
+        if not str(error).startswith("not finite"):
+            raise
+        write(f"retrain-{name}", {**figures, "error": str(error).partition(":")[0]})  # a figure, too
+    else:
+        write(f"retrain-{name}", {**figures, "metrics": metrics})
 
 
 def size_of_lstm(hidden_size: int, vocabulary: int = 10_000, nodes: int = 8) -> int:
@@ -149,7 +156,11 @@ def tables() -> None:
     print("\n| model | valid perplexity | test perplexity | parameters | CPU s / epoch |")
     print("| --- | --- | --- | --- | --- |")
     rows = [json.loads(path.read_text()) for path in RESULTS.glob("retrain-*.json")]
-    for figures in sorted(rows, key=lambda row: row["metrics"]["valid_perplexity"]):
+    for figures in rows:
+        if "error" in figures:
+            print(f"| {figures['name']} | {figures['error']} | - | - | - |")
+    trained = [figures for figures in rows if "error" not in figures]
+    for figures in sorted(trained, key=lambda row: row["metrics"]["valid_perplexity"]):
         metrics = figures["metrics"]
         print(f"| {figures['name']} | {metrics['valid_perplexity']:.2f} | {metrics['test_perplexity']:.2f} | "
               f"{metrics['parameters']:,} | {metrics['cpu_seconds_per_epoch']:.0f} |")  # fmt: skip
