@@ -55,11 +55,11 @@ settings |= {"text": arguments.text, "seed": arguments.seed}
 if arguments.search_epochs:
     settings["epochs"] = arguments.search_epochs
 config = resolve(SearchConfig, kind="search", preset=arguments.preset, flags=settings)
+corpus, label_type, *_ = load_corpus(arguments.corpus)  # a mistake in its name should not cost a search
 found = search_genotype(config, f"{arguments.out}/search")
 print(f"found after {len(found.history)} epochs: {found.genotype.one_line()}")
 
 flair.set_seed(arguments.seed)
-corpus, label_type, *_ = load_corpus(arguments.corpus)
 tagger = SequenceTagger(
     embeddings=build_embeddings(arguments.embeddings, corpus),  # or any of Flair's own
     tag_dictionary=corpus.make_label_dictionary(label_type, add_unk=False),
