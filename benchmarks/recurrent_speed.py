@@ -27,11 +27,10 @@ BATCH, STEPS = 32, 35
 
 def layer(name: str, size: int) -> nn.Module:
     """The layer of that name with D = H = size."""
-    return (
-        nn.LSTM(size, size)
-        if name == "lstm"
-        else SearchedRNN(size, size, load_genotype(file if (file := FILES / f"{name}.json").exists() else name))
-    )
+    if name == "lstm":
+        return nn.LSTM(size, size)
+    file = FILES / f"{name}.json"
+    return SearchedRNN(size, size, load_genotype(file if file.exists() else name))
 
 
 def run(module: nn.Module, data: torch.Tensor, training: bool) -> float:

@@ -548,11 +548,12 @@ def test_another_fixed_genotype(text: Path, tmp_path: Path) -> None:
     Genotype.parse("relu0-tanh1").save(fixed)
     settings = {"learn": "inter", "history": 2, "fixed": str(fixed)}
     run(text, out, epochs=1, **settings)
+    refused = r"the genotype .*fixed\.json, which stays fixed, was relu0-tanh1 with highway=True, .* when"
     Genotype.parse("relu0-tanh0").save(fixed)
-    with pytest.raises(FlairNasError, match=r"fixed\.json, which stays fixed, was relu0-tanh1 with highway=True"):
+    with pytest.raises(FlairNasError, match=refused):
         run(text, out, epochs=2, **settings)
     dataclasses.replace(Genotype.parse("relu0-tanh1"), highway=False).save(fixed)
-    with pytest.raises(FlairNasError, match=r"fixed\.json, which stays fixed, was relu0-tanh1 with highway=True"):
+    with pytest.raises(FlairNasError, match=refused):
         run(text, out, epochs=2, **settings)
 
 

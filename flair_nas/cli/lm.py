@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
@@ -85,7 +84,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     for part in ("valid", "test"):
         if metrics[f"{part}_perplexity"] is not None:
             lines.append(
-                _score(f"{part} ", metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"], metrics["eval_batch_size"])
+                _score(part, metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"], metrics["eval_batch_size"])
             )
     averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
     lines.append(
@@ -101,7 +100,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 def _score(part: str, perplexity: float, tokens: int, batch_size: int) -> str:
     how = "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
-    return f"{part}perplexity: {perplexity:.2f} ({tokens:,} tokens{how})"
+    return f"{part} perplexity".lstrip() + f": {perplexity:.2f} ({tokens:,} tokens{how})"
 
 
 # --- evaluate ---
@@ -129,6 +128,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     quiet_libraries(arguments)
     from flair_nas.device import choose_device
     from flair_nas.language_model.evaluation import evaluate_language_model
+    from flair_nas.language_model.saved import is_one_file
 
     score = evaluate_language_model(
         arguments.model,
@@ -141,7 +141,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**score._asdict(), "batch_size": arguments.batch_size}, indent=2))
     else:
-        part = "" if Path(arguments.text).expanduser().is_file() else f"{arguments.part} "
+        part = "" if is_one_file(arguments.text) else arguments.part
         print(_score(part, score.perplexity, score.tokens, arguments.batch_size))
     return 0
 

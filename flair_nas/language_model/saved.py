@@ -157,6 +157,11 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
 # --- text ---
 
 
+def is_one_file(source: Any) -> bool:
+    """Whether a text is a single file, which `encode_text` takes as it is: it has no parts."""
+    return isinstance(source, (str, Path)) and source != DEMO and Path(source).expanduser().is_file()
+
+
 def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:
     """Text as the ids of a vocabulary that is given.
 
@@ -174,7 +179,7 @@ def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowe
     """
     text = find_text(source, lowercase)
     found = text.parts
-    single = isinstance(source, (str, Path)) and source != DEMO and Path(source).expanduser().is_file()
+    single = is_one_file(source)
     if not single and part not in found:
         known = f"one of {', '.join(PARTS)}"
         if part in PARTS:

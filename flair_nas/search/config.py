@@ -132,9 +132,10 @@ class SearchConfig:
             found.append("strategy random-independent trains candidates alike: schedule must be constant")
         if self.strategy == "gradient" and self.epochs == 0:
             found.append("epochs must be at least 1 for strategy gradient")
-        if self.batch_size % max(self.parts, 1):
+        parts = max(self.parts, 1)  # 0 is named as out of range already
+        if self.batch_size % parts:
             found.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
-        elif self.batch_size // max(self.parts, 1) < 2 and self.strategy == "gradient" and self.learn != "inter":
+        elif self.batch_size // parts < 2 and self.strategy == "gradient" and self.learn != "inter":
             found.append(f"parts {self.parts} leaves less than 2 sequences in a part: batch normalisation needs 2")
         if self.fixed is not None:
             try:
