@@ -28,6 +28,12 @@ from flair_nas.library import resource_path
 
 Config = TypeVar("Config")
 
+COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
+"""The range of a setting that counts something: sizes, steps, epochs."""
+
+PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
+"""The range of a dropout."""
+
 
 def setting(
     default: Any,

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
 
-from flair_nas.settings import problems_of, raise_problems, setting
-
-_PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
-_COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
+from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 
 def rising(cutoffs: list[int]) -> str:
@@ -32,7 +28,7 @@ class LanguageModelConfig:
         "folder of train and valid text, a file, train=FILE,valid=FILE, or demo, the bundled text (./demo is a folder)",
     )
     vocabulary_size: int | None = setting(None, "at most so many types, the most frequent ones", low=4, high=10**8)
-    min_count: int = setting(1, "words that are less often in the training part become <unk>", **_COUNT)
+    min_count: int = setting(1, "words that are less often in the training part become <unk>", **COUNT)
     lowercase: bool = setting(False, "read all words in lower case")
     valid_share: float | None = setting(
         None, "without a valid file: this share of the training text, its end, as 0.1", low=1e-6, high=0.99
@@ -40,17 +36,17 @@ class LanguageModelConfig:
     rnn: str = setting(
         "i-darts-ptb", "lstm, a genotype's name, a genotype file or a one-line genotype; options after commas"
     )
-    hidden_size: int = setting(200, "hidden size H", **_COUNT)
-    embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **_COUNT)
+    hidden_size: int = setting(200, "hidden size H", **COUNT)
+    embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)
-    dropout: float = setting(0.75, "variational dropout of the recurrent layer's output", **_PROBABILITY)
-    input_dropout: float = setting(0.75, "variational dropout of x, inside the recurrent layer", **_PROBABILITY)
-    recurrent_dropout: float = setting(0.25, "variational dropout of h", **_PROBABILITY)
-    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", **_PROBABILITY)
-    word_dropout: float = setting(0.1, "probability of dropping a word's whole embedding", **_PROBABILITY)
+    dropout: float = setting(0.75, "variational dropout of the recurrent layer's output", **PROBABILITY)
+    input_dropout: float = setting(0.75, "variational dropout of x, inside the recurrent layer", **PROBABILITY)
+    recurrent_dropout: float = setting(0.25, "variational dropout of h", **PROBABILITY)
+    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", **PROBABILITY)
+    word_dropout: float = setting(0.1, "probability of dropping a word's whole embedding", **PROBABILITY)
     tied: bool = setting(True, "the softmax shares the embedding's matrix (never an adaptive softmax)")
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **_COUNT
+        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
@@ -59,15 +55,15 @@ class LanguageModelConfig:
     clip: float = setting(0.25, "gradient norm is clipped to this", low=1e-12, high=1e12)
     averaging: bool = setting(True, "go on with averaged SGD when the validation loss stops improving")
     patience: int = setting(
-        5, "averaging begins when the validation loss is above the best one of more than this many epochs ago", **_COUNT
+        5, "averaging begins when the validation loss is above the best one of more than this many epochs ago", **COUNT
     )
-    average_after: int | None = setting(None, "averaging begins after this epoch at the latest", **_COUNT)
-    batch_size: int = setting(64, "columns of text that are read side by side", **_COUNT)
-    bptt: int = setting(35, "steps of truncated back-propagation", **_COUNT)
+    average_after: int | None = setting(None, "averaging begins after this epoch at the latest", **COUNT)
+    batch_size: int = setting(64, "columns of text that are read side by side", **COUNT)
+    bptt: int = setting(35, "steps of truncated back-propagation", **COUNT)
     vary_length: bool = setting(True, "vary the steps around bptt, and the learning rate with them")
-    epochs: int = setting(50, "epochs", **_COUNT)
-    valid_batch_size: int = setting(64, "columns for the perplexity after each epoch, which is approximate", **_COUNT)
-    eval_batch_size: int = setting(1, "columns for the final perplexity; 1 is exact, more are approximate", **_COUNT)
+    epochs: int = setting(50, "epochs", **COUNT)
+    valid_batch_size: int = setting(64, "columns for the perplexity after each epoch, which is approximate", **COUNT)
+    eval_batch_size: int = setting(1, "columns for the final perplexity; 1 is exact, more are approximate", **COUNT)
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.library import load_genotype
-from flair_nas.settings import problems_of, raise_problems, setting
+from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
@@ -19,8 +18,6 @@ STRATEGIES = {
     "sample": "random_search:Sampling",
 }
 """What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
-
-_COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
 
 
 @dataclass
@@ -43,7 +40,7 @@ class SearchConfig:
         high=0.5,
     )
     vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4, high=10**8)
-    min_count: int = setting(1, "rarer types become <unk>", **_COUNT)
+    min_count: int = setting(1, "rarer types become <unk>", **COUNT)
     lowercase: bool = setting(False, "lower-case the text")
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)")
@@ -58,22 +55,22 @@ class SearchConfig:
     )
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
-    hidden_size: int = setting(300, "hidden size H, and size D of the embedding", **_COUNT)
+    hidden_size: int = setting(300, "hidden size H, and size D of the embedding", **COUNT)
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **_COUNT
+        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
     )
     batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
-    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **_COUNT)
-    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", **_COUNT)
+    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **COUNT)
+    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", **COUNT)
     vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")
     epochs: int = setting(40, "passes over the training text", low=0, high=1_000_000)
     phase_steps: int | None = setting(
-        None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", **_COUNT
+        None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", **COUNT
     )
     convergence: float = setting(
         0.0, "a phase, or a search, ends when MAD has grown by less than this share of itself; 0: never", low=0, high=1
     )
-    convergence_steps: int = setting(100, "over that many steps", **_COUNT)
+    convergence_steps: int = setting(100, "over that many steps", **COUNT)
     learning_rate: float = setting(20.0, "of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
         "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
@@ -83,15 +80,15 @@ class SearchConfig:
     arch_learning_rate: float = setting(3e-3, "of Adam for the architecture weights of the cell", low=1e-12, high=1e6)
     inter_learning_rate: float = setting(1e-3, "of Adam for those of the gates", low=1e-12, high=1e6)
     arch_weight_decay: float = setting(1e-3, "of the architecture weights", low=0, high=1)
-    dropout: float = setting(0.75, "variational dropout of the layer's output", low=0, high=0.99)
-    recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", low=0, high=0.99)
-    input_dropout: float = setting(0.75, "variational dropout of the layer's input x", low=0, high=0.99)
-    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", low=0, high=0.99)
+    dropout: float = setting(0.75, "variational dropout of the layer's output", **PROBABILITY)
+    recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
+    input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
+    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", **PROBABILITY)
     slowness: float = setting(
         1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0, high=1e6
     )
-    samples: int = setting(100, "random strategies: architectures to compare", **_COUNT)
-    sample_segments: int = setting(10, "random-shared: validation segments that each is scored on at first", **_COUNT)
+    samples: int = setting(100, "random strategies: architectures to compare", **COUNT)
+    sample_segments: int = setting(10, "random-shared: validation segments that each is scored on at first", **COUNT)
     seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flair_nas import settings
-from flair_nas.settings import setting
-
-_PROBABILITY: dict[str, Any] = {"low": 0, "high": 0.99}
-_COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
+from flair_nas.settings import COUNT, PROBABILITY, setting
 
 
 def _all_different(values: list[Any]) -> str:
@@ -39,13 +36,11 @@ class TaggerConfig:
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
         "glove, word:PATH, flair:NAME_OR_PATH, pooled-flair:NAME_OR_PATH, char, one-hot",
     )
-    hidden_size: int = setting(256, "hidden size H of each direction", **_COUNT)
+    hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)
-    dropout: float = setting(0.0, "dropout before and after the recurrent layer", **_PROBABILITY)
-    word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **_PROBABILITY)
-    locked_dropout: float = setting(
-        0.5, "variational dropout of the recurrent layer's input and output", **_PROBABILITY
-    )
+    dropout: float = setting(0.0, "dropout before and after the recurrent layer", **PROBABILITY)
+    word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **PROBABILITY)
+    locked_dropout: float = setting(0.5, "variational dropout of the recurrent layer's input and output", **PROBABILITY)
     crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
     reproject: bool = setting(True, "a linear map on top of the embeddings")
     learning_rate: float = setting(0.1, "learning rate of SGD", low=1e-12, high=1e6)
@@ -55,8 +50,8 @@ class TaggerConfig:
     patience: int = setting(3, "epochs without improvement that are still borne", low=0, high=1_000_000)
     min_learning_rate: float = setting(1e-4, "training ends below this learning rate", low=0, high=1e6)
     clip: float = setting(5.0, "gradient norm is clipped to this", low=1e-12, high=1e12)
-    batch_size: int = setting(32, "sentences per batch", **_COUNT)
-    epochs: int = setting(100, "epochs at most", **_COUNT)
+    batch_size: int = setting(32, "sentences per batch", **COUNT)
+    epochs: int = setting(100, "epochs at most", **COUNT)
     seeds: list[int] = setting(
         [1],
         "each seed is trained; mean and standard deviation are reported",
