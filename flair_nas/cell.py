@@ -9,14 +9,10 @@ from torch import Tensor, nn
 
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
+from flair_nas.kernels.plan import CellPlan, cell_plan
 from flair_nas.kernels.sequence_gradient import Products, transposed
 from flair_nas.operations import OPERATIONS
-from flair_nas.recurrence import GateLike
-
-
-def product_dtype(weight: Tensor) -> torch.dtype:
-    """The dtype of a product with this weight: under autocast a lower one than the weight's own."""
-    return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
+from flair_nas.recurrence import GateLike, product_dtype
 
 
 class SearchedCell(nn.Module):
@@ -146,6 +142,13 @@ class SearchedCell(nn.Module):
         for number in rest:
             output = output + states[number]  # faster than the mean of a stack
         return output / len(genotype.output) if rest else output
+
+    def plan(self) -> CellPlan | None:
+        """What the native kernels need to know; None if there are none for this form of cell."""
+        return cell_plan(self.genotype)
+
+    def normalisation(self) -> None:
+        """None: states are not normalised."""
 
     def extra_repr(self) -> str:
         """Sizes and genotype, for printing."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
+from flair_nas.kernels.plan import GatePlan, gate_plan
 from flair_nas.kernels.sequence_gradient import Products
 from flair_nas.operations import OPERATIONS
 
@@ -95,6 +96,10 @@ class InterCellGate(nn.Module):
                 state = state + OPERATIONS[edge.op](shared[edge.tail])
             states.append(state)
         return torch.stack(states).mean(0)
+
+    def plan(self) -> GatePlan:
+        """What the native kernels need to know."""
+        return gate_plan(self.nodes, self.form)
 
     def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
         """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from flair_nas.kernels import native
+from flair_nas.kernels.plan import CellPlan, GatePlan
 from flair_nas.kernels.sequence_gradient import Products, run_sequence, transposed
 
 
@@ -16,6 +18,7 @@ class GateLike(Protocol):
     """An inter-cell gate, discrete (`InterCellGate`) or relaxed (`GateSupernet`)."""
 
     weight_entry: Any  # [m, E, G]
+    weight_nodes: Any  # [m, G, G]
 
     @property
     def history(self) -> int:
@@ -26,6 +29,9 @@ class GateLike(Protocol):
 
     def __call__(self, entries: Sequence[Tensor], products: Products, *shares: Tensor) -> Tensor:
         """The gate, [G, B], from m products v_i W_i^in, [G, B] each."""
+
+    def plan(self) -> GatePlan:
+        """What the native kernels need to know."""
 
     def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
         """Gates a vector."""
@@ -39,12 +45,20 @@ class CellLike(Protocol):
 
     input_size: int
     hidden_size: int
+    weight_input: Any  # [D, W]
     weight_hidden: Any  # [H, W]
+    weight_nodes: Any  # [N, H, W]
     state_gate: Any  # GateLike | None
     input_gate: Any  # GateLike | None
 
     def weights(self) -> dict[Hashable, Tensor]:
         """The matrices of one pass over a sequence, transposed; ``input`` is x's."""
+
+    def plan(self) -> CellPlan | None:
+        """What the native kernels need to know; None if there are none for this cell."""
+
+    def normalisation(self) -> native.Normalisation | None:
+        """How states are normalised."""
 
     def step(self, *args: Any, **kwargs: Any) -> Tensor:
         """h_t, [H, B], from x_t W_x [W, B], h_{t-1} [H, B], `Products`, the mask of the states or None, and shares."""
@@ -184,36 +198,94 @@ def run_cell(
     """
     shares = shares or {}
     hidden, inputs, states = start
-    weights = cell.weights()
-    dtype = cell.weight_hidden.dtype
-    data = data.to(dtype)  # under autocast the input may come from a product of lower precision
+    data = data.to(cell.weight_hidden.dtype)  # under autocast the input may come from a product of lower precision
     input_mask = _mask(input_dropout, data, packing.batch)  # [B, D]
     mask = _mask(recurrent_dropout, hidden, packing.batch)  # [B, H]
-    sources = {
-        "states": states.transpose(1, 2).contiguous(),
-        "hidden": hidden.t().contiguous(),
-    }  # [m - 1, H, B], [H, B]
+    factor: Tensor | None = None
     if cell.state_gate is not None:
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
         inputs = packing.last(past, cell.state_gate.history)
         of_gate = [shares["state_gate"]] if "state_gate" in shares else []
-        sources["state_gates"] = _state_gates(cell.state_gate, past, packing, input_mask, of_gate)  # [H, S]
+        gates = _state_gates(cell.state_gate, past, packing, input_mask, of_gate)  # [H, S]
+        factor = cell.state_gate.apply_to(gates.new_ones(()), gates)
     if input_mask is not None:
         data = data * input_mask[packing.column]
+    product = product_dtype(cell.weight_hidden)
+    plan = cell.plan()
+    if plan is not None and native.available(data.device, data.dtype, product):
+        output = _run_native(cell, plan, product, data, packing, hidden, states, factor, mask, shares)
+    else:
+        output = _run_plain(cell, data, packing, hidden, states, factor, mask, shares)
+    if cell.input_gate is not None:
+        past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
+        states = packing.last(past, cell.input_gate.history)[1:]
+    ends = packing.offsets[packing.lengths - 1] + torch.arange(packing.batch, device=output.device)
+    return output, (output[ends], inputs, states)
+
+
+def _run_plain(
+    cell: CellLike,
+    data: Tensor,
+    packing: Packing,
+    hidden: Tensor,
+    states: Tensor,
+    factor: Tensor | None,
+    mask: Tensor | None,
+    shares: Mapping[str, Tensor],
+) -> Tensor:
+    """The packed output, [S, H], by the loop over time steps; arguments as in `run_cell`, the factor is [H, S]."""
+    weights = cell.weights()
+    # vectors as columns, see `Products`: [m - 1, H, B], [H, B]
+    sources = {"states": states.transpose(1, 2).contiguous(), "hidden": hidden.t().contiguous()}
+    if factor is not None:
+        sources["factor"] = factor
     if cell.input_gate is None:
-        sources["data"] = torch.mm(weights.pop("input"), data.t()).to(dtype)  # all input projections at once, [W, S]
+        sources["data"] = torch.mm(weights.pop("input"), data.t()).to(data.dtype)  # all input projections, [W, S]
     else:
         sources["data"] = data.t().contiguous()  # [D, S]
     for name in ("cell", "input_gate"):
         if name in shares:
             sources[f"{name}_shares"] = shares[name]
     loop = _Loop(cell, packing, None if mask is None else mask.t().contiguous())
-    output = run_sequence(loop, weights, sources).t().contiguous()  # [S, H]
-    if cell.input_gate is not None:
-        past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
-        states = packing.last(past, cell.input_gate.history)[1:]
-    ends = packing.offsets[packing.lengths - 1] + torch.arange(packing.batch, device=output.device)
-    return output, (output[ends], inputs, states)
+    return run_sequence(loop, weights, sources).t().contiguous()
+
+
+def _run_native(
+    cell: CellLike,
+    plan: CellPlan,
+    product: torch.dtype,
+    data: Tensor,
+    packing: Packing,
+    hidden: Tensor,
+    states: Tensor,
+    factor: Tensor | None,
+    mask: Tensor | None,
+    shares: Mapping[str, Tensor],
+) -> Tensor:
+    """The same by the native kernels."""
+    sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
+    if factor is not None:
+        sources["factor"] = factor.t()
+    if "cell" in shares:
+        sources["shares"] = shares["cell"][list(plan.pairs.rows)]
+    gate = None
+    if cell.input_gate is None:
+        sources["projected"] = torch.mm(data, cell.weight_input).to(data.dtype)  # [S, 2H]
+    else:
+        gate = cell.input_gate.plan()
+        sources |= {"data": data, "past": states, "weight_input": cell.weight_input}
+        sources |= {"weight_entry": cell.input_gate.weight_entry, "weight_gate": cell.input_gate.weight_nodes}
+        if "input_gate" in shares:
+            sources["entry_shares"] = shares["input_gate"][: cell.input_gate.history]
+            sources["gate_shares"] = shares["input_gate"][list(gate.pairs.rows)]
+    sizes = (packing.sizes, cell.input_size, cell.hidden_size)
+    recurrence = native.Recurrence(plan, gate, *sizes, product, mask, cell.normalisation())
+    return native.run(recurrence, sources)
+
+
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of a product with this weight: under autocast a lower one than the weight's own."""
+    return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
 
 
 def _state_gates(
@@ -257,7 +329,7 @@ class _Loop:
         data: Tensor,
         states: Tensor,
         hidden: Tensor,
-        state_gates: Tensor | None = None,
+        factor: Tensor | None = None,
         cell_shares: Tensor | None = None,
         input_gate_shares: Tensor | None = None,
     ) -> Tensor:
@@ -268,7 +340,7 @@ class _Loop:
             data: input projections [W, S], or inputs [D, S] if there is an input gate.
             states: states before `hidden`, [m - 1, H, B], latest first.
             hidden: the state to begin with, [H, B].
-            state_gates: f' at every step, [H, S], or None.
+            factor: what the state gate multiplies h_{t-1} with at every step, [H, S], or None.
             cell_shares: mixing weights of a relaxed cell, or None.
             input_gate_shares: mixing weights of a relaxed input gate, or None.
         """
@@ -277,7 +349,7 @@ class _Loop:
         of_gate = () if input_gate_shares is None else (input_gate_shares,)
         sizes = self.packing.sizes
         steps = data.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
-        gates = state_gates.split(sizes, dim=1) if state_gates is not None else ()
+        factors = factor.split(sizes, dim=1) if factor is not None else ()
         # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
         history: deque[tuple[Tensor, ...]] = deque(maxlen=len(states) + 1)
 
@@ -298,8 +370,8 @@ class _Loop:
                 entries = [entered[i][:, :size] for i, entered in enumerate(history)]
                 gate = cell.input_gate(entries, products, *of_gate)
                 step = products("input", cell.input_gate.apply_to(step, gate))  # x̂_t W_x
-            if cell.state_gate is not None:
-                hidden = cell.state_gate.apply_to(hidden, gates[t])  # ĥ_{t-1}
+            if factor is not None:
+                hidden = hidden * factors[t]  # ĥ_{t-1}
             hidden = cell.step(step, hidden, products, mask, *of_cell)
             outputs.append(hidden)
         return torch.cat(outputs, dim=1)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas.cell import SearchedCell, product_dtype
+from flair_nas.cell import SearchedCell
 from flair_nas.genotype import Genotype
-from flair_nas.recurrence import Packing, RecurrentState, initial_state, run_cell
+from flair_nas.recurrence import Packing, RecurrentState, initial_state, product_dtype, run_cell
 
 LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 """The arguments of `SearchedRNN` that are no sizes."""

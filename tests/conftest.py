@@ -1,4 +1,4 @@
-"""What all tests share: one thread, so that figures are the same in every process, and logs as they were before."""
+"""What all tests share: one thread, so that figures are the same everywhere, compiled kernels, logs as before."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ import logging
 import multiprocessing.forkserver
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; sums depend on the number of threads
+os.environ["FLAIR_NAS_KERNELS_CACHE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "kernels")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_are_compiled() -> None:
+    """Else the first process that wants them would take long, and say so where a test looks at what it says."""
+    import torch
+
+    from flair_nas.kernels.choice import chosen
+
+    chosen(torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,12 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"flair-nas {flair_nas.__version__}")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"flair-nas {flair_nas.__version__}",
+        help="show the version; with -v those of libraries and the kernels used here, too",
+    )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     search.add_parser(verbs)
     tag.add_parser(verbs)
@@ -46,8 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        arguments = build_parser().parse_args(argv)
+        if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
+            from flair_nas.kernels.choice import describe
+
+            print(*describe(), sep="\n")
+            return 0
+        arguments = build_parser().parse_args(words)
         return int(arguments.run(arguments))
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from flair_nas.kernels import triton_mixture
+from flair_nas.kernels.choice import chosen
 from flair_nas.operations import DERIVATIVES, OPERATIONS
 
 
@@ -34,6 +36,8 @@ def mixture(pre: Tensor, shares: Tensor) -> Tensor:
     Returns:
         [n, G, B].
     """
+    if chosen(pre.device) == "triton":
+        return triton_mixture.mixture(pre, shares)
     result: Tensor = _Mixture.apply(pre, shares)
     return result
 
@@ -49,6 +53,8 @@ def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
     Returns:
         What the node gives to each head, [n, H, B].
     """
+    if chosen(pre.device) == "triton":
+        return triton_mixture.highway_mixture(pre, state, shares)
     result: Tensor = _HighwayMixture.apply(pre, state, shares)
     return result
 

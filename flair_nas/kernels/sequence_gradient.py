@@ -88,7 +88,7 @@ class _Sequence(torch.autograd.Function):
                 "Trying to backward through the graph a second time; use retain_graph=True the first time"
             )
         weights, leaves, recorded, output = ctx.graph
-        keep = _keeps_graph()
+        keep = keeps_graph()
         if not keep:
             ctx.graph = None  # frees the recurrence's graph now, not when the loss goes out of scope
         learned = [leaf for leaf in leaves if leaf.requires_grad]
@@ -106,7 +106,7 @@ class _Sequence(torch.autograd.Function):
         return (None, None, None, *of_leaves, *(of_weights.get(name) for name in weights))
 
 
-def _keeps_graph() -> bool:
+def keeps_graph() -> bool:
     """Whether this backward was called with retain_graph=True; True, too, where this PyTorch does not tell."""
     ask = getattr(getattr(torch._C, "_autograd", None), "_get_current_graph_task_keep_graph", None)
     return True if ask is None else bool(ask())

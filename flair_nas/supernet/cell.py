@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flair_nas.cell import SearchedCell, product_dtype
+from flair_nas.cell import SearchedCell
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.mixture import highway_mixture
+from flair_nas.kernels.native import Normalisation
+from flair_nas.kernels.plan import CellPlan, relaxed_cell_plan
 from flair_nas.kernels.sequence_gradient import Products, transposed
 from flair_nas.operations import OPERATIONS
-from flair_nas.recurrence import RecurrentState
+from flair_nas.recurrence import RecurrentState, product_dtype
 from flair_nas.supernet.derive import derive
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
@@ -141,8 +143,8 @@ class CellSupernet(nn.Module):
         check_input(input, self.input_size)
         if self._chosen is not None:
             return run_supernet(self._chosen, self, input, hx, {})
-        if self.training and self.norm is not None and input.shape[1] < 2:
-            raise ValueError("batch normalisation needs at least 2 sequences in a batch in training; got a batch of 1")
+        if (self.training or self._of_batch) and self.norm is not None and input.shape[1] < 2:
+            raise ValueError("batch normalisation by the batch needs at least 2 sequences in it; got a batch of 1")
         shares = {"cell": relax(self.arch, self.relaxation)[self._by_tail]}
         for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
             if isinstance(gate, GateSupernet):
@@ -273,6 +275,19 @@ class CellSupernet(nn.Module):
             state = self._normalised(totals[0])
             outputs.append(state)
         return torch.stack(outputs).mean(0)
+
+    def plan(self) -> CellPlan | None:
+        """What the native kernels need to know; None where plain autograd was asked for."""
+        return relaxed_cell_plan(self.nodes, self.norm is not None) if self.mixture is highway_mixture else None
+
+    def normalisation(self) -> Normalisation | None:
+        """How states are normalised now."""
+        norm = self.norm
+        if norm is None:
+            return None
+        if self._of_batch and not self.training:
+            return Normalisation(True, None, None, 0.0, norm.eps)
+        return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
 
     def _normalised(self, state: Tensor) -> Tensor:
         norm = self.norm

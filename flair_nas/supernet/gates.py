@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from flair_nas.gates import apply_gate, reset_gate_parameters
 from flair_nas.genotype import Gate
 from flair_nas.kernels.mixture import mixture
+from flair_nas.kernels.plan import GatePlan, relaxed_gate_plan
 from flair_nas.kernels.sequence_gradient import Products
 from flair_nas.operations import OPERATIONS
 from flair_nas.supernet.derive import derive_gate
@@ -90,6 +91,10 @@ class GateSupernet(nn.Module):
             pre = products(("gate", tail), totals[0])  # [(m - j) * G, B]
             totals = totals[1:] + mixture(pre.view(-1, *totals[0].shape), of_tail)
         return torch.stack([*states, totals[0]]).mean(0)
+
+    def plan(self) -> GatePlan:
+        """What the native kernels need to know."""
+        return relaxed_gate_plan(self.history, self.form)
 
     def apply_to(self, vector: Tensor, gate: Tensor) -> Tensor:
         """Gates a vector: v * gate (ESS eq. 5 and 6), or v * (1 + gate) in the residual form."""

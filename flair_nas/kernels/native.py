@@ -1,0 +1,384 @@
+"""A recurrence run by the native kernels: one call forwards, one backwards, and one product per weight's gradient."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
+
+from flair_nas.kernels import build, choice
+from flair_nas.kernels.plan import CellPlan, GatePlan, PairPlan
+from flair_nas.kernels.sequence_gradient import keeps_graph
+
+# the members of `Problem` in native/problem.h, in its order
+_MEMBERS: dict[type[Any], str] = {
+    ctypes.c_int64: """
+        threads steps rows batch hidden_size input_size keep states pairs levels norm history residual gate_pairs""",
+    ctypes.c_double: "momentum epsilon",
+    ctypes.c_void_p: """
+        sizes level_start first_pair tail code scale share_of_output shares weight_hidden weight_nodes
+        running_mean running_variance
+        gate_first gate_tail gate_code entry_code gate_shares entry_shares weight_input weight_entry weight_gate
+        projected data hidden past mask factor
+        output gated state deviation pre_start pre input_hidden input_state input_entry entered gate_state gate_input
+        gate_pre gate_factor input_data
+        of_output of_pre_start of_pre of_entered of_gate_pre of_hidden of_past of_data of_factor of_shares
+        of_gate_shares of_entry_shares""",
+}
+
+
+class _Problem(ctypes.Structure):
+    _fields_ = [(name, kind) for kind, names in _MEMBERS.items() for name in names.split()]
+
+
+class Normalisation(NamedTuple):
+    """Batch normalisation of a supernet's states.
+
+    Args:
+        of_batch: by the statistics of the batch, otherwise by running ones.
+        mean: running mean, [H], or None if it is neither used nor brought up to date.
+        variance: running variance, [H], or None.
+        momentum: weight of a batch in the running statistics.
+        epsilon: added to the variance.
+    """
+
+    of_batch: bool
+    mean: Tensor | None
+    variance: Tensor | None
+    momentum: float
+    epsilon: float
+
+
+class Recurrence(NamedTuple):
+    """One layer in one direction over a batch, without the tensors that may need gradients.
+
+    Args:
+        cell: the plan of the cell.
+        gate: the plan of its input gate, or None.
+        sizes: number of sequences with a token at each step, [T].
+        input_size: D.
+        hidden_size: H.
+        product: dtype that products are taken in.
+        mask: variational dropout mask of the states, [B, H], or None.
+        normalisation: of the states, or None.
+    """
+
+    cell: CellPlan
+    gate: GatePlan | None
+    sizes: Sequence[int]
+    input_size: int
+    hidden_size: int
+    product: torch.dtype
+    mask: Tensor | None
+    normalisation: Normalisation | None
+
+
+def available(device: torch.device, dtype: torch.dtype, product: torch.dtype) -> bool:
+    """Whether native kernels are to run a recurrence.
+
+    Args:
+        device: where.
+        dtype: of its weights.
+        product: of its products, a lower one under autocast.
+    """
+    if device.type != "cpu" or dtype not in (torch.float32, torch.float64) or _is_compiling():
+        return False
+    if choice.chosen(device) != "native":
+        return False
+    return product == dtype or (product == torch.bfloat16 and hasattr(build.library(), "flair_nas_forward_bfloat16"))
+
+
+def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
+    """Runs a recurrence.
+
+    Args:
+        recurrence: what to run.
+        sources: tensors that the output depends on:
+            ``projected`` x W_x, [S, 2H], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
+            ``past``, the states before that, [m - 1, B, H], with an input gate; ``factor`` of h_{t-1}, [S, H], with a
+            state gate; ``shares``, ``gate_shares`` of relaxed parts; ``weight_hidden``, ``weight_nodes``, and with an
+            input gate ``weight_input``, ``weight_entry``, ``weight_gate``.
+
+    Returns:
+        Packed output, [S, H].
+    """
+    tensors = {name: tensor.contiguous() for name, tensor in sources.items()}
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
+        output: Tensor = _NativeRecurrence.apply(recurrence, tuple(tensors), *tensors.values())
+        return output
+    return _forward(recurrence, tensors, keep=False)["output"][:, : recurrence.hidden_size]
+
+
+class _NativeRecurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+        kept = _forward(recurrence, dict(zip(names, tensors)), keep=True)
+        output = kept.pop("output")[:, : recurrence.hidden_size]
+        ctx.recurrence, ctx.names, ctx.kept = recurrence, names, kept
+        ctx.save_for_backward(output, *tensors)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+        output, *tensors = ctx.saved_tensors
+        kept, again = ctx.kept, keeps_graph()
+        if not again:
+            ctx.kept = None
+        wanted = {name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:]) if needed}
+        found = _backward(
+            ctx.recurrence, {**dict(zip(ctx.names, tensors)), **kept}, output, gradients[0], wanted, again
+        )
+        return (None, None, *(found.get(name) for name in ctx.names))
+
+
+def _is_compiling() -> bool:
+    """Whether torch.compile traces this, which cannot look into native code."""
+    ask = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    return ask is not None and bool(ask())
+
+
+# --- sizes and memory ---
+
+
+class _Sizes:
+    """The sizes of a recurrence; Hp and Dp are H and D up to whole registers."""
+
+    def __init__(self, recurrence: Recurrence, dtype: torch.dtype) -> None:
+        library = build.library()
+        assert library is not None
+        lanes = library.flair_nas_vector_bytes() // dtype.itemsize
+        self.steps, self.batch, self.rows = len(recurrence.sizes), recurrence.sizes[0], sum(recurrence.sizes)
+        self.states = len(recurrence.cell.scale)
+        self.history = len(recurrence.gate.entries) if recurrence.gate else 0
+        self.hidden = -(-recurrence.hidden_size // lanes) * lanes  # Hp
+        self.input = -(-recurrence.input_size // lanes) * lanes  # Dp
+        self.entries = (self.history - 1) * self.batch + self.rows  # states that the input gate's entries read
+
+
+def _padded(tensor: Tensor, width: int) -> Tensor:
+    """The tensor with zeros behind its last dimension, contiguous."""
+    missing = width - tensor.shape[-1]
+    return (pad(tensor, (0, missing)) if missing else tensor).contiguous()
+
+
+def _padded_halves(tensor: Tensor, width: int) -> Tensor:
+    """The same for [..., 2H], each half to `width`."""
+    return _padded(tensor.unflatten(-1, (2, -1)), width).flatten(-2)
+
+
+def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str, Tensor], keep: bool) -> None:
+    """Calls ``forward`` or ``backward`` of the library with all tensors by the names of `Problem`'s members."""
+    cell, gate, normalisation = recurrence.cell, recurrence.gate, recurrence.normalisation
+    number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
+    alive: list[Any] = []  # what the pointers point to
+
+    def pointer(values: Sequence[float], kind: Any) -> int:
+        array = (kind * len(values))(*values)
+        alive.append(array)
+        return ctypes.addressof(array)
+
+    def of_pairs(pairs: PairPlan, prefix: str) -> None:
+        members[prefix + "tail"] = pointer(pairs.tails, ctypes.c_int64)
+        members[prefix + "code"] = pointer(pairs.codes, ctypes.c_int64)
+        if pairs.shares is not None:
+            members[prefix + "shares"] = pointer([share for row in pairs.shares for share in row], number)
+
+    members: dict[str, Any] = {key: tensor.data_ptr() for key, tensor in tensors.items()}
+    members |= {
+        "threads": torch.get_num_threads(),
+        "steps": sizes.steps,
+        "rows": sizes.rows,
+        "batch": sizes.batch,
+        "hidden_size": recurrence.hidden_size,
+        "input_size": recurrence.input_size,
+        "keep": keep,
+        "states": sizes.states,
+        "pairs": len(cell.pairs.tails),
+        "levels": len(cell.level_start) - 1,
+        "history": sizes.history,
+        "sizes": pointer(recurrence.sizes, ctypes.c_int64),
+        "level_start": pointer(cell.level_start, ctypes.c_int64),
+        "first_pair": pointer(cell.pairs.first, ctypes.c_int64),
+        "scale": pointer(cell.scale, number),
+        "share_of_output": pointer(cell.output, number),
+    }
+    of_pairs(cell.pairs, "")
+    weights = tensors["weight_nodes"]
+    places = [0, *(weights.data_ptr() + (node - 1) * weights.stride(0) * weights.itemsize for node in cell.nodes)]
+    members["weight_nodes"] = pointer(places, ctypes.c_void_p)
+    if normalisation is not None:
+        members["norm"] = 1 if normalisation.of_batch else 2
+        members["momentum"], members["epsilon"] = normalisation.momentum, normalisation.epsilon
+    if gate is not None:
+        of_pairs(gate.pairs, "gate_")
+        members["residual"], members["gate_pairs"] = gate.residual, len(gate.pairs.tails)
+        members["gate_first"] = pointer(gate.pairs.first, ctypes.c_int64)
+        members["entry_code"] = pointer(gate.entries, ctypes.c_int64)
+        members.setdefault("entry_shares", members["shares"])  # not read where an entry has one operation
+    kind = str(recurrence.product).removeprefix("torch.")
+    with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
+        failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_Problem(**members)))
+    if failed:
+        raise MemoryError(
+            f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
+        )
+
+
+# --- the two passes ---
+
+
+def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> dict[str, Tensor]:
+    """Runs it; returns the output and, with `keep`, what `_backward` needs, by the names of `Problem`'s members."""
+    weight = sources["weight_hidden"]
+    dtype, product = weight.dtype, recurrence.product
+    sizes = _Sizes(recurrence, dtype)
+    rows = sizes.rows if keep else sizes.batch
+
+    def room(*shape: int, of: torch.dtype = dtype) -> Tensor:
+        return torch.empty(shape, dtype=of)
+
+    found = {"hidden": _padded(sources["hidden"], sizes.hidden)}
+    if recurrence.mask is not None:
+        found["mask"] = _padded(recurrence.mask, sizes.hidden)
+    if "factor" in sources:
+        found["factor"] = _padded(sources["factor"], sizes.hidden)
+        found["gated"] = room(rows, sizes.hidden)
+    if sizes.history:
+        found["data"] = _padded(sources["data"], sizes.input)
+        found["past"] = _padded(sources["past"], sizes.hidden)
+        found["input_entry"] = room(sizes.entries, sizes.hidden, of=product)
+        found["entered"] = room(sizes.entries, sizes.history, sizes.input, of=product)
+        found["gate_state"] = room(sizes.history, rows, sizes.input)
+        found["gate_factor"] = room(rows, sizes.input)
+        found["input_data"] = room(rows, sizes.input, of=product)
+        if product != dtype:
+            found["gate_input"] = room(sizes.history, rows, sizes.input, of=product)
+        if keep:
+            assert recurrence.gate is not None
+            found["gate_pre"] = room(len(recurrence.gate.pairs.tails), rows, sizes.input, of=product)
+    else:
+        found["projected"] = _padded_halves(sources["projected"], sizes.hidden)
+    found["output"] = room(sizes.rows, sizes.hidden)
+    found["state"] = room(sizes.states, rows, sizes.hidden)
+    found["input_hidden"] = room(rows, sizes.hidden, of=product)
+    if product != dtype or recurrence.mask is not None:
+        found["input_state"] = room(sizes.states, rows, sizes.hidden, of=product)
+    if keep:
+        found["pre_start"] = room(rows, 2 * sizes.hidden, of=product)
+        found["pre"] = room(len(recurrence.cell.pairs.tails), rows, 2 * sizes.hidden, of=product)
+    mean, variance = recurrence.normalisation[1:3] if recurrence.normalisation is not None else (None, None)
+    running: dict[str, Tensor] = {}
+    if recurrence.normalisation is not None:
+        found["deviation"] = room(sizes.states, sizes.steps, sizes.hidden)
+    if mean is not None and variance is not None:
+        running = {"running_mean": _padded(mean, sizes.hidden), "running_variance": _padded(variance, sizes.hidden)}
+    _call("forward", recurrence, sizes, {**sources, **found, **running}, keep)
+    if mean is not None and variance is not None:  # new ones where they had to be copied and are brought up to date
+        mean.copy_(running["running_mean"][: len(mean)])
+        variance.copy_(running["running_variance"][: len(variance)])
+    return found
+
+
+def _backward(
+    recurrence: Recurrence,
+    tensors: dict[str, Tensor],
+    output: Tensor,
+    gradient: Tensor,
+    wanted: set[str],
+    again: bool,
+) -> dict[str, Tensor]:
+    """The gradients of the sources that are wanted, by name.
+
+    Args:
+        recurrence: what was run.
+        tensors: its sources, and what `_forward` kept.
+        output: [S, H], the first columns of [S, Hp].
+        gradient: of the output.
+        wanted: names of sources.
+        again: another backward pass may follow, so nothing that was kept may be overwritten.
+    """
+    dtype, width, input_width = tensors["weight_hidden"].dtype, recurrence.hidden_size, recurrence.input_size
+    sizes = _Sizes(recurrence, dtype)
+
+    def room(*shape: int) -> Tensor:
+        return torch.empty(shape, dtype=dtype)
+
+    of = {"of_hidden": room(sizes.batch, sizes.hidden)}
+    for name in {"pre_start", "pre", "gate_pre"} & tensors.keys():
+        of["of_" + name] = torch.empty_like(tensors[name]) if again else tensors[name]
+    if "factor" in tensors:
+        of["of_factor"] = room(sizes.rows, sizes.hidden)
+    for name in {"shares", "gate_shares", "entry_shares"} & wanted:
+        of["of_" + name] = torch.empty_like(tensors[name])
+    if sizes.history:
+        of["of_past"] = room(sizes.history - 1, sizes.batch, sizes.hidden)
+        of["of_data"] = room(sizes.rows, sizes.input)
+        of["of_entered"] = torch.zeros_like(tensors["entered"])  # there are entries that no step reads
+    given = {"output": output, "of_output": _padded(gradient.to(dtype), sizes.hidden)}
+    _call("backward", recurrence, sizes, {**tensors, **given, **of}, keep=True)
+
+    of_start = _halves(of["of_pre_start"], width)  # [S, 2H]
+    found: dict[str, Tensor] = {}
+    for name, size in (("hidden", width), ("past", width), ("factor", width), ("data", input_width), ("shares", 5),
+                       ("gate_shares", 5), ("entry_shares", 5)):  # fmt: skip
+        if name in wanted:
+            found[name] = of["of_" + name][..., :size]
+    if "projected" in wanted:
+        found["projected"] = of_start.to(dtype)
+    if "weight_hidden" in wanted:
+        found["weight_hidden"] = _weight_gradient(tensors["input_hidden"][:, :width], of_start).to(dtype)
+    if "weight_nodes" in wanted:
+        inputs = tensors.get("input_state", tensors["state"])[..., :width]
+        of_pre = _halves(of["of_pre"], width)  # [pairs, S, 2H]
+        found["weight_nodes"] = torch.zeros_like(tensors["weight_nodes"])  # stays so where a node is dead
+        nodes = [0, *recurrence.cell.nodes]
+        _pairs_gradients(recurrence.cell.pairs, inputs, of_pre, lambda i: found["weight_nodes"][nodes[i] - 1])
+    if "weight_input" in wanted:
+        found["weight_input"] = _weight_gradient(tensors["input_data"][:, :input_width], of_start).to(dtype)
+    if "weight_entry" in wanted:
+        entries = _weight_gradient(tensors["input_entry"][:, :width], of["of_entered"].flatten(1))  # [H, m * Dp]
+        of_entries = entries.unflatten(1, (sizes.history, -1))[..., :input_width]  # [H, m, D]
+        found["weight_entry"] = of_entries.transpose(0, 1).to(dtype)
+    if "weight_gate" in wanted:
+        assert recurrence.gate is not None
+        inputs = tensors.get("gate_input", tensors["gate_state"])[..., :input_width]
+        of_pre = of["of_gate_pre"][..., :input_width]
+        found["weight_gate"] = torch.zeros_like(tensors["weight_gate"])
+        _pairs_gradients(recurrence.gate.pairs, inputs, of_pre, lambda i: found["weight_gate"][i])
+    return found
+
+
+def _halves(pre: Tensor, size: int) -> Tensor:
+    """[c | z] of width 2 * size from [c | z] with zeros behind each."""
+    return pre if pre.shape[-1] == 2 * size else pre.unflatten(-1, (2, -1))[..., :size].flatten(-2)
+
+
+def _pairs_gradients(pairs: PairPlan, states: Tensor, of_pre: Tensor, room: Callable[[int], Tensor]) -> None:
+    """Fills in the gradients of the nodes' weights.
+
+    Args:
+        pairs: the pairs.
+        states: of all nodes, as they enter products, [n, S, E].
+        of_pre: gradients of the pairs' products, [pairs, S, F].
+        room: gives where the gradient of node i's weights goes, [E, F].
+    """
+    for i, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
+        tails = pairs.tails[first:last]
+        if tails and tails == tuple(range(tails[0], tails[0] + len(tails))):  # one product for all of them
+            inputs = states[tails[0] : tails[-1] + 1].flatten(0, 1)
+            room(i).copy_(_weight_gradient(inputs, of_pre[first:last].flatten(0, 1)))
+        elif tails:
+            total = room(i).copy_(_weight_gradient(states[tails[0]], of_pre[first]))
+            for n, tail in enumerate(tails[1:], start=first + 1):
+                total += _weight_gradient(states[tail], of_pre[n])
+
+
+def _weight_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
+    """One product over all rows, [E, F] from [S, E] and [S, F]."""
+    return torch.mm(inputs.t(), gradients)

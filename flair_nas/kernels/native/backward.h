@@ -1,0 +1,357 @@
+// The recurrence backwards: gradients of all pre-activations, from which Python forms those of the weights in one
+// product each. Activations are computed again from the pre-activations.
+#pragma once
+#include "edge.h"
+#include "problem.h"
+#include "team.h"
+
+template <class T, class P>
+class Backward {
+  using V = Vector<T>;
+  static constexpr long L = LANES<T>;
+
+ public:
+  explicit Backward(const Problem<T, P>& problem)
+      : p(problem),
+        at(problem),
+        hidden_panels(blocks(p.hidden_size, 2 * L)),
+        input_panels(blocks(p.input_size, 2 * L)),
+        packed(packed_size()),
+        of_state(p.states * p.batch * at.hidden),
+        of_hidden(p.batch * at.hidden),
+        of_gated(p.batch * at.hidden),
+        of_node(std::max<long>(p.history, 1) * p.batch * at.input) {
+    P* next = packed.data;
+    auto take = [&](Weight<T, P>& weight, long depth, long panels) {
+      weight.packed = next;
+      weight.depth = depth;
+      next += depth * panels * 2 * L;
+    };
+    take(hidden, at.pre, hidden_panels);
+    nodes.resize(p.states);
+    for (long i = 1; i < p.states; ++i) take(nodes[i], at.pre, hidden_panels);
+    gate.resize(p.history);
+    if (p.history) {
+      take(input, at.pre, input_panels);
+      take(entry, p.history * at.input, hidden_panels);
+      for (auto& weight : gate) take(weight, at.input, input_panels);
+    }
+    head.resize(p.pairs);
+    pairs_from.resize(p.states);
+    for (long i = 1; i < p.states; ++i)
+      for (long pair = p.first_pair[i]; pair < p.first_pair[i + 1]; ++pair) {
+        head[pair] = i;
+        pairs_from[p.tail[pair]].push_back(pair);
+      }
+    gate_head.resize(p.gate_pairs);
+    gate_pairs_from.resize(p.history);
+    for (long i = 0; i < p.history; ++i)
+      for (long pair = p.gate_first[i]; pair < p.gate_first[i + 1]; ++pair) {
+        gate_head[pair] = i;
+        gate_pairs_from[p.gate_tail[pair]].push_back(pair);
+      }
+    for (long pair = 0; pair < p.pairs; ++pair) edges.emplace_back(p.code[pair], p.shares + pair * 5);
+    for (long pair = 0; pair < p.gate_pairs; ++pair) gate_edges.emplace_back(p.gate_code[pair], p.gate_shares + pair * 5);
+    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * 5);
+  }
+
+  void run() {
+    const long threads = std::min<long>(p.threads, hidden_panels), edges_in_all = p.pairs + p.gate_pairs + p.history;
+    Room<T> sums(threads * edges_in_all * 5);
+    for (long n = 0; n < threads * edges_in_all * 5; ++n) sums.data[n] = 0;
+    in_team(threads, [&](Team& team, int id) { run(team, id, sums.data + id * edges_in_all * 5); });
+    for (long edge = 0; edge < edges_in_all; ++edge) {
+      T* to = edge < p.pairs ? p.of_shares : edge < p.pairs + p.gate_pairs ? p.of_gate_shares : p.of_entry_shares;
+      if (to == nullptr) continue;
+      const long row = edge < p.pairs ? edge : edge < p.pairs + p.gate_pairs ? edge - p.pairs : edge - p.pairs - p.gate_pairs;
+      for (long k = 0; k < 5; ++k) {
+        to[row * 5 + k] = 0;
+        for (long id = 0; id < threads; ++id) to[row * 5 + k] += sums.data[(id * edges_in_all + edge) * 5 + k];
+      }
+    }
+  }
+
+ private:
+  const Problem<T, P>& p;
+  const Layout<T, P> at;
+  const long hidden_panels, input_panels;
+  Room<P> packed;
+  Room<T> of_state, of_hidden, of_gated, of_node;
+  Weight<T, P> hidden, input, entry;
+  std::vector<Weight<T, P>> nodes, gate;
+  std::vector<long> head, gate_head;
+  std::vector<std::vector<long>> pairs_from, gate_pairs_from;
+  std::vector<Edge<T>> edges, gate_edges, entry_edges;
+
+  long packed_size() const {
+    long of_hidden = p.states * at.pre + p.history * at.input;
+    long of_input = p.history ? at.pre + p.history * at.input : 0;
+    return (of_hidden * hidden_panels + of_input * input_panels) * 2 * L;
+  }
+
+  // The transpose of weights [depth of the result, columns], where column k is at place(k), or none if that is negative.
+  template <class Place>
+  void pack(const Weight<T, P>& weight, const T* from, long size, long columns, Part panels, Place place) {
+    for (long panel = panels.begin; panel < panels.end; ++panel)
+      pack_panel(weight, panel, [&](long k, long lane) {
+        const long feature = panel * 2 * L + lane, column = place(k);
+        return feature < size && column >= 0 ? from[feature * columns + column] : T(0);
+      });
+  }
+
+  void pack_all(Part mine, Part mine_of_input) {
+    const long size = p.hidden_size, width = p.input_size;
+    auto pre = [&](long k) {
+      const long feature = k % at.hidden;
+      return feature < size ? k / at.hidden * size + feature : -1;
+    };
+    auto plain = [&](long k) { return k < width ? k : -1; };
+    pack(hidden, p.weight_hidden, size, 2 * size, mine, pre);
+    for (long i = 1; i < p.states; ++i) pack(nodes[i], p.weight_nodes[i], size, 2 * size, mine, pre);
+    if (!p.history) return;
+    pack(input, p.weight_input, width, 2 * size, mine_of_input, pre);
+    // the entry matrices lie one behind the other, [history, H, D]
+    pack(entry, p.weight_entry, size, width, mine, [&](long k) {
+      const long feature = k % at.input;
+      return feature < width ? k / at.input * size * width + feature : -1;
+    });
+    for (long i = 0; i < p.history; ++i)
+      pack(gate[i], p.weight_gate + i * width * width, width, width, mine_of_input, plain);
+  }
+
+  // --- where things are ---
+
+  long slot(long t) const {
+    return t >= 0 ? (p.history - 1) * p.batch + at.offset[t] : (p.history - 1 + t) * p.batch;
+  }
+  const T* before(long t) const { return t ? p.output + at.offset[t - 1] * at.hidden : p.hidden; }
+  const T* highway(long t) const { return p.factor ? p.gated + at.offset[t] * at.hidden : before(t); }
+  const T* state(long i, long t) const { return p.state + (i * p.rows + at.offset[t]) * at.hidden; }
+  T* gradient(long i) const { return of_state.data + i * p.batch * at.hidden; }
+  P* of_pre(long pair, long t) const { return p.of_pre + (pair * p.rows + at.offset[t]) * at.pre; }
+
+  // --- the steps ---
+
+  void run(Team& team, int id, T* sums) {
+    const Part mine(hidden_panels, id, team.size()), mine_of_input(input_panels, id, team.size());
+    const long begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, at.hidden);
+    pack_all(mine, mine_of_input);
+    for (long b = 0; b < p.batch; ++b)
+      for (long f = begin; f < end; f += L) store(of_hidden.data + b * at.hidden + f, V{});
+    team.wait();
+    for (long t = p.steps - 1; t >= 0; --t) {
+      finish(t, begin, end);
+      for (long level = p.levels - 1; level > 0; --level) {
+        for (long i = p.level_start[level]; i < p.level_start[level + 1]; ++i) {
+          pull(i, t, mine);
+          complete(i, t, begin, end);
+          run_node(i, t, begin, end, sums);
+        }
+        team.wait();
+      }
+      pull(0, t, mine);
+      complete(0, t, begin, end);
+      start(t, begin, end);
+      team.wait();
+      leave(t, mine);
+      if (p.history) {
+        run_gate(t, mine_of_input, team, sums + p.pairs * 5);
+        team.wait();
+        multiply_entries(t, p.sizes[t], mine, of_hidden.data);
+      }
+    }
+    for (long b = 0; b < p.batch; ++b)
+      for (long f = begin; f < end; f += L) store(p.of_hidden + b * at.hidden + f, load(of_hidden.data + b * at.hidden + f));
+    for (long t = 1 - p.history; t < 0; ++t) {
+      T* to = p.of_past + (-1 - t) * p.batch * at.hidden;
+      for (long b = 0; b < p.batch; ++b)
+        for (long f = begin; f < end; f += L) store(to + b * at.hidden + f, V{});
+      multiply_entries(t, p.batch, mine, to);
+    }
+  }
+
+  // The gradient of h_t goes to the output nodes.
+  void finish(long t, long begin, long end) {
+    for (long b = 0; b < p.sizes[t]; ++b)
+      for (long f = begin; f < end; f += L) {
+        V total = load(p.of_output + (at.offset[t] + b) * at.hidden + f) + load(of_hidden.data + b * at.hidden + f);
+        for (long i = 0; i < p.states; ++i) store(gradient(i) + b * at.hidden + f, p.share_of_output[i] * total);
+      }
+  }
+
+  // For each block of rows and panel of features of a width: a product, then something for each vector of it.
+  template <class Product, class Each>
+  void over_columns(long rows, long width, Part mine, Product product, Each each) {
+    T out[TILE_ROWS * 2 * L];
+    for (long panel = mine.begin; panel < mine.end; ++panel)
+      for_row_blocks(rows, [&](long row, long count) {
+        product(panel, row, count, out);
+        for (long b = 0; b < count; ++b)
+          for (long side = 0; side < 2; ++side) {
+            const long f = (panel * 2 + side) * L;
+            if (f < width) each(row + b, f, load(out + (b * 2 + side) * L));
+          }
+      });
+  }
+
+  V masked(V value, long b, long f) const { return p.mask ? value * load(p.mask + b * at.hidden + f) : value; }
+
+  // What the heads of a node give back to it through their products.
+  void pull(long i, long t, Part mine) {
+    const auto& pairs = pairs_from[i];
+    if (pairs.empty()) return;
+    T* to = gradient(i);
+    over_columns(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
+      for (std::size_t n = 0; n < pairs.size(); ++n) {
+        const Weight<T, P>& weight = nodes[head[pairs[n]]];
+        multiply<T, P>(count, of_pre(pairs[n], t) + row * at.pre, at.pre, weight.panel(panel), weight.depth, out, n > 0);
+      }
+    }, [&](long b, long f, V value) {
+      store(to + b * at.hidden + f, load(to + b * at.hidden + f) + masked(value, b, f));
+    });
+  }
+
+  // Back through the normalisation.
+  void complete(long i, long t, long begin, long end) {
+    if (!p.norm) return;
+    const long rows = p.sizes[t];
+    T* values = gradient(i);
+    const T* normal = state(i, t);
+    for (long f = begin; f < end; f += L) {
+      const V inverse = load(p.deviation + (i * p.steps + t) * at.hidden + f);
+      V mean = {}, along = {};
+      if (p.norm == 1) {
+        for (long b = 0; b < rows; ++b) {
+          V value = load(values + b * at.hidden + f);
+          mean += value;
+          along += value * load(normal + b * at.hidden + f);
+        }
+        mean /= T(rows);
+        along /= T(rows);
+      }
+      for (long b = 0; b < rows; ++b) {
+        V value = load(values + b * at.hidden + f) - mean - along * load(normal + b * at.hidden + f);
+        store(values + b * at.hidden + f, value * inverse);
+      }
+    }
+  }
+
+  static void add(T* sums, const V (&of_shares)[5]) {
+    V each = {};
+    for (int k = 1; k < 5; ++k) each[0] = sum<T>(of_shares[k]), sums[k] += each[0];
+  }
+
+  void run_node(long i, long t, long begin, long end, T* sums) {
+    for (long pair = p.first_pair[i]; pair < p.first_pair[i + 1]; ++pair) {
+      const long j = p.tail[pair];
+      const T *from = gradient(i), *value = state(j, t);
+      const P* pre = p.pre + (pair * p.rows + at.offset[t]) * at.pre;
+      P* to = of_pre(pair, t);
+      T* of_tail = gradient(j);
+      V of_shares[5] = {};
+      for (long b = 0; b < p.sizes[t]; ++b)
+        for (long f = begin; f < end; f += L) {
+          const long here = b * at.hidden + f, gate_here = b * at.pre + f, value_here = gate_here + at.hidden;
+          V of_c, of_z, of_s;
+          edges[pair].backward(load(from + here) * p.scale[i], load_as<T>(pre + gate_here), load_as<T>(pre + value_here),
+                               load(value + here), of_c, of_z, of_s, of_shares);
+          store(to + gate_here, of_c);
+          store(to + value_here, of_z);
+          store(of_tail + here, load(of_tail + here) + of_s);
+        }
+      if (edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
+    }
+  }
+
+  // s_0 = h + σ(c) (tanh(z) - h).
+  void start(long t, long begin, long end) {
+    const Edge<T> edge(TANH, nullptr);
+    V unused[5];
+    for (long b = 0; b < p.sizes[t]; ++b)
+      for (long f = begin; f < end; f += L) {
+        const long here = (at.offset[t] + b) * at.pre + f;
+        V of_c, of_z, of_h;
+        edge.backward(load(gradient(0) + b * at.hidden + f), load_as<T>(p.pre_start + here),
+                      load_as<T>(p.pre_start + here + at.hidden), load(highway(t) + b * at.hidden + f), of_c, of_z, of_h,
+                      unused);
+        store(p.of_pre_start + here, of_c);
+        store(p.of_pre_start + here + at.hidden, of_z);
+        store(of_gated.data + b * at.hidden + f, of_h);
+      }
+  }
+
+  // From the first pre-activations to h_{t-1}.
+  void leave(long t, Part mine) {
+    const P* from = p.of_pre_start + at.offset[t] * at.pre;
+    over_columns(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
+      multiply<T, P>(count, from + row * at.pre, at.pre, hidden.panel(panel), hidden.depth, out, false);
+    }, [&](long b, long f, V value) {
+      V total = load(of_gated.data + b * at.hidden + f) + masked(value, b, f);
+      if (p.factor) {
+        const long here = (at.offset[t] + b) * at.hidden + f;
+        store(p.of_factor + here, total * load(before(t) + b * at.hidden + f));
+        total = total * load(p.factor + here);
+      }
+      store(of_hidden.data + b * at.hidden + f, total);
+    });
+  }
+
+  // From the first pre-activations to x_t, the nodes of the input gate and its entries.
+  void run_gate(long t, Part mine, Team& team, T* sums) {
+    const long rows = p.sizes[t], width = at.input, begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, width);
+    const P* from = p.of_pre_start + at.offset[t] * at.pre;
+    auto node = [&](long i) { return of_node.data + i * p.batch * width; };
+    over_columns(rows, width, mine, [&](long panel, long row, long count, T* out) {
+      multiply<T, P>(count, from + row * at.pre, at.pre, input.panel(panel), input.depth, out, false);
+    }, [&](long b, long f, V value) {
+      const long here = (at.offset[t] + b) * width + f;
+      store(p.of_data + here, value * load(p.gate_factor + here));
+      const V of_gate = value * load(p.data + here) / T(p.history);
+      for (long i = 0; i < p.history; ++i) store(node(i) + b * width + f, of_gate);
+    });
+    for (long i = p.history - 1; i >= 0; --i) {
+      const auto& heads = gate_pairs_from[i];
+      if (!heads.empty()) {
+        team.wait();
+        over_columns(rows, width, mine, [&](long panel, long row, long count, T* out) {
+          for (std::size_t n = 0; n < heads.size(); ++n) {
+            const P* of_pre = p.of_gate_pre + (heads[n] * p.rows + at.offset[t] + row) * width;
+            const Weight<T, P>& weight = gate[gate_head[heads[n]]];
+            multiply<T, P>(count, of_pre, width, weight.panel(panel), weight.depth, out, n > 0);
+          }
+        }, [&](long b, long f, V value) {
+          store(node(i) + b * width + f, load(node(i) + b * width + f) + value);
+        });
+      }
+      for (long pair = p.gate_first[i]; pair < p.gate_first[i + 1]; ++pair) {
+        V of_shares[5] = {};
+        for (long b = 0; b < rows; ++b)
+          for (long f = begin; f < end; f += L) {
+            const long here = (pair * p.rows + at.offset[t] + b) * width + f;
+            V pre = load_as<T>(p.gate_pre + here);
+            store(p.of_gate_pre + here, gate_edges[pair].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
+          }
+        if (gate_edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
+      }
+      V of_shares[5] = {};
+      for (long b = 0; b < rows; ++b)
+        for (long f = begin; f < end; f += L) {
+          const long here = ((slot(t - i) + b) * p.history + i) * width + f;
+          V pre = load_as<T>(p.entered + here);
+          store(p.of_entered + here, entry_edges[i].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
+        }
+      if (entry_edges[i].code == MIXED) add(sums + (p.gate_pairs + i) * 5, of_shares);
+    }
+  }
+
+  // What the entries of the input gate give back to one state.
+  void multiply_entries(long t, long rows, Part mine, T* to) {
+    const long width = p.history * at.input;
+    const P* from = p.of_entered + slot(t) * width;
+    over_columns(rows, at.hidden, mine, [&](long panel, long row, long count, T* out) {
+      multiply<T, P>(count, from + row * width, width, entry.panel(panel), entry.depth, out, false);
+    }, [&](long b, long f, V value) {
+      store(to + b * at.hidden + f, load(to + b * at.hidden + f) + masked(value, b, f));
+    });
+  }
+};

@@ -1,0 +1,89 @@
+// Matrix products in tiles, with weights laid out so that a tile reads them in order.
+#pragma once
+#include "vector.h"
+
+// A weight matrix of `depth` rows as panels: [panels][depth][2 * LANES]. In bfloat16 two rows of depth alternate,
+// [panels][depth / 2][2 * LANES][2], as the processor's dot products take them.
+template <class T, class P>
+struct Weight {
+  P* packed = nullptr;
+  long depth = 0;  // even
+
+  const P* panel(long number) const { return packed + number * depth * 2 * LANES<T>; }
+};
+
+inline long even(long size) { return (size + 1) / 2 * 2; }
+inline long blocks(long size, long block) { return (size + block - 1) / block; }
+
+// Fills one panel; element(k, lane) is a weight, or 0 outside the matrix.
+template <class T, class P, class Element>
+void pack_panel(const Weight<T, P>& weight, long number, Element element) {
+  constexpr int width = 2 * LANES<T>;
+  constexpr int pair = sizeof(P) == 2 ? 2 : 1;
+  P* to = weight.packed + number * weight.depth * width;
+  for (long k = 0; k < weight.depth; k += pair)
+    for (int lane = 0; lane < width; ++lane)
+      for (int half = 0; half < pair; ++half) *to++ = converted(element(k + half, lane), P{});
+}
+
+// out [rows, 2 * LANES] (+)= a [rows, depth] times a panel.
+template <int ROWS, class T>
+void multiply_rows(const T* a, long stride, const T* panel, long depth, T* out, bool add) {
+  using V = Vector<T>;
+  constexpr int lanes = LANES<T>;
+  V total[ROWS][2];
+  for (int row = 0; row < ROWS; ++row)
+    for (int side = 0; side < 2; ++side)
+      total[row][side] = add ? load(out + (row * 2 + side) * lanes) : V{};
+  for (long k = 0; k < depth; ++k) {
+    V left = load(panel + k * 2 * lanes), right = load(panel + k * 2 * lanes + lanes);
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; ++row) {
+      V value = a[row * stride + k] - V{};
+      total[row][0] += value * left;
+      total[row][1] += value * right;
+    }
+  }
+  for (int row = 0; row < ROWS; ++row)
+    for (int side = 0; side < 2; ++side) store(out + (row * 2 + side) * lanes, total[row][side]);
+}
+
+#if defined(__AVX512BF16__)
+template <int ROWS, class T>
+void multiply_rows(const bfloat16* a, long stride, const bfloat16* panel, long depth, float* out, bool add) {
+  __m512 total[ROWS][2];
+  for (int row = 0; row < ROWS; ++row)
+    for (int side = 0; side < 2; ++side)
+      total[row][side] = add ? _mm512_loadu_ps(out + (row * 2 + side) * 16) : _mm512_setzero_ps();
+  for (long k = 0; k < depth; k += 2) {
+    __m512bh left = (__m512bh)_mm512_loadu_si512(panel + k * 32);
+    __m512bh right = (__m512bh)_mm512_loadu_si512(panel + k * 32 + 32);
+#pragma GCC unroll 16
+    for (int row = 0; row < ROWS; ++row) {
+      std::int32_t two;
+      std::memcpy(&two, a + row * stride + k, sizeof two);
+      __m512bh value = (__m512bh)_mm512_set1_epi32(two);
+      total[row][0] = _mm512_dpbf16_ps(total[row][0], value, left);
+      total[row][1] = _mm512_dpbf16_ps(total[row][1], value, right);
+    }
+  }
+  for (int row = 0; row < ROWS; ++row)
+    for (int side = 0; side < 2; ++side) _mm512_storeu_ps(out + (row * 2 + side) * 16, total[row][side]);
+}
+#endif
+
+template <class T, class P, int ROWS = TILE_ROWS>
+void multiply(long rows, const P* a, long stride, const P* panel, long depth, T* out, bool add) {
+  if (rows == ROWS) return multiply_rows<ROWS, T>(a, stride, panel, depth, out, add);
+  if constexpr (ROWS > 1) multiply<T, P, ROWS - 1>(rows, a, stride, panel, depth, out, add);
+}
+
+// Calls tile(first row, rows) for blocks of rows as equal as can be.
+template <class Tile>
+void for_row_blocks(long rows, Tile tile) {
+  long count = blocks(rows, TILE_ROWS);
+  for (long number = 0; number < count; ++number) {
+    long first = rows * number / count;
+    tile(first, rows * (number + 1) / count - first);
+  }
+}

@@ -1,0 +1,162 @@
+"""What the native kernels know of a cell: which products there are, in which order, and what becomes of each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from flair_nas.genotype import OPERATIONS, GateNode, Genotype
+
+MIXED = 0
+"""The code of a pair with a mixture of operations; a single operation has its place in `OPERATIONS`."""
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """The pairs (tail, head) of a network, by head; each is one product.
+
+    Args:
+        first: the pairs into node i are first[i] to first[i + 1], one entry more than there are nodes.
+        tails: per pair, the node that is read.
+        codes: per pair, an operation or `MIXED`.
+        shares: per pair, how often each operation occurs, for those that are mixed; None if a relaxation gives them.
+        rows: per pair, its row in the shares of a relaxation.
+    """
+
+    first: tuple[int, ...]
+    tails: tuple[int, ...]
+    codes: tuple[int, ...]
+    shares: tuple[tuple[float, ...], ...] | None
+    rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """A cell in the highway form.
+
+    Args:
+        pairs: of its states, in an order in which a level of states reads earlier levels alone.
+        nodes: per state but s_0, the number of the node.
+        level_start: first state of each level, and behind the last.
+        scale: per state, the factor of the sum of its edges.
+        output: per state, its share of h_t.
+        normalised: each state passes batch normalisation.
+    """
+
+    pairs: PairPlan
+    nodes: tuple[int, ...]
+    level_start: tuple[int, ...]
+    scale: tuple[float, ...]
+    output: tuple[float, ...]
+    normalised: bool = False
+
+
+@dataclass(frozen=True)
+class GatePlan:
+    """An inter-cell gate.
+
+    Args:
+        entries: per node, the operation on its entry, or `MIXED`.
+        pairs: between its nodes.
+        residual: the gate multiplies with 1 + g.
+    """
+
+    entries: tuple[int, ...]
+    pairs: PairPlan
+    residual: bool
+
+
+def code(operation: str) -> int:
+    """The code of an operation."""
+    return OPERATIONS.index(operation)
+
+
+def pair_plan(heads: Sequence[Iterable[tuple[str, int]]]) -> PairPlan:
+    """The pairs of a discrete network.
+
+    Args:
+        heads: per node, its edges (operation, tail).
+    """
+    first, tails, codes = [0], [], []  # type: tuple[list[int], list[int], list[int]]
+    shares: list[tuple[float, ...]] = []
+    for edges in heads:
+        of_tail: defaultdict[int, list[int]] = defaultdict(list)
+        for operation, tail in edges:
+            of_tail[tail].append(code(operation))
+        for tail, found in of_tail.items():
+            tails.append(tail)
+            codes.append(found[0] if len(found) == 1 else MIXED)
+            shares.append(tuple(float(found.count(k)) for k in range(len(OPERATIONS))))
+        first.append(len(tails))
+    return PairPlan(tuple(first), tuple(tails), tuple(codes), tuple(shares))
+
+
+def relaxed_pair_plan(nodes: int, offset: int = 0) -> PairPlan:
+    """All pairs of a relaxed network, whose shares are ordered by tail, then head.
+
+    Args:
+        nodes: number of nodes, with the first.
+        offset: rows of the shares before those of pairs.
+    """
+    first = [0]
+    tails: list[int] = []
+    rows: list[int] = []
+    for head in range(nodes):
+        for tail in range(head):
+            tails.append(tail)
+            # tails before this one have nodes - 1, nodes - 2, ... heads
+            rows.append(offset + tail * (nodes - 1) - tail * (tail - 1) // 2 + head - tail - 1)
+        first.append(len(tails))
+    return PairPlan(tuple(first), tuple(tails), (MIXED,) * len(tails), None, tuple(rows))
+
+
+def cell_plan(genotype: Genotype) -> CellPlan | None:
+    """The plan of a genotype's cell without its dead nodes; None for the plain form, which has no native kernel."""
+    return _cell_plan(genotype, genotype.combine) if genotype.highway else None
+
+
+@cache
+def _cell_plan(genotype: Genotype, combine: str) -> CellPlan:
+    # two genotypes are equal where their structure is, so the cache needs to know `combine`, too
+    level = {0: 0}
+    for number in genotype.live_nodes:
+        level[number] = 1 + max(level[edge.tail] for edge in genotype.nodes[number - 1])
+    nodes = sorted(level, key=lambda number: (level[number], number))
+    place = {number: index for index, number in enumerate(nodes)}
+    edges = [genotype.nodes[number - 1] if number else () for number in nodes]
+    return CellPlan(
+        pairs=pair_plan([[(edge.op, place[edge.tail]) for edge in into] for into in edges]),
+        nodes=tuple(nodes[1:]),
+        level_start=tuple(bisect_left([level[number] for number in nodes], n) for n in range(max(level.values()) + 2)),
+        scale=tuple(1 / len(into) if combine == "mean" and into else 1.0 for into in edges),
+        output=tuple(genotype.output.count(number) / len(genotype.output) for number in nodes),
+    )
+
+
+@cache
+def relaxed_cell_plan(nodes: int, normalised: bool) -> CellPlan:
+    """The plan of a supernet's cell."""
+    return CellPlan(
+        pairs=relaxed_pair_plan(nodes + 1),
+        nodes=tuple(range(1, nodes + 1)),
+        level_start=tuple(range(nodes + 2)),
+        scale=(1.0,) * (nodes + 1),
+        output=(0.0,) + (1 / nodes,) * nodes,
+        normalised=normalised,
+    )
+
+
+@cache
+def gate_plan(nodes: tuple[GateNode, ...], form: str) -> GatePlan:
+    """The plan of an inter-cell gate."""
+    pairs = pair_plan([[(edge.op, edge.tail - 1) for edge in node.edges] for node in nodes])
+    return GatePlan(tuple(code(node.entry) for node in nodes), pairs, form == "residual")
+
+
+@cache
+def relaxed_gate_plan(history: int, form: str) -> GatePlan:
+    """The plan of a relaxed inter-cell gate, whose shares have those of its entries first."""
+    return GatePlan((MIXED,) * history, relaxed_pair_plan(history, offset=history), form == "residual")

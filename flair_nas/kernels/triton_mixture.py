@@ -1,0 +1,298 @@
+"""The elementwise work of the recurrences on a GPU, as Triton kernels: one launch forward, one back.
+
+As `flair_nas.kernels.mixture`: the backward pass computes everything again from the pre-activations. On a GPU a plain
+mixture is some twenty launches of a few microseconds' work each. Sums run in float32, in float64 if a tensor has it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from flair_nas.operations import OPERATIONS
+
+if TYPE_CHECKING:  # kernels know it by this name once `_compiled` has imported it
+    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+_BLOCK = 256  # elements of a program: small, since the tensors of a time step are
+
+
+def mixture(pre: Tensor, shares: Tensor) -> Tensor:
+    """The sum over k of share_k op_k(z), for each edge (DARTS, Liu et al. 2019, eq. 2).
+
+    Args:
+        pre: pre-activations z, [n, G, B].
+        shares: mixing weights of the n edges, [n, 5], in the order of `OPERATIONS`.
+
+    Returns:
+        [n, G, B], of the dtype of `pre`.
+    """
+    result: Tensor = _Mixture.apply(pre, None, shares)
+    return result
+
+
+def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
+    """The sum over k of share_k (s + σ(c) (op_k(z) - s)), for each edge (design of the supernet; drop adds nothing).
+
+    Args:
+        pre: pre-activations [c | z] of the n edges that leave one node, all c before all z, [2 * n * H, B].
+        state: s, the state of that node, [H, B].
+        shares: mixing weights of the edges, [n, 5].
+
+    Returns:
+        What the node gives to each head, [n, H, B], of the dtype of `state`.
+    """
+    result: Tensor = _Mixture.apply(pre, state, shares)
+    return result
+
+
+def highway(pre: Tensor, state: Tensor, op: str) -> Tensor:
+    """One edge of a searched cell, s + σ(c) (op(z) - s) (I-DARTS, Jiang et al. 2019, eq. 1).
+
+    Args:
+        pre: pre-activations [c | z], [2 * H, B] or [2, H, B]; c and z may lie apart, as those of one head of several.
+        state: s, [H, B].
+        op: one of `OPERATIONS`.
+
+    Returns:
+        [H, B], of the dtype of `state`.
+
+    Raises:
+        ValueError: unknown `op`.
+    """
+    if op not in OPERATIONS:
+        raise ValueError(f"op must be one of {', '.join(OPERATIONS)}, got {op!r}")
+    result: Tensor = _Highway.apply(pre, state, op)
+    return result
+
+
+class _Mixture(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pre: Tensor, state: Tensor | None, shares: Tensor) -> Tensor:
+        pre, shares = pre.contiguous(), shares.contiguous()
+        state = None if state is None else state.contiguous()
+        ctx.save_for_backward(pre, state, shares)
+        like = pre[0] if state is None else state
+        out = like.new_empty(len(shares), *like.shape)
+        _launch(_mix, like.numel(), pre, state, shares, out, *_extent(out, state), HIGHWAY=state is not None)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        pre, state, shares = ctx.saved_tensors
+        gradient = gradients[0].contiguous()  # [n, G, B]
+        size, wanted = gradient[0].numel(), ctx.needs_input_grad[2]
+        of_pre = torch.empty_like(pre)
+        of_state = None if state is None else torch.empty_like(state)
+        # a program's part of the gradient of the shares; they are added in a fixed order, not as programs end
+        wide = torch.promote_types(shares.dtype, torch.float32)
+        parts = shares.new_empty(_programs(size), *shares.shape, dtype=wide) if wanted else None
+        tensors = (pre, state, shares, gradient, of_pre, of_state, parts)
+        _launch(
+            _mix_back, size, *tensors, *_extent(gradient, state), HIGHWAY=state is not None, WANTED=parts is not None
+        )
+        return of_pre, of_state, None if parts is None else parts.sum(0).to(shares.dtype)
+
+
+class _Highway(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pre: Tensor, state: Tensor, op: str) -> Tensor:
+        ctx.shape = pre.shape
+        state, pre = state.contiguous(), pre.reshape(2, *state.shape)
+        if not pre[0].is_contiguous():
+            pre = pre.contiguous()
+        ctx.save_for_backward(pre, state)
+        ctx.op = op
+        out = torch.empty_like(state)
+        _launch(_gate, state.numel(), pre, state, out, state.numel(), pre.stride(0), OP=op)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        pre, state = ctx.saved_tensors
+        of_pre, of_state = pre.new_empty(pre.shape), torch.empty_like(state)  # c beside z again
+        tensors = (pre, state, gradients[0].contiguous(), of_pre, of_state)
+        _launch(_gate_back, state.numel(), *tensors, state.numel(), pre.stride(0), OP=ctx.op)
+        return of_pre.view(ctx.shape), of_state, None
+
+
+def _extent(edges: Tensor, state: Tensor | None) -> tuple[int, int, int]:
+    """Number of edges, elements of one, and where the z of the first begin, for mixtures [n, G, B]."""
+    return len(edges), edges[0].numel(), 0 if state is None else edges.numel()
+
+
+def _programs(size: int) -> int:
+    return -(-size // _BLOCK)
+
+
+def _launch(kernel: Callable[..., None], size: int, *arguments: Tensor | int | None, **constants: Any) -> None:
+    """Runs a kernel over `size` elements."""
+    compiled = _compiled(kernel)
+    tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+    wide = tl.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else tl.float32
+    with torch.cuda.device_of(tensors[0]):  # Triton takes the current device, whatever the tensors'
+        compiled[(_programs(size),)](*arguments, WIDE=wide, BLOCK=_BLOCK, **constants)
+
+
+@functools.cache
+def _compiled(kernel: Callable[..., None]) -> Any:
+    """The kernel as Triton runs it; Triton is imported here, by those who use it."""
+    import triton
+
+    globals()["tl"] = triton.language
+    kernel.__annotations__ = get_type_hints(kernel)  # not all versions know `tl.constexpr` as text
+    return triton.jit(kernel)
+
+
+# Kernels. Integers and 0.0 take the dtype of the tensor beside them. A program has one block of elements, of every edge
+# in turn: pointers move, since offsets over all edges may pass 2^31, and since Triton 2.1 fails at a block that moves.
+# What a mask leaves out is 0 and adds nothing. tanh z = 2 σ(2z) - 1, for tanh moved from version to version; its
+# absolute error is below 5e-7 in float32. Triton compiles annotations, too, and knows none but `tl.constexpr`.
+
+
+def _mix(  # type: ignore[no-untyped-def]
+    pre, state, shares, out, count, size, half, HIGHWAY: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    if HIGHWAY:
+        carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
+    for _edge in range(count):
+        p_tanh = tl.load(shares + 1).to(WIDE)
+        p_relu = tl.load(shares + 2).to(WIDE)
+        p_sigmoid = tl.load(shares + 3).to(WIDE)
+        p_identity = tl.load(shares + 4).to(WIDE)
+        z = tl.load(pre + half + place, mask=inside, other=0.0).to(WIDE)
+        value = p_tanh * (2 * tl.sigmoid(2 * z) - 1) + p_relu * tl.where(z < 0, 0.0, z)
+        value += p_sigmoid * tl.sigmoid(z) + p_identity * z
+        if HIGHWAY:
+            gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
+            carried = (p_tanh + p_relu + p_sigmoid + p_identity) * carry
+            value = carried + gate * (value - carried)
+        tl.store(out + place, value, mask=inside)
+        pre += size
+        out += size
+        shares += 5
+
+
+def _mix_back(  # type: ignore[no-untyped-def]
+    pre,
+    state,
+    shares,
+    gradient,
+    of_pre,
+    of_state,
+    parts,
+    count,
+    size,
+    half,
+    HIGHWAY: tl.constexpr,
+    WANTED: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    if HIGHWAY:
+        carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
+        of_carry = tl.zeros([BLOCK], dtype=WIDE)
+    if WANTED:
+        parts += tl.program_id(0).to(tl.int64) * count * 5
+    for _edge in range(count):
+        p_tanh = tl.load(shares + 1).to(WIDE)
+        p_relu = tl.load(shares + 2).to(WIDE)
+        p_sigmoid = tl.load(shares + 3).to(WIDE)
+        p_identity = tl.load(shares + 4).to(WIDE)
+        z = tl.load(pre + half + place, mask=inside, other=0.0).to(WIDE)
+        through = tl.load(gradient + place, mask=inside, other=0.0).to(WIDE)
+        tanh = 2 * tl.sigmoid(2 * z) - 1
+        relu = tl.where(z < 0, 0.0, z)
+        sigmoid = tl.sigmoid(z)
+        if HIGHWAY:
+            gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
+            around = through * (1 - gate)
+            through *= gate
+            p_carry = p_tanh + p_relu + p_sigmoid + p_identity
+            of_carry += around * p_carry
+            value = p_tanh * tanh + p_relu * relu + p_sigmoid * sigmoid + p_identity * z
+            # d/dc: g σ(c) (1 - σ(c)) (mixed - carried state)
+            tl.store(of_pre + place, through * (1 - gate) * (value - p_carry * carry), mask=inside)
+        slope = p_tanh * (1 - tanh * tanh) + p_relu * (z > 0).to(WIDE)
+        slope += p_sigmoid * sigmoid * (1 - sigmoid) + p_identity
+        tl.store(of_pre + half + place, through * slope, mask=inside)
+        if WANTED:
+            of_tanh, of_relu, of_sigmoid, of_identity = through * tanh, through * relu, through * sigmoid, through * z
+            if HIGHWAY:  # every operation but drop carries the state, too
+                of_all = around * carry
+                of_tanh += of_all
+                of_relu += of_all
+                of_sigmoid += of_all
+                of_identity += of_all
+            tl.store(parts, 0.0)
+            tl.store(parts + 1, tl.sum(of_tanh, axis=0))
+            tl.store(parts + 2, tl.sum(of_relu, axis=0))
+            tl.store(parts + 3, tl.sum(of_sigmoid, axis=0))
+            tl.store(parts + 4, tl.sum(of_identity, axis=0))
+            parts += 5
+        pre += size
+        of_pre += size
+        gradient += size
+        shares += 5
+    if HIGHWAY:
+        tl.store(of_state + place, of_carry, mask=inside)
+
+
+def _gate(  # type: ignore[no-untyped-def]
+    pre, state, out, size, apart, OP: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
+    gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
+    value = tl.load(pre + apart + place, mask=inside, other=0.0).to(WIDE)
+    if OP == "tanh":
+        value = 2 * tl.sigmoid(2 * value) - 1
+    elif OP == "relu":
+        value = tl.where(value < 0, 0.0, value)
+    elif OP == "sigmoid":
+        value = tl.sigmoid(value)
+    elif OP == "drop":
+        value = tl.zeros([BLOCK], dtype=WIDE)
+    tl.store(out + place, carry + gate * (value - carry), mask=inside)
+
+
+def _gate_back(  # type: ignore[no-untyped-def]
+    pre, state, gradient, of_pre, of_state, size, apart, OP: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
+    gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
+    z = tl.load(pre + apart + place, mask=inside, other=0.0).to(WIDE)
+    around = tl.load(gradient + place, mask=inside, other=0.0).to(WIDE)
+    through = around * gate
+    around *= 1 - gate
+    value = z
+    of_value = through
+    if OP == "tanh":
+        value = 2 * tl.sigmoid(2 * z) - 1
+        of_value = through * (1 - value * value)
+    elif OP == "relu":
+        value = tl.where(z < 0, 0.0, z)
+        of_value = through * (z > 0).to(WIDE)
+    elif OP == "sigmoid":
+        value = tl.sigmoid(z)
+        of_value = through * value * (1 - value)
+    elif OP == "drop":
+        value = tl.zeros([BLOCK], dtype=WIDE)
+        of_value = value
+    tl.store(of_pre + place, through * (1 - gate) * (value - carry), mask=inside)
+    tl.store(of_pre + size + place, of_value, mask=inside)
+    tl.store(of_state + place, around, mask=inside)

@@ -1,0 +1,330 @@
+"""Native kernels are compiled once, whole or not at all; where they cannot be, one line says so and nothing fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flair_nas.kernels import build
+from flair_nas.kernels.build import built, library
+
+ROOT = Path(__file__).resolve().parents[1]
+REAL = next((path for path in map(shutil.which, ("c++", "g++", "clang++")) if path), None)
+compiles = pytest.mark.skipif(REAL is None, reason="needs a C++ compiler")
+
+SOURCE = """
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+#include "answer.h"
+extern "C" int answer() { return ANSWER; }
+extern "C" int threads(int wanted) {
+  int count = 0;
+#pragma omp parallel num_threads(wanted) reduction(+ : count)
+  count += 1;
+  return count;
+}
+extern "C" int default_threads() {
+#if defined(_OPENMP)
+  return omp_get_max_threads();
+#else
+  return -1;
+#endif
+}
+"""
+
+# Prints what the library in the folder that the argument names answers, or None.
+USER = """
+import sys
+from pathlib import Path
+from flair_nas.kernels.build import library
+found = library(Path(sys.argv[1]))
+print(found and found.answer())
+"""
+
+# Stands for the compiler: notes each compilation, then does ACTION.
+COMPILER = """#!/bin/sh
+case "$*" in *-shared*) echo "$*" >> {notes}; {action};; esac
+exec {real} "$@"
+"""
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_new() -> None:
+    build._warn_once.cache_clear()
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (folder / "kernels.cpp").write_text(SOURCE)
+    (folder / "answer.h").write_text("#define ANSWER 41\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of compiled libraries, which is not there yet."""
+    folder = tmp_path / "cache" / "kernels"
+    monkeypatch.setenv("FLAIR_NAS_KERNELS_CACHE", str(folder))
+    monkeypatch.delenv("CXX", raising=False)
+    return folder
+
+
+@pytest.fixture
+def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which a compiler notes each compilation."""
+    return use_compiler(tmp_path, monkeypatch, ":")
+
+
+def use_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, action: str) -> Path:
+    notes, path = folder / "notes.txt", folder / "compiler"
+    path.write_text(COMPILER.format(notes=notes, action=action, real=REAL))
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    return notes
+
+
+def start(sources: Path, code: str = USER) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, str(sources)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
+    """What a process printed, and its lines on standard error."""
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output.strip(), errors.splitlines()
+
+
+def until(path: Path) -> None:
+    """Waits for a file with something in it."""
+    for _ in range(600):
+        if path.exists() and path.stat().st_size:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{path} did not come")
+
+
+@compiles
+def test_a_library_is_compiled_once_and_then_loaded(sources: Path, cache: Path, compilations: Path) -> None:
+    output, errors = ended(start(sources))
+    (path,) = cache.iterdir()
+    assert output == "41" and len(errors) == 2
+    assert errors[0].startswith("compiling native kernels") and errors[1].endswith(f" s: {path}")
+    assert path.suffix == ".so" and len(compilations.read_text().splitlines()) == 1
+
+    before = path.stat().st_mtime_ns
+    assert ended(start(sources)) == ("41", [])
+    assert list(cache.iterdir()) == [path] and path.stat().st_mtime_ns == before
+    assert len(compilations.read_text().splitlines()) == 1
+
+
+@compiles
+def test_in_one_process_the_second_call_gives_the_same_library(sources: Path) -> None:
+    found = library(sources)
+    assert found is not None and library(sources) is found
+
+
+@compiles
+@pytest.mark.parametrize("name", ["kernels.cpp", "answer.h"])
+def test_a_changed_source_is_compiled_again(sources: Path, cache: Path, name: str) -> None:
+    assert library(sources) is not None
+    with open(sources / name, "a") as stream:
+        stream.write("// changed\n")
+    built.cache_clear()
+    assert library(sources) is not None and len(list(cache.iterdir())) == 2
+
+
+@compiles
+def test_another_processor_has_its_own_library(sources: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert library(sources) is not None
+    monkeypatch.setattr(build, "_processor", lambda: ["another"])
+    built.cache_clear()
+    assert library(sources) is not None and len(list(cache.iterdir())) == 2
+
+
+@compiles
+def test_a_damaged_library_is_compiled_again(sources: Path, cache: Path) -> None:
+    assert ended(start(sources))[0] == "41"
+    (path,) = cache.iterdir()
+    path.write_bytes(b"")
+    assert ended(start(sources))[0] == "41" and path.stat().st_size > 0
+
+
+@compiles
+def test_of_two_processes_one_compiles_and_both_have_the_library(
+    sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    notes = use_compiler(tmp_path, monkeypatch, f"while [ ! -e {go} ]; do sleep 0.1; done")
+    first, second = start(sources), start(sources)
+    until(notes)
+    time.sleep(1.5)  # the other gets as far as it can meanwhile
+    go.touch()
+    (output, errors), (other_output, other_errors) = ended(first), ended(second)
+    assert output == other_output == "41"
+    assert sorted([len(errors), len(other_errors)]) == [0, 2]
+    assert len(notes.read_text().splitlines()) == 1
+    assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+
+@compiles
+def test_a_killed_process_keeps_no_other_waiting(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = tmp_path / "number"
+    use_compiler(tmp_path, monkeypatch, f"if [ ! -e {number} ]; then echo $$ > {number}; exec sleep 100; fi")
+    first = start(sources)
+    until(number)
+    second = start(sources)
+    first.kill()
+    first.wait()
+    try:
+        output, errors = second.communicate(timeout=60)
+    finally:
+        os.kill(int(number.read_text()), signal.SIGKILL)  # what the first process was waiting for
+    assert output == "41\n", errors
+
+
+@compiles
+def test_an_interrupted_compilation_leaves_nothing(
+    sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the half that is there by then, and a part of the compiler that would write on when its parent is gone
+    action = f'eval out=\\${{$#}}; echo half > "$out"; (echo > {tmp_path}/on; sleep 3; echo more > "$out")'
+    use_compiler(tmp_path, monkeypatch, action)
+    process = start(sources)
+    until(tmp_path / "on")
+    (part,) = cache.iterdir()
+    assert part.read_text() == "half\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode != 0 and "KeyboardInterrupt" in errors
+    assert list(cache.iterdir()) == []
+    time.sleep(3)
+    assert list(cache.iterdir()) == []
+
+
+def test_importing_compiles_nothing(cache: Path, compilations: Path) -> None:
+    code = "import flair_nas.kernels.build, flair_nas.kernels.choice, flair_nas.recurrent; print('imported')"
+    assert ended(start(cache, code)) == ("imported", [])
+    assert not cache.exists() and not compilations.exists()
+
+
+def test_without_a_compiler_one_line_says_what_to_do(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert library(sources) is None and library(sources) is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and "\n" not in record.getMessage()
+    for words in ("no C++ compiler found (g++ or clang++); install one", "plain PyTorch", "FLAIR_NAS_KERNELS=plain"):
+        assert words in record.getMessage()
+
+
+@pytest.mark.parametrize("named", ["/nowhere/g++ -x", "false"], ids=["not there", "cannot be run"])
+def test_a_compiler_named_in_the_environment_is_the_only_one(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, named: str
+) -> None:
+    monkeypatch.setenv("CXX", named)
+    assert library(sources) is None
+    assert f"CXX, {named}, cannot be run" in caplog.text and len(caplog.records) == 1
+
+
+@compiles
+def test_the_message_of_the_compiler_is_shown_once(
+    sources: Path, cache: Path, compilations: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (sources / "answer.h").write_text("#error there is no answer\n")
+    assert library(sources) is None and library(sources) is None
+    warning = caplog.records[-1].getMessage()
+    assert len(caplog.records) == 2 and "CXX" in warning.partition("\n")[0]
+    assert "there is no answer" in warning and len(warning.splitlines()) < 10
+    assert list(cache.iterdir()) == []
+    tried = compilations.read_text().splitlines()
+    assert len(tried) == len(build._TRIED) and len(set(tried)) == len(tried)
+
+
+@compiles
+def test_flags_that_the_compiler_does_not_know_are_left_out(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_compiler(tmp_path, monkeypatch, 'case "$*" in *-march*) echo "error: -march" >&2; exit 1;; esac')
+    found = library(sources)
+    assert found is not None and found.answer() == 41
+
+
+@compiles
+def test_a_cache_that_cannot_be_written_costs_a_compilation_in_this_process_alone(
+    sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.parent.write_text("a file where the folder should be")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    found = library(sources)
+    assert found is not None and found.answer() == 41
+    warning = caplog.records[0].getMessage()
+    assert str(cache) in warning and "FLAIR_NAS_KERNELS_CACHE" in warning
+    assert list(temporary.iterdir()) == [] and cache.parent.is_file()
+
+
+def test_no_place_to_write_at_all_is_a_reason(
+    sources: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.parent.write_text("a file where the folder should be")
+    monkeypatch.setattr("tempfile.tempdir", str(cache / "nowhere"))
+    monkeypatch.setenv("CXX", "true")
+    assert library(sources) is None
+    assert "no native kernels" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("kernels", "all_caches", "expected"),
+    [("~/a", "/b", "HOME/a"), ("", "/b", "/b/kernels"), ("", "", "HOME/.cache/flair-nas/kernels")],
+)
+def test_the_cache_is_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, kernels: str, all_caches: str, expected: str
+) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS_CACHE", kernels)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", all_caches)
+    assert build._folder() == Path(expected.replace("HOME", str(Path.home())))
+
+
+def test_there_is_nothing_for_windows(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert library(sources) is None
+    assert "Windows" in caplog.text and len(caplog.records) == 1
+
+
+@compiles
+def test_the_threads_are_those_of_torch(sources: Path, cache: Path) -> None:
+    """Linked with a runtime of its own, the library would not hear of torch's number of threads."""
+    code = """
+import sys, torch
+from pathlib import Path
+from flair_nas.kernels.build import library
+found = library(Path(sys.argv[1]))
+torch.set_num_threads(3)
+print(found.default_threads(), found.threads(2))
+maps = Path("/proc/self/maps")
+print(len({line.split()[-1] for line in maps.read_text().splitlines() if "omp" in line}) if maps.exists() else 1)
+"""
+    output, _ = ended(start(sources, code))
+    threads, runtimes = output.splitlines()
+    if threads == "-1 1":
+        pytest.skip("this compiler and this torch have no OpenMP in common")
+    assert (threads, runtimes) == ("3 2", "1")
+    (path,) = cache.iterdir()
+    assert b"omp.so" not in path.read_bytes()

@@ -1,0 +1,219 @@
+"""Triton's kernels: run by its interpreter, in a process of its own, against the plain equations; compiled, not run."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flair_nas.kernels import mixture as reference
+from flair_nas.kernels import triton_mixture
+from flair_nas.operations import OPERATIONS
+from flair_nas.supernet import gates
+from flair_nas.supernet.cell import CellSupernet, plain_mixture
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # what Triton itself asks when it is imported
+SIZES = [(1, 1, 1), (1, 3, 2), (5, 1, 8), (5, 70, 3), (33, 3, 5), (33, 70, 1)]  # H, B, n: from 1 element to 10 blocks
+SPECIAL = (0.0, -0.0, 1e-9, -1e-9, 40.0, -40.0, 1e4, -1e4)
+sizes = pytest.mark.parametrize(("height", "batch", "count"), SIZES)
+dtypes = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+
+
+def test_in_the_interpreter() -> None:
+    """All of the class below; Triton is interpreted for a whole process or not at all."""
+    pytest.importorskip("triton", minversion="3.3")  # interpreters before know no NumPy 2
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"{__file__}::TestInterpreted"]
+    done = subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_without_triton_the_module_is_there_and_nothing_is_imported() -> None:
+    code = "import sys; sys.modules['triton'] = None; import flair_nas.kernels.triton_mixture"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_operation() -> None:
+    with pytest.raises(ValueError, match="op must be one of drop, tanh, .*, got 'gelu'"):
+        triton_mixture.highway(torch.zeros(2, 1), torch.zeros(1, 1), "gelu")
+
+
+@pytest.mark.skipif(INTERPRETED, reason="an interpreted kernel is never compiled")
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To machine code for a GPU that need not be there: the compiler rejects what the interpreter lets pass."""
+    triton = pytest.importorskip("triton", minversion="3.3")  # before, sources are described in another way
+    from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    integers = ("count", "size", "half", "apart")
+
+    def check(kernel: Callable[..., None], **constants: Any) -> None:
+        constants |= {"WIDE": triton.language.float32, "BLOCK": 256}
+        function = triton_mixture._compiled(kernel)
+        low = {name: f"*{dtype}" for name in ("pre", "of_pre")} | {name: "i32" for name in integers}
+        signature = {name: "constexpr" if name in constants else low.get(name, "*fp32") for name in function.arg_names}
+        source = triton.compiler.ASTSource(function, signature, constexprs=constants)
+        assembly = triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"]
+        assert ".f64" not in assembly  # a number of Python's that made everything wide
+
+    for op in OPERATIONS:
+        check(triton_mixture._gate, OP=op)
+        check(triton_mixture._gate_back, OP=op)
+    for absent in ({}, {"state": None}):
+        check(triton_mixture._mix, HIGHWAY=not absent, **absent)
+    for absent in ({}, {"state": None, "of_state": None}):
+        check(triton_mixture._mix_back, HIGHWAY=not absent, WANTED=True, **absent)
+        check(triton_mixture._mix_back, HIGHWAY=not absent, WANTED=False, **absent, parts=None)
+    check(triton_mixture._mix_back, HIGHWAY=True, WANTED=True, count=1, size=1, half=1)  # Triton makes constants of 1s
+
+
+class TestInterpreted:
+    __test__ = INTERPRETED
+
+    @dtypes
+    @sizes
+    def test_mixture(self, height: int, batch: int, count: int, dtype: torch.dtype) -> None:
+        tensors = random(dtype, (count, height, batch), (count, 5))
+        check_agrees(triton_mixture.mixture, plain_edges, tensors)
+
+    @dtypes
+    @sizes
+    def test_highway_mixture(self, height: int, batch: int, count: int, dtype: torch.dtype) -> None:
+        tensors = random(dtype, (2 * count * height, batch), (height, batch), (count, 5))
+        check_agrees(triton_mixture.highway_mixture, plain_mixture, tensors)
+
+    @dtypes
+    @pytest.mark.parametrize("op", OPERATIONS)
+    @pytest.mark.parametrize(("height", "batch"), [(1, 1), (5, 3), (33, 70)])
+    def test_highway(self, height: int, batch: int, op: str, dtype: torch.dtype) -> None:
+        tensors = random(dtype, (2 * height, batch), (height, batch))
+        check_agrees(partial(triton_mixture.highway, op=op), partial(plain_highway, op=op), tensors)
+
+    def test_highway_of_each_of_several_heads(self) -> None:
+        """Their c and z lie apart, as `SearchedCell` multiplies them: all c first."""
+        ops = ("tanh", "relu", "sigmoid")
+
+        def run(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            def heads(pre: Tensor, state: Tensor) -> Tensor:
+                parts = pre.view(2, len(ops), *state.shape).unbind(1)
+                return torch.stack([function(part, state, op) for part, op in zip(parts, ops)])
+
+            return heads
+
+        tensors = random(torch.float64, (2 * len(ops) * 5, 3), (5, 3))
+        check_agrees(run(triton_mixture.highway), run(plain_highway), tensors)
+
+    @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=str)
+    @pytest.mark.parametrize("name", ["mixture", "highway_mixture", "highway"])
+    def test_pre_activations_of_lower_precision(self, name: str, low: torch.dtype) -> None:
+        """A state keeps its float32, and only what is stored in the lower precision is rounded to it."""
+        height, batch, count = 5, 70, 3
+        pre, state, shares = random(torch.float32, (2 * count * height, batch), (height, batch), (count, 5))
+        pre = pre.to(low)
+        if name == "mixture":
+            check_agrees(triton_mixture.mixture, plain_edges, [pre.view(2 * count, height, batch)[:count], shares])
+        elif name == "highway_mixture":
+            check_agrees(triton_mixture.highway_mixture, plain_mixture, [pre, state, shares])
+        else:
+            run, plain = partial(triton_mixture.highway, op="tanh"), partial(plain_highway, op="tanh")
+            check_agrees(run, plain, [pre[: 2 * height], state])
+
+    def test_special_values(self) -> None:
+        pre = torch.tensor(SPECIAL, dtype=torch.float64).repeat(2, 1)  # H = 1, c and z alike
+        state, shares = random(torch.float64, (1, len(SPECIAL)), (1, 5))
+        check_agrees(triton_mixture.highway_mixture, plain_mixture, [pre, state, shares])
+        check_agrees(triton_mixture.mixture, plain_edges, [pre[:1, None], shares])
+        for op in OPERATIONS:
+            check_agrees(partial(triton_mixture.highway, op=op), partial(plain_highway, op=op), [pre, state])
+
+    @pytest.mark.parametrize("op", ["tanh", "relu", "sigmoid", "identity"])
+    def test_what_is_not_a_number_stays_so(self, op: str) -> None:
+        pre = torch.tensor([[0.0], [math.nan]])
+        assert triton_mixture.highway(pre, torch.zeros(1, 1), op).isnan().all()
+        assert triton_mixture.highway_mixture(pre, torch.zeros(1, 1), torch.ones(1, 5)).isnan().all()
+
+    def test_tensors_that_are_not_contiguous(self) -> None:
+        """As the states of a batch whose shortest sequences have ended."""
+        pre, state, shares = random(torch.float64, (2 * 2 * 5, 7), (5, 9), (5, 2))
+
+        def of_a_part(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            return lambda pre, state, shares: function(pre, state[:, :7], shares.t())
+
+        def turned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            return lambda *tensors: function(*(tensor.transpose(-1, -2) for tensor in tensors))
+
+        check_agrees(of_a_part(triton_mixture.highway_mixture), of_a_part(plain_mixture), [pre, state, shares])
+        check_agrees(turned(triton_mixture.mixture), turned(plain_edges), [pre.view(2, 10, 7), shares])
+        run, plain = partial(triton_mixture.highway, op="tanh"), partial(plain_highway, op="tanh")
+        check_agrees(turned(run), turned(plain), random(torch.float64, (3, 10), (3, 5)))
+
+    def test_a_gradient_of_shares_that_is_not_wanted_is_not_made(self) -> None:
+        pre, state, shares = random(torch.float64, (2 * 3 * 5, 70), (5, 70), (3, 5))
+        run, plain = partial(triton_mixture.highway_mixture, shares=shares), partial(plain_mixture, shares=shares)
+        check_agrees(run, plain, [pre, state])
+        run, plain = partial(triton_mixture.mixture, shares=shares), partial(plain_edges, shares=shares)
+        check_agrees(run, plain, [pre.view(6, 5, 70)[:3]])
+
+    def test_a_whole_supernet_equals_that_of_the_other_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch.manual_seed(0)
+        net = CellSupernet(4, 5, nodes=2, history=2).double()
+        xs = torch.randn(3, 4, 4, dtype=torch.float64)
+
+        def run() -> list[Tensor]:
+            output, final = net(xs)
+            return [output, final.hidden, *torch.autograd.grad(output.square().sum(), list(net.parameters()))]
+
+        assert net.mixture is reference.highway_mixture
+        expected = run()
+        net.mixture = triton_mixture.highway_mixture
+        monkeypatch.setattr(gates, "mixture", triton_mixture.mixture)
+        torch.testing.assert_close(run(), expected, rtol=1e-10, atol=1e-12)
+
+
+def random(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(sum(map(sum, shapes)))
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def plain_edges(pre: Tensor, shares: Tensor) -> Tensor:
+    """As `mixture`, by the equation."""
+    return sum((share[:, None, None] * op(pre) for share, op in zip(shares.t(), OPERATIONS.values())), 0 * pre)
+
+
+def plain_highway(pre: Tensor, state: Tensor, op: str) -> Tensor:
+    """As `highway`, by the equation."""
+    gate, value = pre.reshape(2, *state.shape)
+    return state + torch.sigmoid(gate) * (OPERATIONS[op](value) - state)
+
+
+def check_agrees(run: Callable[..., Tensor], plain: Callable[..., Tensor], tensors: Sequence[Tensor]) -> None:
+    """The result and the gradient of each tensor against the equation in float64, to 1e-12 if that is their dtype.
+
+    In float32 to 1e-6, a gradient that sums over m elements to sqrt(m) times that; lower dtypes are rounded to once.
+    """
+    ours = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+    exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    out, wanted = run(*ours), plain(*exact)
+    generator = torch.Generator().manual_seed(1)
+    upstream = torch.randn(out.shape[::-1], generator=generator).to(out.dtype)
+    upstream = upstream.permute(*reversed(range(out.ndim)))  # not contiguous
+    check_close(out, wanted, 1)
+    found = torch.autograd.grad(out, ours, upstream)
+    for tensor, actual, right in zip(tensors, found, torch.autograd.grad(wanted, exact, upstream.double())):
+        assert actual.dtype == tensor.dtype
+        check_close(actual, right, max(1, out.numel() // tensor.numel()))
+
+
+def check_close(actual: Tensor, expected: Tensor, terms: int) -> None:
+    tolerance = 1e-12 if actual.dtype == torch.float64 else 1e-6
+    relative = max(tolerance, torch.finfo(actual.dtype).eps)
+    torch.testing.assert_close(actual.double(), expected, rtol=relative, atol=tolerance * math.sqrt(terms))
