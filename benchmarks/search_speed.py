@@ -1,22 +1,24 @@
-"""Time and memory of the supernet next to straightforward loops, and where an epoch of a search goes.
+"""Time and memory of the supernet next to straightforward loops and its bare products, and where an epoch goes.
 
-    python benchmarks/search_speed.py pass [--threads 2] [--batch 64] [--history 0 3] [--precision float32] [--out FILE]
-    python benchmarks/search_speed.py epoch --text DIR [--threads 2] [--precision float32] [--repeats 9] [--out FILE]
+    python benchmarks/search_speed.py pass [--threads 2] [--batch 64] [--history 0] [--precision float32] [--out FILE]
+    python benchmarks/search_speed.py epoch --text DIR [--threads 2] [--precision float32] [--out FILE]
 
 `pass`: one training pass (forward; backward to all weights and the input), T = 35, H = D = 300, 8 nodes, of
 
-    supernet   `CellSupernet`
-    edges      the equations as they stand, in plain autograd: for each node, each edge into it, each operation
-    stacked    as the code of DARTS goes about it: for each node one product of all earlier states, then each operation
+    supernet                 `CellSupernet` with FLAIR_NAS_KERNELS=auto
+    supernet, plain kernels  the same with FLAIR_NAS_KERNELS=plain, plain PyTorch
+    edges                    the equations as they stand, in plain autograd: for each node, each edge, each operation
+    stacked                  as the code of DARTS goes about it: for each node one product of all earlier states, then
+                             each operation
+    floor                    the supernet's matrix products alone, in library calls (`product_floor.py`)
 
-That the loops give the same output and gradients is checked first, in float64. Cases are interleaved and ratios are
-taken within a repeat, by the clock and by the processor time of this process, which other processes disturb less
-(with two threads, one that waits for the other counts, too). Peak memory is that of a fresh process in two passes, over
+That the first four give the same output and gradients is checked first, in float64. Each repeat runs all of them in
+an order drawn anew, and ratios are taken within a repeat. Peak memory is that of a fresh process in two passes, over
 what it held before.
 
 `epoch`: steps of a search with the default settings (I-DARTS, first order, H = 300, batch 256, here always 35 steps a
 segment), first as they are, then under torch.profiler, which gives each row its share of their seconds. Peak memory is
-that of a fresh process, in all.
+that of a fresh process, in all. FLAIR_NAS_KERNELS=plain before the command measures the plain path.
 
 JSON lines are added to --out, tables go to standard output.
 """
@@ -25,19 +27,24 @@ import argparse
 import copy
 import itertools
 import json
+import math
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
+import product_floor
 import torch
+from recurrent_speed import PRECISIONS, cell, forget_peak, in_turn, memory, ratio
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from flair_nas.kernels.choice import describe
 from flair_nas.operations import OPERATIONS
 from flair_nas.search import weights
 from flair_nas.search.build import build_objective, read_text
@@ -46,6 +53,7 @@ from flair_nas.search.objective import TextObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies import gradient
 from flair_nas.supernet import CellSupernet
+from flair_nas.supernet import layer as supernet_layer
 from flair_nas.supernet.gates import GateSupernet
 from flair_nas.supernet.relaxation import relax
 
@@ -122,6 +130,7 @@ def relaxed_gate(gate: GateSupernet, past: list[Tensor]) -> Tensor:
 
 LAYERS: dict[str, Callable[[CellSupernet, Tensor], Tensor]] = {
     "supernet": lambda net, input: net(input)[0],
+    "supernet, plain kernels": lambda net, input: net(input)[0],
     "edges": lambda net, input: run_loop(net, input, nodes_by_edges),
     "stacked": lambda net, input: run_loop(net, input, nodes_stacked),
 }
@@ -136,55 +145,67 @@ def make(batch: int, relaxation: str, history: int, steps: int = STEPS) -> tuple
     return net, torch.randn(steps, batch, SIZE, requires_grad=True)
 
 
-def run(layer: str, net: CellSupernet, input: Tensor, precision: str) -> tuple[float, float]:
-    """Seconds of one training pass, by the clock and of processor time."""
-    start, start_cpu = time.perf_counter(), time.process_time()
+def output_of(layer: str, net: CellSupernet, input: Tensor) -> Tensor:
+    """What a layer gives, [T, B, H]."""
+    os.environ["FLAIR_NAS_KERNELS"] = "plain" if layer == "supernet, plain kernels" else "auto"
+    return LAYERS[layer](net, input)
+
+
+def run(layer: str, net: CellSupernet, input: Tensor, precision: str) -> float:
+    """Seconds of one training pass."""
+    start = time.perf_counter()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-        output = LAYERS[layer](net, input)
+        output = output_of(layer, net, input)
     output.sum().backward()
-    seconds = time.perf_counter() - start, time.process_time() - start_cpu
+    seconds = time.perf_counter() - start
     net.zero_grad()
     input.grad = None
     return seconds
 
 
+@cache
 def check(batch: int, relaxation: str, history: int) -> None:
     """Sees to it that all give the same output and gradients, in float64, on a few steps."""
     net, input = make(batch, relaxation, history, steps=4)
     net.double()
     direction = torch.randn(4, batch, SIZE, dtype=torch.float64)
     found = {}
-    for layer, function in LAYERS.items():
+    for layer in LAYERS:
         own, data = copy.deepcopy(net), input.detach().double().requires_grad_()
-        output = function(own, data)
+        output = output_of(layer, own, data)
         (output * direction).sum().backward()
         found[layer] = {name: parameter.grad for name, parameter in own.named_parameters()}
         found[layer] |= {"output": output.detach(), "input": data.grad, "mean": own.norm.running_mean}
     for layer in LAYERS:
         for name, value in found[layer].items():
-            torch.testing.assert_close(value, found["supernet"][name], rtol=1e-6, atol=1e-8, msg=f"{layer}: {name}")
+            torch.testing.assert_close(value, found["edges"][name], rtol=1e-6, atol=1e-8, msg=f"{layer}: {name}")
+
+
+def floor_of(batch: int, history: int, precision: str) -> list[product_floor.Call]:
+    """The products of a pass; sees to it that they are as many as the equations have."""
+    plans = product_floor.supernet_plans(SIZE, SIZE, NODES, history)
+    calls = product_floor.fastest_calls(plans, [batch] * STEPS, True, PRECISIONS[precision])
+    # 2 H² for x, for h and for each pair of nodes; in both gates H² for each entry and each pair
+    squares = 2 * (2 + NODES * (NODES + 1) // 2) + 2 * (history * (history + 1) // 2)
+    expected = 3 * squares * SIZE**2 * STEPS * batch
+    if (found := sum(map(product_floor.multiply_adds_of, calls))) != expected:
+        raise AssertionError(f"the floor does {found:,} multiply-adds, the equations have {expected:,}")
+    return calls
 
 
 def times(batch: int, relaxation: str, history: int, precision: str, repeats: int) -> list[dict]:
-    """Medians of all layers, with the supernet's ratios to each loop within each repeat."""
+    """Medians of all layers, with the supernet's ratios to each within each repeat."""
     check(batch, relaxation, history)
     net, input = make(batch, relaxation, history)
-    seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for _ in range(repeats + 1):
-        for layer in LAYERS:
-            seconds[layer].append(run(layer, net, input, precision))
+    steps = {layer: partial(run, layer, net, input, precision) for layer in LAYERS}
+    steps["floor"] = partial(product_floor.seconds, floor_of(batch, history, precision))
     rows = []
-    for layer, all_pairs in seconds.items():
-        pairs = all_pairs[1:]  # the first is there to warm up
-        clock, cpu = (statistics.median(column) for column in zip(*pairs))
+    found = in_turn(steps, repeats, math.inf)
+    for layer, milliseconds in found.items():
         row = {"case": "pass", "threads": torch.get_num_threads(), "batch": batch, "relaxation": relaxation}
         row |= {"history": history, "precision": precision, "layer": layer, "torch": torch.__version__}
-        row |= {"seconds": clock, "cpu_seconds": cpu}
-        for name, place in (("ratio", 0), ("cpu_ratio", 1)):
-            ratios = sorted(ours[place] / own[place] for ours, own in zip(seconds["supernet"][1:], pairs))
-            row[f"supernet_{name}"] = statistics.median(ratios)
-            row[f"supernet_{name}_quartiles"] = [ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]]
-        rows.append(row)
+        row |= {"seconds": statistics.median(milliseconds) / 1000, "repeats": len(milliseconds)}
+        rows.append({**row, "supernet_ratio": ratio(found["supernet"], milliseconds)})
     return rows
 
 
@@ -198,37 +219,25 @@ def peak_memory(layer: str, batch: int, relaxation: str, history: int, precision
     return memory("VmHWM") - before
 
 
-def forget_peak() -> float:
-    """The memory that this process holds now, in MB (10^6 bytes); its peak begins anew from here."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return memory("VmRSS")
-
-
-def memory(name: str) -> float:
-    """A figure of this process in MB (10^6 bytes), as Linux gives it."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024 / 1e6
-
-
 def measure_passes(arguments: argparse.Namespace) -> list[dict]:
     """Times and memory of all cases; prints the table."""
     print(f"T = {STEPS}, H = D = {SIZE}, {NODES} nodes, {arguments.threads} threads, torch {torch.__version__}\n")
-    print("| B | relaxation | m | precision | layer | median s | CPU s | peak MB | supernet × it: s (quartiles) "
-          "| CPU s | peak |\n|" + " --- |" * 11)  # fmt: skip
+    print("| B | relaxation | m | precision | layer | median s | peak MB | supernet × it: s (quartiles) | peak |\n|"
+          + " --- |" * 9)  # fmt: skip
     rows = []
     cases = itertools.product(arguments.batch, arguments.precision, arguments.history, arguments.relaxation)
     for batch, precision, history, relaxation in cases:
         # before the times, after which this process holds much memory
         case = [str(batch), relaxation, str(history), precision]
-        peaks = [in_process("pass", "--memory-of", layer, *case, threads=arguments.threads) for layer in LAYERS]
+        peaks = {layer: float(in_process("pass", "--memory-of", layer, *case, threads=arguments.threads))
+                 for layer in LAYERS}  # fmt: skip
         found = times(batch, relaxation, history, precision, arguments.repeats)
-        for row, peak in zip(found, map(float, peaks)):
+        for row in found:
+            peak = peaks.get(row["layer"])  # the floor has none
             row["peak_mb"] = peak
-            row["supernet_peak_ratio"] = float(peaks[0]) / peak
-            low, high = row["supernet_ratio_quartiles"]
-            print(f"| {batch} | {relaxation} | {history} | {precision} | {row['layer']} | {row['seconds']:.2f} | "
-                  f"{row['cpu_seconds']:.2f} | {row['peak_mb']:.0f} | {row['supernet_ratio']:.2f} ({low:.2f} to "
-                  f"{high:.2f}) | {row['supernet_cpu_ratio']:.2f} | {row['supernet_peak_ratio']:.2f} |",
+            row["supernet_peak_ratio"] = peaks["supernet"] / peak if peak else None
+            print(f"| {batch} | {relaxation} | {history} | {precision} | {row['layer']} | {row['seconds']:.3f} | "
+                  f"{cell(peak)} | {cell(row['supernet_ratio'])} | {cell(row['supernet_peak_ratio'])} |",
                   flush=True)  # fmt: skip
         rows += found
     return rows
@@ -243,15 +252,10 @@ def in_process(*flags: str, threads: int) -> str:
 # --- where an epoch goes ---
 
 ROWS = {
-    "products": "cell: matrix products, forward",
-    "state gradients": "cell: matrix products, gradients of states",
-    "weight gradients": "cell: matrix products, gradients of weights",
-    "mixtures": "cell: mixtures of the operations, forward",
-    "mixture gradients": "cell: mixtures of the operations, backward",
-    "normalisation": "cell: batch normalisation, both ways",
-    "cell": "cell: masks, s_0, sums over edges, forward",
-    "cell gradients": "cell: masks, s_0, sums over edges, backward",
-    "copies": "cell: weights and sequences transposed, both ways",
+    "recurrence": "cell: recurrence, forward",
+    "recurrence gradients": "cell: recurrence, backward",
+    "weight gradients": "cell: gradients of weights, over all steps at once",
+    "around": "cell: x W_x, weights and sequences laid out anew, both ways",
     "softmax": "softmax and cross-entropy, with their gradients",
     "embedding": "embedding, dropout around the cell, slowness",
     "descent": "adding up and clipping gradients, optimizers, MAD",
@@ -259,6 +263,8 @@ ROWS = {
     "python": "Python, between operations",
 }
 PASSES = ("architecture", "weights")
+DESCENT = ("aten::add_", "aten::zeros_like", "aten::div")  # where nothing says what they are part of
+OF_CELL = ("Mm", "Clone", "T", "Slice", "Permute", "Unflatten", "Transpose")  # in the graph around the recurrence
 
 
 def row_of(names: list[str]) -> str:
@@ -267,30 +273,21 @@ def row_of(names: list[str]) -> str:
     def within(*parts: str) -> bool:
         return any(part in name for name in names for part in parts)
 
-    if not names[0].startswith("aten::"):
+    if not names[0].startswith(("aten::", "flair_nas::")):  # the latter are calls of native kernels
         return "python"
     nodes = [name.split(": ")[1] for name in names if "evaluate_function" in name]  # of the graph, innermost first
-    in_recurrence = nodes[-1:] == ["_SequenceBackward"]
-    if within("_MeanCrossEntropy"):
+    if within("CrossEntropy"):
         return "softmax"
-    if within("Mixture"):
-        return "mixture gradients" if nodes else "mixtures"
-    if within("batch_norm", "BatchNorm"):
-        return "normalisation"
-    if within("aten::mm"):
-        right_in = nodes[:1] == ["_SequenceBackward"]  # all time steps in one product
-        return "products" if not nodes else "weight gradients" if right_in else "state gradients"
-    if in_recurrence:
-        return "cell gradients" if len(nodes) > 1 else "weight gradients"  # the latter: joining all time steps
-    if within("_Sequence"):
-        return "cell"
-    if within("copies", "CloneBackward", "TBackward", "SliceBackward", "PermuteBackward", "UnflattenBackward"):
-        return "copies"
-    if within("Embedding"):
-        return "embedding"
+    if nodes[-1:] in (["_SequenceBackward"], ["_NativeRecurrenceBackward"]):
+        in_steps = len(nodes) > 1 or within("flair_nas::")  # the graph of the plain loop, or the native kernel
+        return "recurrence gradients" if in_steps else "weight gradients"
+    if within("_Sequence", "_NativeRecurrence", "flair_nas::recurrence"):
+        return "recurrence"
+    if within("cell") or any(node.startswith(f"{name}Backward") for node in nodes for name in OF_CELL):
+        return "around"
     if within("data"):
         return "data"
-    if within("descent", "Optimizer") or names[-1] in ("aten::add_", "aten::zeros_like", "aten::div"):
+    if not within("Embedding") and (within("descent", "Optimizer") or names[-1] in DESCENT):
         return "descent"
     return "embedding"
 
@@ -325,7 +322,7 @@ def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective
         (strategy, "deviations"),
     ):
         setattr(module, name, recorded("descent", getattr(module, name)))
-    objective.supernet.weights = recorded("copies", objective.supernet.weights)
+    supernet_layer.run_cell = recorded("cell", supernet_layer.run_cell)
     spent: dict[tuple, float] = defaultdict(float)
     for step in steps:
         with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function("step"):
@@ -375,6 +372,7 @@ def measure_epoch(arguments: argparse.Namespace) -> list[dict]:
                 "peak_mb": float(output),
                 "shares": {f"{row}, {which}": share for (row, which), share in sorted(shares.items())},
                 "types": len(objective.text.vocabulary),
+                "kernels": describe(),
                 "torch": torch.__version__,
             }
         )
@@ -412,10 +410,10 @@ def main() -> None:
     parser.add_argument("part", choices=("pass", "epoch"))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--batch", type=int, nargs="+", default=[64], help="pass: batch sizes")
+    parser.add_argument("--batch", type=int, nargs="+", default=[64, 256], help="pass: batch sizes")
     parser.add_argument("--history", type=int, nargs="+", default=[0, 3], help="pass: history lengths m of ESS gates")
-    parser.add_argument("--relaxation", nargs="+", default=["darts", "i-darts"], help="pass: relaxations")
-    parser.add_argument("--precision", nargs="+", default=["float32"], help="float32, bfloat16")
+    parser.add_argument("--relaxation", nargs="+", default=["i-darts"], help="pass: relaxations; darts costs the same")
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=[*PRECISIONS])
     parser.add_argument("--text", help="epoch: folder with train and valid text")
     parser.add_argument("--out", help="file to which JSON lines are added")
     parser.add_argument("--memory-of", nargs="*", help=argparse.SUPPRESS)

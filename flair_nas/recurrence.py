@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -142,13 +143,31 @@ class Packing:
     def __init__(self, sizes: Tensor, device: torch.device) -> None:
         self.sizes: list[int] = sizes.tolist()
         self.batch = self.sizes[0]
-        steps = torch.arange(len(sizes))
-        offsets = sizes.cumsum(0) - sizes
-        self.offsets = offsets.to(device)  # [T]
-        self.time = steps.repeat_interleave(sizes).to(device)  # [S], the step of each row
-        self.column = (torch.arange(int(sizes.sum())) - offsets.repeat_interleave(sizes)).to(device)
-        # sequence b lasts as long as more than b sequences do
-        self.lengths = (sizes[:, None] > torch.arange(self.batch)).sum(0).to(device)  # [B]
+        self._sizes, self._device = sizes, device
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """The first row of each step, [T]."""
+        return (self._sizes.cumsum(0) - self._sizes).to(self._device)
+
+    @cached_property
+    def time(self) -> Tensor:
+        """The step of each row, [S]."""
+        return torch.arange(len(self._sizes)).repeat_interleave(self._sizes).to(self._device)
+
+    @cached_property
+    def column(self) -> Tensor:
+        """The sequence of each row, [S]."""
+        return torch.arange(len(self.time), device=self._device) - self.offsets[self.time]
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """The length of each sequence, [B]: sequence b lasts as long as more than b sequences do."""
+        return (self._sizes[:, None] > torch.arange(self.batch)).sum(0).to(self._device)
+
+    def ends(self) -> Tensor:
+        """The row of each sequence's last token, [B]."""
+        return self.offsets[self.lengths - 1] + torch.arange(self.batch, device=self._device)
 
     def reversed_rows(self) -> Tensor:
         """For each row, the row that stands there when each sequence is reversed within its length, [S]."""
@@ -219,8 +238,7 @@ def run_cell(
     if cell.input_gate is not None:
         past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(past, cell.input_gate.history)[1:]
-    ends = packing.offsets[packing.lengths - 1] + torch.arange(packing.batch, device=output.device)
-    return output, (output[ends], inputs, states)
+    return output, (output[packing.ends()], inputs, states)
 
 
 def _run_plain(

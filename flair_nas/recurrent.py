@@ -170,9 +170,10 @@ class SearchedRNN(nn.Module):
             raise ValueError(f"this layer takes at least one sequence of at least one step; {got}")
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
+        if data.dtype == weight.dtype:
+            return
         # under autocast, products cast their factors, whatever floating dtypes these have
-        casts = data.is_floating_point() and product_dtype(weight) != weight.dtype
-        if data.dtype != weight.dtype and not casts:
+        if not data.is_floating_point() or product_dtype(weight) == weight.dtype:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -161,6 +162,14 @@ class _Sizes:
         self.entries = (self.history - 1) * self.batch + self.rows  # states that the input gate's entries read
 
 
+def _room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory for numbers, in huge pages if it is much."""
+    tensor = torch.empty(shape, dtype=dtype)
+    if tensor.nbytes >= 2**22:
+        build.library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.nbytes))  # type: ignore[union-attr]
+    return tensor
+
+
 def _padded(tensor: Tensor, width: int) -> Tensor:
     """The tensor with zeros behind its last dimension, contiguous."""
     missing = width - tensor.shape[-1]
@@ -172,24 +181,45 @@ def _padded_halves(tensor: Tensor, width: int) -> Tensor:
     return _padded(tensor.unflatten(-1, (2, -1)), width).flatten(-2)
 
 
+@cache
+def _arrays(cell: CellPlan, gate: GatePlan | None, number: Any) -> dict[str, Any]:
+    """What `Problem` points to of the plans; `number` is the type of the shares."""
+
+    def of_pairs(pairs: PairPlan, prefix: str) -> dict[str, Any]:
+        count = len(pairs.tails)
+        found = {prefix + "tail": (ctypes.c_int64 * count)(*pairs.tails)}
+        found[prefix + "code"] = (ctypes.c_int64 * count)(*pairs.codes)
+        if pairs.shares is not None:
+            found[prefix + "shares"] = (number * (5 * count))(*(share for row in pairs.shares for share in row))
+        return found
+
+    found = {
+        "level_start": (ctypes.c_int64 * len(cell.level_start))(*cell.level_start),
+        "first_pair": (ctypes.c_int64 * len(cell.pairs.first))(*cell.pairs.first),
+        "scale": (number * len(cell.scale))(*cell.scale),
+        "share_of_output": (number * len(cell.output))(*cell.output),
+        **of_pairs(cell.pairs, ""),
+    }
+    if gate is not None:
+        found |= of_pairs(gate.pairs, "gate_")
+        found["gate_first"] = (ctypes.c_int64 * len(gate.pairs.first))(*gate.pairs.first)
+        found["entry_code"] = (ctypes.c_int64 * len(gate.entries))(*gate.entries)
+    return found
+
+
 def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str, Tensor], keep: bool) -> None:
     """Calls ``forward`` or ``backward`` of the library with all tensors by the names of `Problem`'s members."""
-    cell, gate, normalisation = recurrence.cell, recurrence.gate, recurrence.normalisation
+    cell, normalisation = recurrence.cell, recurrence.normalisation
     number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
-    alive: list[Any] = []  # what the pointers point to
-
-    def pointer(values: Sequence[float], kind: Any) -> int:
-        array = (kind * len(values))(*values)
-        alive.append(array)
-        return ctypes.addressof(array)
-
-    def of_pairs(pairs: PairPlan, prefix: str) -> None:
-        members[prefix + "tail"] = pointer(pairs.tails, ctypes.c_int64)
-        members[prefix + "code"] = pointer(pairs.codes, ctypes.c_int64)
-        if pairs.shares is not None:
-            members[prefix + "shares"] = pointer([share for row in pairs.shares for share in row], number)
-
-    members: dict[str, Any] = {key: tensor.data_ptr() for key, tensor in tensors.items()}
+    weights = tensors["weight_nodes"]
+    places = [0, *(weights.data_ptr() + (node - 1) * weights.stride(0) * weights.itemsize for node in cell.nodes)]
+    arrays = {
+        "sizes": (ctypes.c_int64 * sizes.steps)(*recurrence.sizes),
+        "weight_nodes": (ctypes.c_void_p * len(places))(*places),
+        **_arrays(cell, recurrence.gate, number),
+    }
+    members: dict[str, Any] = {key: ctypes.addressof(array) for key, array in arrays.items()}
+    members |= {key: tensor.data_ptr() for key, tensor in tensors.items() if key != "weight_nodes"}
     members |= {
         "threads": torch.get_num_threads(),
         "steps": sizes.steps,
@@ -202,25 +232,12 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         "pairs": len(cell.pairs.tails),
         "levels": len(cell.level_start) - 1,
         "history": sizes.history,
-        "sizes": pointer(recurrence.sizes, ctypes.c_int64),
-        "level_start": pointer(cell.level_start, ctypes.c_int64),
-        "first_pair": pointer(cell.pairs.first, ctypes.c_int64),
-        "scale": pointer(cell.scale, number),
-        "share_of_output": pointer(cell.output, number),
     }
-    of_pairs(cell.pairs, "")
-    weights = tensors["weight_nodes"]
-    places = [0, *(weights.data_ptr() + (node - 1) * weights.stride(0) * weights.itemsize for node in cell.nodes)]
-    members["weight_nodes"] = pointer(places, ctypes.c_void_p)
     if normalisation is not None:
-        members["norm"] = 1 if normalisation.of_batch else 2
-        members["momentum"], members["epsilon"] = normalisation.momentum, normalisation.epsilon
-    if gate is not None:
-        of_pairs(gate.pairs, "gate_")
-        members["residual"], members["gate_pairs"] = gate.residual, len(gate.pairs.tails)
-        members["gate_first"] = pointer(gate.pairs.first, ctypes.c_int64)
-        members["entry_code"] = pointer(gate.entries, ctypes.c_int64)
-        members.setdefault("entry_shares", members["shares"])  # not read where an entry has one operation
+        members |= {"norm": 1 if normalisation.of_batch else 2}
+        members |= {"momentum": normalisation.momentum, "epsilon": normalisation.epsilon}
+    if recurrence.gate is not None:
+        members |= {"residual": recurrence.gate.residual, "gate_pairs": len(recurrence.gate.pairs.tails)}
     kind = str(recurrence.product).removeprefix("torch.")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
         failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_Problem(**members)))
@@ -241,7 +258,7 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
     rows = sizes.rows if keep else sizes.batch
 
     def room(*shape: int, of: torch.dtype = dtype) -> Tensor:
-        return torch.empty(shape, dtype=of)
+        return _room(shape, of)
 
     found = {"hidden": _padded(sources["hidden"], sizes.hidden)}
     if recurrence.mask is not None:

@@ -16,12 +16,12 @@ class Backward {
         at(problem),
         hidden_panels(blocks(p.hidden_size, 2 * L)),
         input_panels(blocks(p.input_size, 2 * L)),
-        packed(packed_size()),
+        packed(packed_size() * sizeof(P)),
         of_state(p.states * p.batch * at.hidden),
         of_hidden(p.batch * at.hidden),
         of_gated(p.batch * at.hidden),
         of_node(std::max<long>(p.history, 1) * p.batch * at.input) {
-    P* next = packed.data;
+    P* next = static_cast<P*>(packed.data());
     auto take = [&](Weight<T, P>& weight, long depth, long panels) {
       weight.packed = next;
       weight.depth = depth;
@@ -57,16 +57,15 @@ class Backward {
 
   void run() {
     const long threads = std::min<long>(p.threads, hidden_panels), edges_in_all = p.pairs + p.gate_pairs + p.history;
-    Room<T> sums(threads * edges_in_all * 5);
-    for (long n = 0; n < threads * edges_in_all * 5; ++n) sums.data[n] = 0;
-    in_team(threads, [&](Team& team, int id) { run(team, id, sums.data + id * edges_in_all * 5); });
+    std::vector<T> sums(threads * edges_in_all * 5);
+    in_team(threads, [&](Team& team, int id) { run(team, id, sums.data() + id * edges_in_all * 5); });
     for (long edge = 0; edge < edges_in_all; ++edge) {
       T* to = edge < p.pairs ? p.of_shares : edge < p.pairs + p.gate_pairs ? p.of_gate_shares : p.of_entry_shares;
       if (to == nullptr) continue;
       const long row = edge < p.pairs ? edge : edge < p.pairs + p.gate_pairs ? edge - p.pairs : edge - p.pairs - p.gate_pairs;
       for (long k = 0; k < 5; ++k) {
         to[row * 5 + k] = 0;
-        for (long id = 0; id < threads; ++id) to[row * 5 + k] += sums.data[(id * edges_in_all + edge) * 5 + k];
+        for (long id = 0; id < threads; ++id) to[row * 5 + k] += sums[(id * edges_in_all + edge) * 5 + k];
       }
     }
   }
@@ -75,8 +74,8 @@ class Backward {
   const Problem<T, P>& p;
   const Layout<T, P> at;
   const long hidden_panels, input_panels;
-  Room<P> packed;
-  Room<T> of_state, of_hidden, of_gated, of_node;
+  Packed packed;
+  std::vector<T> of_state, of_hidden, of_gated, of_node;
   Weight<T, P> hidden, input, entry;
   std::vector<Weight<T, P>> nodes, gate;
   std::vector<long> head, gate_head;
@@ -84,39 +83,34 @@ class Backward {
   std::vector<Edge<T>> edges, gate_edges, entry_edges;
 
   long packed_size() const {
-    long of_hidden = p.states * at.pre + p.history * at.input;
-    long of_input = p.history ? at.pre + p.history * at.input : 0;
-    return (of_hidden * hidden_panels + of_input * input_panels) * 2 * L;
+    const long deep = p.states * at.pre + p.history * at.input, wide = p.history ? at.pre + p.history * at.input : 0;
+    return (deep * hidden_panels + wide * input_panels) * 2 * L;
   }
 
-  // The transpose of weights [depth of the result, columns], where column k is at place(k), or none if that is negative.
-  template <class Place>
-  void pack(const Weight<T, P>& weight, const T* from, long size, long columns, Part panels, Place place) {
-    for (long panel = panels.begin; panel < panels.end; ++panel)
-      pack_panel(weight, panel, [&](long k, long lane) {
-        const long feature = panel * 2 * L + lane, column = place(k);
-        return feature < size && column >= 0 ? from[feature * columns + column] : T(0);
-      });
+  // The transpose of `count` matrices [features, size], `apart` from one another, below one another: [count * width, ...].
+  void pack(const Weight<T, P>& weight, const T* from, long features, long stride, long size, long width, long count,
+            long apart, Part panels) {
+    for (long panel = panels.begin; panel < panels.end; ++panel) {
+      P* to = weight.panel(panel);
+      const long feature = panel * 2 * L;
+      if (size < width || feature + 2 * L > features) std::memset(to, 0, weight.depth * 2 * L * sizeof(P));
+      for (long number = 0; number < count; ++number)
+        pack_columns<T>(to, from + number * apart + feature * stride, stride, number * width, size, features - feature);
+    }
   }
 
   void pack_all(Part mine, Part mine_of_input) {
     const long size = p.hidden_size, width = p.input_size;
-    auto pre = [&](long k) {
-      const long feature = k % at.hidden;
-      return feature < size ? k / at.hidden * size + feature : -1;
+    auto pairs = [&](const Weight<T, P>& weight, const T* from, long features, Part panels) {
+      pack(weight, from, features, 2 * size, size, at.hidden, 2, size, panels);
     };
-    auto plain = [&](long k) { return k < width ? k : -1; };
-    pack(hidden, p.weight_hidden, size, 2 * size, mine, pre);
-    for (long i = 1; i < p.states; ++i) pack(nodes[i], p.weight_nodes[i], size, 2 * size, mine, pre);
+    pairs(hidden, p.weight_hidden, size, mine);
+    for (long i = 1; i < p.states; ++i) pairs(nodes[i], p.weight_nodes[i], size, mine);
     if (!p.history) return;
-    pack(input, p.weight_input, width, 2 * size, mine_of_input, pre);
-    // the entry matrices lie one behind the other, [history, H, D]
-    pack(entry, p.weight_entry, size, width, mine, [&](long k) {
-      const long feature = k % at.input;
-      return feature < width ? k / at.input * size * width + feature : -1;
-    });
+    pairs(input, p.weight_input, width, mine_of_input);
+    pack(entry, p.weight_entry, size, width, width, at.input, p.history, size * width, mine);
     for (long i = 0; i < p.history; ++i)
-      pack(gate[i], p.weight_gate + i * width * width, width, width, mine_of_input, plain);
+      pack(gate[i], p.weight_gate + i * width * width, width, width, width, at.input, 1, 0, mine_of_input);
   }
 
   // --- where things are ---
@@ -127,7 +121,7 @@ class Backward {
   const T* before(long t) const { return t ? p.output + at.offset[t - 1] * at.hidden : p.hidden; }
   const T* highway(long t) const { return p.factor ? p.gated + at.offset[t] * at.hidden : before(t); }
   const T* state(long i, long t) const { return p.state + (i * p.rows + at.offset[t]) * at.hidden; }
-  T* gradient(long i) const { return of_state.data + i * p.batch * at.hidden; }
+  T* gradient(long i) { return of_state.data() + i * p.batch * at.hidden; }
   P* of_pre(long pair, long t) const { return p.of_pre + (pair * p.rows + at.offset[t]) * at.pre; }
 
   // --- the steps ---
@@ -137,7 +131,7 @@ class Backward {
     const long begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, at.hidden);
     pack_all(mine, mine_of_input);
     for (long b = 0; b < p.batch; ++b)
-      for (long f = begin; f < end; f += L) store(of_hidden.data + b * at.hidden + f, V{});
+      for (long f = begin; f < end; f += L) store(of_hidden.data() + b * at.hidden + f, V{});
     team.wait();
     for (long t = p.steps - 1; t >= 0; --t) {
       finish(t, begin, end);
@@ -157,11 +151,11 @@ class Backward {
       if (p.history) {
         run_gate(t, mine_of_input, team, sums + p.pairs * 5);
         team.wait();
-        multiply_entries(t, p.sizes[t], mine, of_hidden.data);
+        multiply_entries(t, p.sizes[t], mine, of_hidden.data());
       }
     }
     for (long b = 0; b < p.batch; ++b)
-      for (long f = begin; f < end; f += L) store(p.of_hidden + b * at.hidden + f, load(of_hidden.data + b * at.hidden + f));
+      for (long f = begin; f < end; f += L) store(p.of_hidden + b * at.hidden + f, load(of_hidden.data() + b * at.hidden + f));
     for (long t = 1 - p.history; t < 0; ++t) {
       T* to = p.of_past + (-1 - t) * p.batch * at.hidden;
       for (long b = 0; b < p.batch; ++b)
@@ -174,7 +168,7 @@ class Backward {
   void finish(long t, long begin, long end) {
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = begin; f < end; f += L) {
-        V total = load(p.of_output + (at.offset[t] + b) * at.hidden + f) + load(of_hidden.data + b * at.hidden + f);
+        V total = load(p.of_output + (at.offset[t] + b) * at.hidden + f) + load(of_hidden.data() + b * at.hidden + f);
         for (long i = 0; i < p.states; ++i) store(gradient(i) + b * at.hidden + f, p.share_of_output[i] * total);
       }
   }
@@ -237,8 +231,7 @@ class Backward {
   }
 
   static void add(T* sums, const V (&of_shares)[5]) {
-    V each = {};
-    for (int k = 1; k < 5; ++k) each[0] = sum<T>(of_shares[k]), sums[k] += each[0];
+    for (int k = 1; k < 5; ++k) sums[k] += sum<T>(of_shares[k]);
   }
 
   void run_node(long i, long t, long begin, long end, T* sums) {
@@ -276,7 +269,7 @@ class Backward {
                       unused);
         store(p.of_pre_start + here, of_c);
         store(p.of_pre_start + here + at.hidden, of_z);
-        store(of_gated.data + b * at.hidden + f, of_h);
+        store(of_gated.data() + b * at.hidden + f, of_h);
       }
   }
 
@@ -286,13 +279,13 @@ class Backward {
     over_columns(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, hidden.panel(panel), hidden.depth, out, false);
     }, [&](long b, long f, V value) {
-      V total = load(of_gated.data + b * at.hidden + f) + masked(value, b, f);
+      V total = load(of_gated.data() + b * at.hidden + f) + masked(value, b, f);
       if (p.factor) {
         const long here = (at.offset[t] + b) * at.hidden + f;
         store(p.of_factor + here, total * load(before(t) + b * at.hidden + f));
         total = total * load(p.factor + here);
       }
-      store(of_hidden.data + b * at.hidden + f, total);
+      store(of_hidden.data() + b * at.hidden + f, total);
     });
   }
 
@@ -300,7 +293,7 @@ class Backward {
   void run_gate(long t, Part mine, Team& team, T* sums) {
     const long rows = p.sizes[t], width = at.input, begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, width);
     const P* from = p.of_pre_start + at.offset[t] * at.pre;
-    auto node = [&](long i) { return of_node.data + i * p.batch * width; };
+    auto node = [&](long i) { return of_node.data() + i * p.batch * width; };
     over_columns(rows, width, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, input.panel(panel), input.depth, out, false);
     }, [&](long b, long f, V value) {

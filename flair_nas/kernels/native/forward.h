@@ -16,8 +16,8 @@ class Forward {
         at(problem),
         hidden_panels(blocks(p.hidden_size, L)),
         input_panels(blocks(p.input_size, 2 * L)),
-        room(packed_size()) {
-    P* next = room.data;
+        packed(packed_size() * sizeof(P)) {
+    P* next = static_cast<P*>(packed.data());
     auto take = [&](Weight<T, P>& weight, long depth, long panels) {
       weight.packed = next;
       weight.depth = even(depth);
@@ -44,7 +44,7 @@ class Forward {
   const Problem<T, P>& p;
   const Layout<T, P> at;
   const long hidden_panels, input_panels;
-  Room<P> room;
+  Packed packed;
   Weight<T, P> hidden, input;
   std::vector<Weight<T, P>> nodes, entry, gate;
   std::vector<Edge<T>> edges, gate_edges, entry_edges;
@@ -61,19 +61,14 @@ class Forward {
   void pack_pairs(const Weight<T, P>& weight, const T* from, long depth, Part panels) {
     const long size = p.hidden_size;
     for (long panel = panels.begin; panel < panels.end; ++panel)
-      pack_panel(weight, panel, [&](long k, long lane) {
-        long feature = panel * L + lane % L;
-        return k < depth && feature < size ? from[k * 2 * size + lane / L * size + feature] : T(0);
-      });
+      for (long side = 0; side < 2; ++side)
+        pack_rows(weight.panel(panel), side, from + side * size + panel * L, 2 * size, depth, size - panel * L);
   }
 
   void pack_columns(const Weight<T, P>& weight, const T* from, long depth, Part panels) {
     const long size = p.input_size;
-    for (long panel = panels.begin; panel < panels.end; ++panel)
-      pack_panel(weight, panel, [&](long k, long lane) {
-        long feature = panel * 2 * L + lane;
-        return k < depth && feature < size ? from[k * size + feature] : T(0);
-      });
+    for (long half = panels.begin * 2; half < panels.end * 2; ++half)
+      pack_rows(weight.panel(half / 2), half % 2, from + half * L, size, depth, size - half * L);
   }
 
   // --- where things are ---
@@ -282,7 +277,7 @@ class Forward {
     const long rows = p.sizes[t];
     T* values = state(i, t) + f;
     if (p.norm) {
-      V mean = {}, variance = {}, inverse;
+      V mean = {}, variance = {}, inverse = {};
       if (p.norm == 1) {
         for (long b = 0; b < rows; ++b) mean += load(values + b * at.hidden);
         mean /= T(rows);

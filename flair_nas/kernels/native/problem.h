@@ -6,8 +6,13 @@
 #pragma once
 #include <cstdint>
 #include <cstdlib>
+#include <mutex>
 #include <new>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "product.h"
 
@@ -96,14 +101,56 @@ struct Layout {
   }
 };
 
-// Memory for numbers, aligned to the widest registers.
-template <class T>
-struct Room {
-  T* data;
-  explicit Room(long count) : data(static_cast<T*>(std::aligned_alloc(64, (count * sizeof(T) / 64 + 1) * 64))) {
-    if (data == nullptr) throw std::bad_alloc();
-  }
-  Room(const Room&) = delete;
-  ~Room() { std::free(data); }
-};
+// Asks for huge pages: with small ones, the first use of much memory takes longer than what is computed there.
+inline void advise(void* data, long bytes) {
+#if defined(MADV_HUGEPAGE)
+  constexpr std::uintptr_t page = 1 << 21;
+  const auto begin = (reinterpret_cast<std::uintptr_t>(data) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
+}
 
+// Memory for packed weights. The last one given back is kept for the next call, whose sizes are mostly the same.
+class Packed {
+ public:
+  explicit Packed(long bytes) : bytes_(bytes) {
+    {
+      std::lock_guard<std::mutex> lock(spare().mutex);
+      if (spare().data != nullptr && spare().bytes >= bytes && spare().bytes <= 2 * bytes) {
+        data_ = spare().data;
+        bytes_ = spare().bytes;
+        spare().data = nullptr;
+        return;
+      }
+    }
+    data_ = std::aligned_alloc(64, (bytes / 64 + 1) * 64);
+    if (data_ == nullptr) throw std::bad_alloc();
+    advise(data_, bytes);
+  }
+  Packed(const Packed&) = delete;
+  ~Packed() {
+    std::lock_guard<std::mutex> lock(spare().mutex);
+    std::free(spare().data);
+    spare().data = data_;
+    spare().bytes = bytes_;
+  }
+
+  void* data() const { return data_; }
+
+ private:
+  struct Spare {
+    std::mutex mutex;
+    void* data = nullptr;
+    long bytes = 0;
+  };
+  static Spare& spare() {
+    static Spare one;
+    return one;
+  }
+
+  void* data_;
+  long bytes_;
+};

@@ -1,5 +1,7 @@
 // Matrix products in tiles, with weights laid out so that a tile reads them in order.
 #pragma once
+#include <algorithm>
+
 #include "vector.h"
 
 // A weight matrix of `depth` rows as panels: [panels][depth][2 * LANES]. In bfloat16 two rows of depth alternate,
@@ -9,21 +11,52 @@ struct Weight {
   P* packed = nullptr;
   long depth = 0;  // even
 
-  const P* panel(long number) const { return packed + number * depth * 2 * LANES<T>; }
+  P* panel(long number) const { return packed + number * depth * 2 * LANES<T>; }
 };
 
 inline long even(long size) { return (size + 1) / 2 * 2; }
 inline long blocks(long size, long block) { return (size + block - 1) / block; }
 
-// Fills one panel; element(k, lane) is a weight, or 0 outside the matrix.
-template <class T, class P, class Element>
-void pack_panel(const Weight<T, P>& weight, long number, Element element) {
-  constexpr int width = 2 * LANES<T>;
-  constexpr int pair = sizeof(P) == 2 ? 2 : 1;
-  P* to = weight.packed + number * weight.depth * width;
-  for (long k = 0; k < weight.depth; k += pair)
-    for (int lane = 0; lane < width; ++lane)
-      for (int half = 0; half < pair; ++half) *to++ = converted(element(k + half, lane), P{});
+// Where the weight of row k and column `lane` of a panel is.
+template <class T, class P>
+inline long place(long k, long lane) {
+  constexpr long width = 2 * LANES<T>;
+  return sizeof(P) == 2 ? k / 2 * 2 * width + lane * 2 + k % 2 : k * width + lane;
+}
+
+// Fills half a panel, `side` 0 or 1, with `lanes` columns of a matrix of `depth` rows, whose row k is at
+// from + k * stride; what is outside the matrix becomes 0.
+template <class T, class P>
+void pack_rows(P* panel, long side, const T* from, long stride, long depth, long lanes) {
+  constexpr long L = LANES<T>;
+  long k = 0;
+  if (lanes >= L) {
+    if constexpr (sizeof(P) == sizeof(T)) {
+      for (; k < depth; ++k) store(panel + place<T, P>(k, side * L), load(from + k * stride));
+    } else {
+#if defined(__AVX512BF16__)
+      for (; k + 1 < depth; k += 2) {
+        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + k * stride)));
+        __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + (k + 1) * stride)));
+        _mm512_storeu_si512(panel + place<T, P>(k, side * L), _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+      }
+#endif
+    }
+  }
+  for (; k < even(depth); ++k)
+    for (long lane = 0; lane < L; ++lane)
+      panel[place<T, P>(k, side * L + lane)] = k < depth && lane < lanes ? converted(from[k * stride + lane], P{}) : P(0);
+}
+
+// The same with a transposed matrix: row k of column `lane` is from[lane * stride + k]; it becomes row `first` + k.
+// What is outside is left as it is.
+template <class T, class P>
+void pack_columns(P* panel, const T* from, long stride, long first, long depth, long lanes) {
+  constexpr long L = LANES<T>, block = 16;  // rows at a time, so that the lines they are written to stay in the cache
+  for (long start = 0; start < depth; start += block)
+    for (long lane = 0; lane < std::min(lanes, 2 * L); ++lane)
+      for (long k = start; k < std::min(start + block, depth); ++k)
+        panel[place<T, P>(first + k, lane)] = converted(from[lane * stride + k], P{});
 }
 
 // out [rows, 2 * LANES] (+)= a [rows, depth] times a panel.

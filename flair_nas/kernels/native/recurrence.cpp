@@ -38,6 +38,9 @@ const char* flair_nas_isa() {
 // Of a vector: of features, strides are whole numbers of it.
 int flair_nas_vector_bytes() { return VECTOR_BYTES; }
 
+// Wants huge pages for memory that PyTorch has given.
+void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }
+
 int flair_nas_forward_float32(const Problem<float, float>* problem) { return forward(problem); }
 int flair_nas_backward_float32(const Problem<float, float>* problem) { return backward(problem); }
 int flair_nas_forward_float64(const Problem<double, double>* problem) { return forward(problem); }
