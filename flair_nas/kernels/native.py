@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -112,13 +114,14 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
         output: Tensor = _NativeRecurrence.apply(recurrence, tuple(tensors), *tensors.values())
         return output
-    return _forward(recurrence, tensors, keep=False)["output"][:, : recurrence.hidden_size]
+    _MEMORY.clear()
+    return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size]
 
 
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
-        kept = _forward(recurrence, dict(zip(names, tensors)), keep=True)
+        kept, ctx.borrowed = _forward(recurrence, dict(zip(names, tensors)), keep=True)
         output = kept.pop("output")[:, : recurrence.hidden_size]
         ctx.recurrence, ctx.names, ctx.kept = recurrence, names, kept
         ctx.save_for_backward(output, *tensors)
@@ -129,12 +132,13 @@ class _NativeRecurrence(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         output, *tensors = ctx.saved_tensors
         kept, again = ctx.kept, keeps_graph()
-        if not again:
-            ctx.kept = None
         wanted = {name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:]) if needed}
         found = _backward(
             ctx.recurrence, {**dict(zip(ctx.names, tensors)), **kept}, output, gradients[0], wanted, again
         )
+        if not again:
+            _MEMORY.give_back(ctx.borrowed)
+            ctx.kept = ctx.borrowed = None
         return (None, None, *(found.get(name) for name in ctx.names))
 
 
@@ -162,12 +166,41 @@ class _Sizes:
         self.entries = (self.history - 1) * self.batch + self.rows  # states that the input gate's entries read
 
 
-def _room(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory for numbers, in huge pages if it is much."""
-    tensor = torch.empty(shape, dtype=dtype)
-    if tensor.nbytes >= 2**22:
-        build.library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.nbytes))  # type: ignore[union-attr]
-    return tensor
+class _Memory:
+    """Memory for what a pass keeps for its gradient, given back after it, since that of the next pass is as large.
+
+    The system hands out memory zeroed, which took a sixth of the time of a training step. A pass without gradients
+    lets go of all of it.
+    """
+
+    def __init__(self) -> None:
+        self.free: list[Tensor] = []
+        self.lock = threading.Lock()
+
+    def take(self, count: int, dtype: torch.dtype) -> Tensor:
+        """At least `count` numbers, and not many more."""
+        with self.lock:
+            for place, tensor in enumerate(self.free):
+                if tensor.dtype == dtype and count <= tensor.numel() <= 2 * count:
+                    return self.free.pop(place)
+        tensor = torch.empty(count, dtype=dtype)
+        library = build.library()
+        assert library is not None
+        library.flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.nbytes))
+        return tensor
+
+    def give_back(self, tensors: list[Tensor]) -> None:
+        """Keeps them for the next, in place of older ones if there are more than a few."""
+        with self.lock:
+            self.free = [*tensors, *self.free][:16]
+
+    def clear(self) -> None:
+        """Lets go of all that is not in use."""
+        with self.lock:
+            self.free = []
+
+
+_MEMORY = _Memory()
 
 
 def _padded(tensor: Tensor, width: int) -> Tensor:
@@ -250,15 +283,24 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
 # --- the two passes ---
 
 
-def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """Runs it; returns the output and, with `keep`, what `_backward` needs, by the names of `Problem`'s members."""
+def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Runs it.
+
+    Returns:
+        The output and, with `keep`, what `_backward` needs, by the names of `Problem`'s members; memory to give back.
+    """
     weight = sources["weight_hidden"]
     dtype, product = weight.dtype, recurrence.product
     sizes = _Sizes(recurrence, dtype)
     rows = sizes.rows if keep else sizes.batch
 
+    borrowed: list[Tensor] = []
+
     def room(*shape: int, of: torch.dtype = dtype) -> Tensor:
-        return _room(shape, of)
+        if not keep or math.prod(shape) < 2**18:
+            return torch.empty(shape, dtype=of)
+        borrowed.append(_MEMORY.take(math.prod(shape), of))
+        return borrowed[-1][: math.prod(shape)].view(shape)
 
     found = {"hidden": _padded(sources["hidden"], sizes.hidden)}
     if recurrence.mask is not None:
@@ -281,13 +323,13 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
             found["gate_pre"] = room(len(recurrence.gate.pairs.tails), rows, sizes.input, of=product)
     else:
         found["projected"] = _padded_halves(sources["projected"], sizes.hidden)
-    found["output"] = room(sizes.rows, sizes.hidden)
+    found["output"] = torch.empty(sizes.rows, sizes.hidden, dtype=dtype)
     found["state"] = room(sizes.states, rows, sizes.hidden)
     found["input_hidden"] = room(rows, sizes.hidden, of=product)
     if product != dtype or recurrence.mask is not None:
         found["input_state"] = room(sizes.states, rows, sizes.hidden, of=product)
     if keep:
-        found["pre_start"] = room(rows, 2 * sizes.hidden, of=product)
+        found["pre_start"] = torch.empty(rows, 2 * sizes.hidden, dtype=product)  # becomes the gradient of a source
         found["pre"] = room(len(recurrence.cell.pairs.tails), rows, 2 * sizes.hidden, of=product)
     mean, variance = recurrence.normalisation[1:3] if recurrence.normalisation is not None else (None, None)
     running: dict[str, Tensor] = {}
@@ -299,7 +341,7 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
     if mean is not None and variance is not None:  # new ones where they had to be copied and are brought up to date
         mean.copy_(running["running_mean"][: len(mean)])
         variance.copy_(running["running_variance"][: len(variance)])
-    return found
+    return found, borrowed
 
 
 def _backward(
@@ -340,24 +382,27 @@ def _backward(
     given = {"output": output, "of_output": _padded(gradient.to(dtype), sizes.hidden)}
     _call("backward", recurrence, sizes, {**tensors, **given, **of}, keep=True)
 
-    of_start = _halves(of["of_pre_start"], width)  # [S, 2H]
+    of_start = of["of_pre_start"]  # [S, 2 Hp]
     found: dict[str, Tensor] = {}
     for name, size in (("hidden", width), ("past", width), ("factor", width), ("data", input_width), ("shares", 5),
                        ("gate_shares", 5), ("entry_shares", 5)):  # fmt: skip
         if name in wanted:
             found[name] = of["of_" + name][..., :size]
     if "projected" in wanted:
-        found["projected"] = of_start.to(dtype)
+        found["projected"] = _halves(of_start.to(dtype), width)
     if "weight_hidden" in wanted:
-        found["weight_hidden"] = _weight_gradient(tensors["input_hidden"][:, :width], of_start).to(dtype)
+        found["weight_hidden"] = _halves(_weight_gradient(tensors["input_hidden"][:, :width], of_start), width).to(
+            dtype
+        )
     if "weight_nodes" in wanted:
         inputs = tensors.get("input_state", tensors["state"])[..., :width]
-        of_pre = _halves(of["of_pre"], width)  # [pairs, S, 2H]
         found["weight_nodes"] = torch.zeros_like(tensors["weight_nodes"])  # stays so where a node is dead
         nodes = [0, *recurrence.cell.nodes]
-        _pairs_gradients(recurrence.cell.pairs, inputs, of_pre, lambda i: found["weight_nodes"][nodes[i] - 1])
+        for i, gradients in _pairs_gradients(recurrence.cell.pairs, inputs, of["of_pre"]):
+            found["weight_nodes"][nodes[i] - 1] = _halves(gradients, width)
     if "weight_input" in wanted:
-        found["weight_input"] = _weight_gradient(tensors["input_data"][:, :input_width], of_start).to(dtype)
+        of_input = _weight_gradient(tensors["input_data"][:, :input_width], of_start)
+        found["weight_input"] = _halves(of_input, width).to(dtype)
     if "weight_entry" in wanted:
         entries = _weight_gradient(tensors["input_entry"][:, :width], of["of_entered"].flatten(1))  # [H, m * Dp]
         of_entries = entries.unflatten(1, (sizes.history, -1))[..., :input_width]  # [H, m, D]
@@ -365,9 +410,9 @@ def _backward(
     if "weight_gate" in wanted:
         assert recurrence.gate is not None
         inputs = tensors.get("gate_input", tensors["gate_state"])[..., :input_width]
-        of_pre = of["of_gate_pre"][..., :input_width]
         found["weight_gate"] = torch.zeros_like(tensors["weight_gate"])
-        _pairs_gradients(recurrence.gate.pairs, inputs, of_pre, lambda i: found["weight_gate"][i])
+        for i, gradients in _pairs_gradients(recurrence.gate.pairs, inputs, of["of_gate_pre"]):
+            found["weight_gate"][i] = gradients[:, :input_width]
     return found
 
 
@@ -376,24 +421,25 @@ def _halves(pre: Tensor, size: int) -> Tensor:
     return pre if pre.shape[-1] == 2 * size else pre.unflatten(-1, (2, -1))[..., :size].flatten(-2)
 
 
-def _pairs_gradients(pairs: PairPlan, states: Tensor, of_pre: Tensor, room: Callable[[int], Tensor]) -> None:
-    """Fills in the gradients of the nodes' weights.
+def _pairs_gradients(pairs: PairPlan, states: Tensor, of_pre: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """The gradients of the nodes' weights.
 
     Args:
         pairs: the pairs.
         states: of all nodes, as they enter products, [n, S, E].
         of_pre: gradients of the pairs' products, [pairs, S, F].
-        room: gives where the gradient of node i's weights goes, [E, F].
+
+    Yields:
+        Each node that reads others, and the gradient of its weights, [E, F].
     """
     for i, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
         tails = pairs.tails[first:last]
         if tails and tails == tuple(range(tails[0], tails[0] + len(tails))):  # one product for all of them
             inputs = states[tails[0] : tails[-1] + 1].flatten(0, 1)
-            room(i).copy_(_weight_gradient(inputs, of_pre[first:last].flatten(0, 1)))
+            yield i, _weight_gradient(inputs, of_pre[first:last].flatten(0, 1))
         elif tails:
-            total = room(i).copy_(_weight_gradient(states[tails[0]], of_pre[first]))
-            for n, tail in enumerate(tails[1:], start=first + 1):
-                total += _weight_gradient(states[tail], of_pre[n])
+            products = (_weight_gradient(states[tail], of_pre[first + n]) for n, tail in enumerate(tails))
+            yield i, reduce(torch.add, products)
 
 
 def _weight_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
