@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
 from flair_nas.kernels.plan import GatePlan, gate_plan
-from flair_nas.kernels.sequence_gradient import Products
-from flair_nas.operations import OPERATIONS
+from flair_nas.kernels.sequence_gradient import Products, RowProducts
 
 
 def reset_gate_parameters(weight_entry: Tensor, weight_nodes: Tensor, form: str, init_range: float) -> None:
@@ -76,24 +75,24 @@ class InterCellGate(nn.Module):
             ("gate", i): matrix for i, (node, matrix) in enumerate(zip(self.nodes, matrices), start=1) if node.edges
         }
 
-    def forward(self, entries: Sequence[Tensor], products: Products) -> Tensor:
+    def forward(self, entries: Sequence[Tensor], products: Products | RowProducts) -> Tensor:
         """Computes the gate.
 
         Args:
-            entries: the products v_i W_i^in, m tensors [G, B].
-            products: multiplies with `inner_weights`, transposed.
+            entries: the products v_i W_i^in, m tensors [G, B]; or [S, G] where vectors are rows.
+            products: multiplies with `inner_weights`, transposed where vectors are columns.
 
         Returns:
-            The gate, [G, B].
+            The gate, [G, B] or [S, G].
         """
         states: list[Tensor] = []
         for number, (node, entry) in enumerate(zip(self.nodes, entries), start=1):
-            state = OPERATIONS[node.entry](entry)
+            state = products.operations[node.entry](entry)
             shared: dict[int, Tensor] = {}  # s_j W_i, for several edges of the same pair
             for edge in node.edges:
                 if edge.tail not in shared:
                     shared[edge.tail] = products(("gate", number), states[edge.tail - 1])
-                state = state + OPERATIONS[edge.op](shared[edge.tail])
+                state = state + products.operations[edge.op](shared[edge.tail])
             states.append(state)
         return torch.stack(states).mean(0)
 

@@ -18,6 +18,12 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Each operation as a function of its pre-activation, in the order of the columns of architecture weights."""
 
+
+def sigmoid_tanh(pre: Tensor) -> Tensor:
+    """tanh z = 2 σ(2z) - 1: PyTorch's sigmoid takes a tenth of the time of its tanh on a CPU."""
+    return torch.sigmoid(pre * 2) * 2 - 1
+
+
 DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "drop": lambda pre, out: torch.zeros_like(pre),
     "tanh": lambda pre, out: 1 - out * out,

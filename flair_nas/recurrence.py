@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flair_nas.kernels import native
 from flair_nas.kernels.plan import CellPlan, GatePlan
-from flair_nas.kernels.sequence_gradient import Products, run_sequence, transposed
+from flair_nas.kernels.sequence_gradient import Products, RowProducts, run_sequence
 
 
 class GateLike(Protocol):
@@ -28,8 +28,8 @@ class GateLike(Protocol):
     def inner_weights(self) -> dict[Hashable, Tensor]:
         """The matrices that `__call__` multiplies with, by name, [G, G] each."""
 
-    def __call__(self, entries: Sequence[Tensor], products: Products, *shares: Tensor) -> Tensor:
-        """The gate, [G, B], from m products v_i W_i^in, [G, B] each."""
+    def __call__(self, entries: Sequence[Tensor], products: Products | RowProducts, *shares: Tensor) -> Tensor:
+        """The gate, [G, B] or [S, G], from m products v_i W_i^in of that shape."""
 
     def plan(self) -> GatePlan:
         """What the native kernels need to know."""
@@ -225,13 +225,13 @@ def run_cell(
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
         inputs = packing.last(past, cell.state_gate.history)
         of_gate = [shares["state_gate"]] if "state_gate" in shares else []
-        gates = _state_gates(cell.state_gate, past, packing, input_mask, of_gate)  # [H, S]
+        gates = _state_gates(cell.state_gate, past, packing, input_mask, of_gate)  # [S, H]
         factor = cell.state_gate.apply_to(gates.new_ones(()), gates)
     if input_mask is not None:
         data = data * input_mask[packing.column]
     product = product_dtype(cell.weight_hidden)
-    plan = cell.plan()
-    if plan is not None and native.available(data.device, data.dtype, product):
+    plan = cell.plan() if native.available(data.device, data.dtype, product) else None
+    if plan is not None:
         output = _run_native(cell, plan, product, data, packing, hidden, states, factor, mask, shares)
     else:
         output = _run_plain(cell, data, packing, hidden, states, factor, mask, shares)
@@ -251,12 +251,12 @@ def _run_plain(
     mask: Tensor | None,
     shares: Mapping[str, Tensor],
 ) -> Tensor:
-    """The packed output, [S, H], by the loop over time steps; arguments as in `run_cell`, the factor is [H, S]."""
+    """The packed output, [S, H], by the loop over time steps; arguments as in `run_cell`, the factor is [S, H]."""
     weights = cell.weights()
     # vectors as columns, see `Products`: [m - 1, H, B], [H, B]
     sources = {"states": states.transpose(1, 2).contiguous(), "hidden": hidden.t().contiguous()}
     if factor is not None:
-        sources["factor"] = factor
+        sources["factor"] = factor.t().contiguous()  # [H, S]
     if cell.input_gate is None:
         sources["data"] = torch.mm(weights.pop("input"), data.t()).to(data.dtype)  # all input projections, [W, S]
     else:
@@ -283,7 +283,7 @@ def _run_native(
     """The same by the native kernels."""
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
     if factor is not None:
-        sources["factor"] = factor.t()
+        sources["factor"] = factor
     if "cell" in shares:
         sources["shares"] = shares["cell"][list(plan.pairs.rows)]
     gate = None
@@ -309,16 +309,17 @@ def product_dtype(weight: Tensor) -> torch.dtype:
 def _state_gates(
     gate: GateLike, past: Tensor, packing: Packing, mask: Tensor | None, shares: Sequence[Tensor]
 ) -> Tensor:
-    """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [H, S], from history and input, [m * B + S, D]."""
+    """f'(x_{t-1}, ..., x_{t-m}) for the whole sequence at once, [S, H], from history and input, [m * B + S, D]."""
     if mask is not None:
         columns = torch.arange(packing.batch, device=past.device).repeat(gate.history)
         past = past * mask[torch.cat([columns, packing.column])]
-    entries = []
-    for lag, weight in enumerate(gate.weight_entry, start=1):
-        products = torch.mm(past, weight).to(past.dtype)  # [m * B + S, H]
-        lagged = products[packing.lagged_rows(packing.time, packing.column, lag, gate.history)]  # [S, H]
-        entries.append(lagged.t().contiguous())  # [H, S]
-    return gate(entries, Products(transposed(gate.inner_weights())), *shares)
+    weights = gate.weight_entry.transpose(0, 1).flatten(1)  # [D, m * H]
+    products = torch.mm(past, weights).to(past.dtype).chunk(gate.history, dim=1)  # m times [m * B + S, H]
+    entries = [
+        product[packing.lagged_rows(packing.time, packing.column, lag, gate.history)]  # [S, H]
+        for lag, product in enumerate(products, start=1)
+    ]
+    return gate(entries, RowProducts(gate.inner_weights()), *shares)
 
 
 def _mask(probability: float, like: Tensor, batch: int) -> Tensor | None:

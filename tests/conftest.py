@@ -37,3 +37,15 @@ def no_server_stays() -> Iterator[None]:
     """A server of processes keeps what it has imported, which the next module's processes may have to be without."""
     yield
     multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
+
+
+@pytest.fixture(scope="module", params=["native", "plain"])
+def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What recurrences run on; a module that uses it runs its tests on both."""
+    from flair_nas.kernels import build
+
+    if request.param == "native" and build.built().library is None:
+        pytest.skip("no native kernels here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAIR_NAS_KERNELS", request.param)
+        yield request.param

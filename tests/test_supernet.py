@@ -35,6 +35,8 @@ from flair_nas.supernet import (
 )
 from flair_nas.supernet import relax as relax_arch
 
+pytestmark = pytest.mark.usefixtures("kernels")  # all of it on native kernels, and on the plain path
+
 D, H, N, B, T = 3, 4, 3, 5, 4  # all different, so that a mix-up cannot pass
 LARGE = 1e4  # a logit whose softmax is 1, exactly
 relaxations = pytest.mark.parametrize("relaxation", ["darts", "i-darts"])

@@ -14,15 +14,9 @@ from torch.autograd.function import once_differentiable
 
 from flair_nas.kernels import triton_mixture
 from flair_nas.kernels.choice import chosen
-from flair_nas.operations import DERIVATIVES, OPERATIONS
+from flair_nas.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
 
-
-def _tanh(pre: Tensor) -> Tensor:
-    """tanh z = 2 σ(2z) - 1: PyTorch's sigmoid takes a tenth of the time of its tanh on a CPU."""
-    return torch.sigmoid(pre * 2).mul_(2).sub_(1)
-
-
-_FUNCTIONS = {**OPERATIONS, "tanh": _tanh}
+_FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
 _KEPT = [(name, _FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]
 
 

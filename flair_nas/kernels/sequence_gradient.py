@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from flair_nas.operations import OPERATIONS, sigmoid_tanh
+
 
 def transposed(weights: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
     """Matrices [E, F] as `Products` takes them, [F, E] and contiguous: copied once a sequence."""
@@ -32,6 +34,8 @@ class Products:
         record: keep inputs and outputs of the products with these weights, for `run_sequence`.
     """
 
+    operations = OPERATIONS
+
     def __init__(self, weights: Mapping[Hashable, Tensor], record: Collection[Hashable] = ()) -> None:
         self.weights = weights
         self.record = record
@@ -45,6 +49,33 @@ class Products:
                 product.requires_grad_()
             self.recorded[name].append((vectors.detach(), product))
         return product.to(vectors.dtype)  # under autocast the product is of lower precision
+
+    def stacked(self, name: Hashable, vectors: Tensor, count: int) -> Tensor:
+        """The product with a matrix that is `count` matrices below one another, [count, E, B]."""
+        product: Tensor = self(name, vectors)
+        return product.view(count, -1, product.shape[1])
+
+
+class RowProducts:
+    """The same where vectors are rows, [S, E], for what is no recurrence; autograd forms all gradients.
+
+    Args:
+        weights: the matrices, [E, F].
+    """
+
+    operations = {**OPERATIONS, "tanh": sigmoid_tanh}
+
+    def __init__(self, weights: Mapping[Hashable, Tensor]) -> None:
+        self.weights = weights
+
+    def __call__(self, name: Hashable, vectors: Tensor) -> Tensor:
+        """Multiplies [S, E] with the matrix of that name, [E, F]."""
+        return torch.mm(vectors, self.weights[name]).to(vectors.dtype)
+
+    def stacked(self, name: Hashable, vectors: Tensor, count: int) -> Tensor:
+        """The product with a matrix that is `count` matrices side by side, [count, S, F / count]."""
+        product: Tensor = self(name, vectors)
+        return product.view(len(product), count, -1).transpose(0, 1)
 
 
 def run_sequence(

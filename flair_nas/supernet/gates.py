@@ -11,7 +11,7 @@ from flair_nas.gates import apply_gate, reset_gate_parameters
 from flair_nas.genotype import Gate
 from flair_nas.kernels.mixture import mixture
 from flair_nas.kernels.plan import GatePlan, relaxed_gate_plan
-from flair_nas.kernels.sequence_gradient import Products
+from flair_nas.kernels.sequence_gradient import Products, RowProducts
 from flair_nas.operations import OPERATIONS
 from flair_nas.supernet.derive import derive_gate
 from flair_nas.supernet.relaxation import mean_absolute_deviation, relax
@@ -71,16 +71,16 @@ class GateSupernet(nn.Module):
         matrices = self.weight_nodes.unbind()
         return {("gate", j): torch.cat(matrices[j:], dim=1) for j in range(1, self.history)}
 
-    def forward(self, entries: Sequence[Tensor], products: Products, shares: Tensor) -> Tensor:
+    def forward(self, entries: Sequence[Tensor], products: Products | RowProducts, shares: Tensor) -> Tensor:
         """Computes the gate.
 
         Args:
-            entries: the products v_i W_i^in, m tensors [G, B].
-            products: multiplies with `inner_weights`, transposed.
+            entries: the products v_i W_i^in, m tensors [G, B]; or [S, G] where vectors are rows.
+            products: multiplies with `inner_weights`, transposed where vectors are columns.
             shares: as `shares` gives them.
 
         Returns:
-            The gate, [G, B].
+            The gate, [G, B] or [S, G].
         """
         history = self.history
         of_entries, *of_tails = shares.split([*range(history, 0, -1)])  # the m entries; the m - j edges of each tail j
@@ -88,8 +88,8 @@ class GateSupernet(nn.Module):
         states: list[Tensor] = []
         for tail, of_tail in enumerate(of_tails, start=1):
             states.append(totals[0])
-            pre = products(("gate", tail), totals[0])  # [(m - j) * G, B]
-            totals = totals[1:] + mixture(pre.view(-1, *totals[0].shape), of_tail)
+            pre = products.stacked(("gate", tail), totals[0], len(of_tail))  # [m - j, G, B]
+            totals = totals[1:] + mixture(pre, of_tail)
         return torch.stack([*states, totals[0]]).mean(0)
 
     def plan(self) -> GatePlan:

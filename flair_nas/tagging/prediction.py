@@ -17,6 +17,10 @@ from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 
 
+_BATCHES_AT_ONCE = 16
+"""Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
+
+
 def load_tagger(path: str | Path) -> SequenceTagger:
     """Loads a tagger.
 
@@ -63,8 +67,8 @@ def tag_lines(
     """
     tokenizer = SpaceTokenizer() if tokenized else SegtokTokenizer()
     remaining = iter(lines.splitlines() if isinstance(lines, str) else lines)
-    while batch := list(itertools.islice(remaining, batch_size)):
-        sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) if line.strip() else None for line in batch]
+    while some := list(itertools.islice(remaining, _BATCHES_AT_ONCE * batch_size)):
+        sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) if line.strip() else None for line in some]
         tagger.predict([sentence for sentence in sentences if sentence is not None], mini_batch_size=batch_size)
         yield from sentences
 

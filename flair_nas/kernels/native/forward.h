@@ -20,7 +20,7 @@ class Forward {
     P* next = static_cast<P*>(packed.data());
     auto take = [&](Weight<T, P>& weight, long depth, long panels) {
       weight.packed = next;
-      weight.depth = even(depth);
+      weight.depth = deep<P>(depth);
       next += weight.depth * panels * 2 * L;
     };
     take(hidden, p.hidden_size, hidden_panels);
@@ -50,8 +50,8 @@ class Forward {
   std::vector<Edge<T>> edges, gate_edges, entry_edges;
 
   long packed_size() const {
-    long of_cell = p.states * even(p.hidden_size) + (p.history ? even(p.input_size) : 0);
-    long of_gate = p.history * (even(p.hidden_size) + even(p.input_size));
+    long of_cell = p.states * deep<P>(p.hidden_size) + (p.history ? deep<P>(p.input_size) : 0);
+    long of_gate = p.history * (deep<P>(p.hidden_size) + deep<P>(p.input_size));
     return (of_cell * hidden_panels + of_gate * input_panels) * 2 * L;
   }
 

@@ -9,12 +9,17 @@
 template <class T, class P>
 struct Weight {
   P* packed = nullptr;
-  long depth = 0;  // even
+  long depth = 0;  // even in bfloat16
 
   P* panel(long number) const { return packed + number * depth * 2 * LANES<T>; }
 };
 
-inline long even(long size) { return (size + 1) / 2 * 2; }
+// Rows of depth in P: bfloat16 comes in pairs.
+template <class P>
+long deep(long size) {
+  return sizeof(P) == 2 ? (size + 1) / 2 * 2 : size;
+}
+
 inline long blocks(long size, long block) { return (size + block - 1) / block; }
 
 // Where the weight of row k and column `lane` of a panel is.
@@ -43,7 +48,7 @@ void pack_rows(P* panel, long side, const T* from, long stride, long depth, long
 #endif
     }
   }
-  for (; k < even(depth); ++k)
+  for (; k < deep<P>(depth); ++k)
     for (long lane = 0; lane < L; ++lane)
       panel[place<T, P>(k, side * L + lane)] = k < depth && lane < lanes ? converted(from[k * stride + lane], P{}) : P(0);
 }

@@ -38,6 +38,9 @@ const char* flair_nas_isa() {
 // Of a vector: of features, strides are whole numbers of it.
 int flair_nas_vector_bytes() { return VECTOR_BYTES; }
 
+// So that Python can see that its mirror of the struct has the same members.
+long flair_nas_problem_bytes() { return sizeof(Problem<float, float>); }
+
 // Wants huge pages for memory that PyTorch has given.
 void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }
 

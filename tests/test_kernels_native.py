@@ -1,0 +1,238 @@
+"""The native kernels next to the plain path: what `test_recurrent.py` and `test_supernet.py` do not look at."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pack_sequence
+
+from flair_nas import FlairNasError, SearchedRNN, load_genotype, random_genotype
+from flair_nas.kernels import build, native
+from flair_nas.supernet import CellSupernet
+
+GENOTYPES = {
+    "darts-v2": load_genotype("darts-v2"),
+    "enas-ptb": load_genotype("enas-ptb"),
+    "ess-ptb": load_genotype("ess-ptb"),
+    "two edges": random_genotype(3, edges_per_node=2),
+}
+LENGTHS = (9, 5, 5, 2, 1)
+
+
+@pytest.fixture(autouse=True)
+def native_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    if build.built().library is None:
+        pytest.skip("no native kernels here")
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "native")
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def layer(name: str, hidden_size: int = 37, input_size: int = 20, **options: Any) -> SearchedRNN:
+    torch.manual_seed(1)
+    return SearchedRNN(input_size, hidden_size, GENOTYPES[name], init_range=0.2, **options)
+
+
+def sequences(width: int = 20, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return [torch.randn(length, width, generator=generator, dtype=torch.float64).to(dtype) for length in LENGTHS]
+
+
+def results(rnn: SearchedRNN, inputs: list[Tensor]) -> list[Tensor]:
+    """Output, and the gradients of inputs and parameters, for a loss that weighs all outputs differently."""
+    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    rnn.zero_grad()
+    torch.manual_seed(3)  # of the dropout masks
+    output = rnn(pack_sequence(leaves, enforce_sorted=False))[0].data
+    (output * torch.arange(output.numel()).view_as(output).sin().to(output.dtype)).sum().backward()
+    return [output.detach(), *(leaf.grad for leaf in leaves), *(p.grad.clone() for p in rnn.parameters())]
+
+
+def largest_error(actual: list[Tensor], expected: list[Tensor]) -> float:
+    """The largest difference, of each tensor relative to its largest value."""
+    return max(
+        ((a.double() - e.double()).abs().max() / e.double().abs().max().clamp(min=1e-30)).item()
+        for a, e in zip(actual, expected, strict=True)
+        if e.abs().max() > 0 or a.abs().max() > 0
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("name", GENOTYPES)
+def test_float64_equals_the_plain_path_on_any_number_of_threads(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(threads)
+    rnn = layer(name, bidirectional=True, num_layers=2, input_dropout=0.3, recurrent_dropout=0.2).double()
+    actual = results(rnn, sequences(dtype=torch.float64))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+    assert largest_error(actual, results(rnn, sequences(dtype=torch.float64))) < 1e-12
+
+
+@pytest.mark.parametrize("name", GENOTYPES)
+def test_float32_is_as_near_to_float64_as_the_plain_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn = layer(name)
+    exact = results(copy.deepcopy(rnn).double(), sequences(dtype=torch.float64))
+    error = largest_error(results(rnn, sequences()), exact)
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+    plain = largest_error(results(rnn, sequences()), exact)
+    assert error < 2e-5
+    assert error < 4 * plain
+
+
+@pytest.mark.parametrize("name", GENOTYPES)
+def test_bfloat16_products_are_as_near_to_float64_as_the_plain_path(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(build.library(), "flair_nas_forward_bfloat16"):
+        pytest.skip("this processor multiplies no bfloat16")
+    rnn = layer(name)
+    exact = results(copy.deepcopy(rnn).double(), sequences(dtype=torch.float64))
+    errors = {}
+    for kernels in ("native", "plain"):
+        monkeypatch.setenv("FLAIR_NAS_KERNELS", kernels)
+        with torch.autocast("cpu", torch.bfloat16):
+            errors[kernels] = largest_error(results(rnn, sequences()), exact)
+    assert 1e-4 < errors["native"] < 1.5 * errors["plain"]  # no less, else nothing was multiplied in bfloat16
+
+
+@pytest.mark.parametrize("value", [-1e30, -200.0, -88.0, -30.0, -1e-3, -1e-20, 0.0, 1e-38, 1e-4, 0.6, 20.0, 89.0, 1e30])
+@pytest.mark.parametrize("op", ["tanh", "sigmoid", "relu", "identity"])
+def test_operations_hold_for_extreme_arguments(op: str, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn = SearchedRNN(1, 1, load_genotype_of(op))
+    with torch.no_grad():
+        for weight in rnn.parameters():
+            weight.fill_(1.0)
+    data = torch.full((3, 2, 1), value)
+    actual = rnn(data)[0]
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+    torch.testing.assert_close(actual, rnn(data)[0], rtol=1e-5, atol=1e-6)
+
+
+def load_genotype_of(op: str) -> Any:
+    from flair_nas import Genotype
+
+    return Genotype.parse(f"{op}0")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", GENOTYPES)
+def test_not_a_number_and_infinity_are_not_hidden(name: str, bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn, data = layer(name), torch.randn(4, 3, 20)
+    data[1, 2, 5] = bad
+    actual = rnn(data)[0]
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+    torch.testing.assert_close(actual, rnn(data)[0], rtol=1e-4, atol=1e-5, equal_nan=True)
+    assert actual[:, :2].isfinite().all() and (actual[1:, 2].isnan().any() or bad == bad)
+
+
+def test_a_second_backward_pass_needs_the_graph_kept() -> None:
+    rnn, data = layer("ess-ptb"), torch.randn(6, 3, 20, requires_grad=True)
+    loss = rnn(data)[0].square().sum()
+    first = torch.autograd.grad(loss, [data, *rnn.parameters()], retain_graph=True)
+    second = torch.autograd.grad(loss, [data, *rnn.parameters()])
+    for one, other in zip(first, second):
+        assert torch.equal(one, other)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, [data])
+
+
+def test_weights_changed_before_the_backward_pass_are_an_error() -> None:
+    rnn, data = layer("darts-v2"), torch.randn(6, 3, 20)
+    loss = rnn(data)[0].sum()
+    with torch.no_grad():
+        rnn.cells[0].weight_nodes.add_(1.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_passes_that_overlap_share_no_memory() -> None:
+    # large enough for memory that is used again
+    rnns = [SearchedRNN(128, 128, GENOTYPES["darts-v2"]) for _ in range(2)]
+    data = [torch.randn(40, 64, 128, generator=torch.Generator().manual_seed(n)) for n in range(2)]
+
+    def gradients(order: list[int]) -> list[Tensor]:
+        for rnn in rnns:
+            rnn.zero_grad()
+        losses = [rnn(one)[0].square().sum() for rnn, one in zip(rnns, data)]
+        for number in order:
+            losses[number].backward()
+        return [p.grad.clone() for rnn in rnns for p in rnn.parameters()]
+
+    expected = []
+    for rnn, one in zip(rnns, data):
+        rnn.zero_grad()
+        rnn(one)[0].square().sum().backward()
+        expected += [p.grad.clone() for p in rnn.parameters()]
+    for order in ([0, 1], [1, 0], [0, 1]):
+        assert all(torch.equal(a, e) for a, e in zip(gradients(order), expected))
+    assert native._MEMORY.free
+    with torch.no_grad():
+        rnns[0](data[0])
+    assert not native._MEMORY.free  # a pass without gradients lets go of it
+
+
+def test_python_threads_may_run_at_once() -> None:
+    torch.set_num_threads(2)
+    rnn, inputs = layer("ess-ptb"), sequences()
+    expected = results(copy.deepcopy(rnn), inputs)
+    found: dict[int, Tensor] = {}
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                found[number] = rnn(pack_sequence(inputs, enforce_sorted=False))[0].data
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert all(torch.equal(output, expected[0]) for output in found.values()) and len(found) == 3
+
+
+def test_the_mirror_of_the_struct_is_as_large() -> None:
+    assert build.library().flair_nas_problem_bytes() == ctypes.sizeof(native._Problem)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("frozen", ["weights", "architecture"])
+def test_what_is_frozen_costs_no_gradient(frozen: str) -> None:
+    net, data = CellSupernet(20, 37, 4), torch.randn(5, 3, 20)
+    parts = {"weights": [p for n, p in net.named_parameters() if n != "arch"], "architecture": [net.arch]}
+    everything = torch.autograd.grad(net(data)[0].square().sum(), list(net.parameters()))
+    expected = {name: g for (name, _), g in zip(net.named_parameters(), everything)}
+    for parameter in parts[frozen]:
+        parameter.requires_grad_(False)
+    net(data)[0].square().sum().backward()
+    for name, parameter in net.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, expected[name])
+
+
+def test_a_form_without_native_kernels_runs_on_the_plain_path() -> None:
+    import dataclasses
+
+    plain_form = dataclasses.replace(GENOTYPES["darts-v2"], highway=False)
+    rnn = SearchedRNN(20, 37, plain_form)
+    assert rnn.cells[0].plan() is None
+    assert rnn(torch.randn(4, 3, 20))[0].shape == (4, 3, 37)
+    assert rnn.to(torch.bfloat16)(torch.randn(4, 3, 20).bfloat16())[0].dtype == torch.bfloat16
+
+
+def test_native_kernels_that_cannot_be_built_are_an_error_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "built", lambda: build.Built(None, reason="no compiler"))
+    with pytest.raises(FlairNasError, match="no compiler"):
+        layer("darts-v2")(torch.randn(4, 3, 20))
+
+
+def test_torch_compile_takes_the_plain_path() -> None:
+    rnn, data = layer("darts-v2"), torch.randn(4, 3, 20)
+    compiled = torch.compile(rnn, backend="eager")
+    torch.testing.assert_close(compiled(data)[0], rnn(data)[0], rtol=1e-5, atol=1e-6)
