@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
+from flair_nas.kernels import triton_mixture
+from flair_nas.kernels.choice import chosen
 from flair_nas.kernels.plan import CellPlan, cell_plan
 from flair_nas.kernels.sequence_gradient import Products, transposed
 from flair_nas.operations import OPERATIONS
@@ -102,40 +105,27 @@ class SearchedCell(nn.Module):
         Returns:
             h_t, [H, B].
         """
-        genotype = self.genotype
+        genotype, heads = self.genotype, self.heads
+        edge = _EDGES[chosen(hidden.device)] if genotype.highway else _plain_edge
         states: dict[int, Tensor] = {}
-        gates: dict[tuple[int, int], Tensor] = {}  # (j, i): σ(c) of s_j W_i, [H, B]
-        candidates: dict[tuple[int, int], Tensor] = {}  # (j, i): z of s_j W_i, [H, B]
+        pres: dict[tuple[int, int], Tensor] = {}  # (j, i): s_j W_i, [W / H, H, B]
 
         def product(name: Hashable, state: Tensor) -> Tensor:
-            return products(name, state if mask is None else state * mask)
+            pre: Tensor = products(name, state if mask is None else state * mask)
+            return pre
 
         def enter(number: int, state: Tensor) -> None:
             states[number] = state
-            heads = self.heads.get(number)
-            if heads is None:
-                return
-            pre = product(number, state)  # [k * W, B]
-            if genotype.highway:
-                gate, pre = pre.chunk(2)  # [k * H, B] each
-                gates.update(zip(((number, i) for i in heads), _parts(torch.sigmoid(gate), len(heads))))
-            candidates.update(zip(((number, i) for i in heads), _parts(pre, len(heads))))
+            if number in heads:
+                halves = product(number, state).view(-1, len(heads[number]), *state.shape)  # [W / H, k, H, B]
+                pres.update(((number, head), pre) for head, pre in zip(heads[number], halves.unbind(1)))
 
-        pre = projected + product("hidden", hidden)  # [W, B]
-        if genotype.highway:
-            gate, pre = pre.chunk(2)
-            enter(0, torch.lerp(hidden, torch.tanh(pre), torch.sigmoid(gate)))  # s_0 = h + σ(c) (tanh(z) - h)
-        else:
-            enter(0, torch.tanh(pre))
+        pre = (projected + product("hidden", hidden)).view(-1, *hidden.shape)  # [W / H, H, B]
+        enter(0, edge(pre, hidden, "tanh"))  # s_0 = h + σ(c) (tanh(z) - h)
         for number in genotype.live_nodes:
             edges = genotype.nodes[number - 1]
-            total: Tensor | None = None
-            for edge in edges:
-                value = OPERATIONS[edge.op](candidates[edge.tail, number])
-                if genotype.highway:
-                    value = torch.lerp(states[edge.tail], value, gates[edge.tail, number])  # s_j + σ(c) (op(z) - s_j)
-                total = value if total is None else total + value
-            assert total is not None
+            values = [edge(pres[tail, number], states[tail], op) for op, tail in ((e.op, e.tail) for e in edges)]
+            total = reduce(torch.add, values)
             enter(number, total / len(edges) if genotype.combine == "mean" and len(edges) > 1 else total)
         first, *rest = genotype.output
         output = states[first]
@@ -155,6 +145,15 @@ class SearchedCell(nn.Module):
         return f"{self.input_size}, {self.hidden_size}, {self.genotype.one_line()}"
 
 
-def _parts(tensor: Tensor, count: int) -> tuple[Tensor, ...]:
-    """Splits rows evenly; a single part, the common case, costs no copy in the backward pass."""
-    return tensor.chunk(count) if count > 1 else (tensor,)
+def _highway_edge(pre: Tensor, state: Tensor, op: str) -> Tensor:
+    """s + σ(c) (op(z) - s), [H, B], from [c | z], [2, H, B], and s."""
+    gate, value = pre.unbind()
+    return torch.lerp(state, OPERATIONS[op](value), torch.sigmoid(gate))
+
+
+def _plain_edge(pre: Tensor, state: Tensor, op: str) -> Tensor:
+    """op(z), [H, B], from z, [1, H, B]: the plain form of the papers' equations."""
+    return OPERATIONS[op](pre[0])
+
+
+_EDGES = {"plain": _highway_edge, "native": _highway_edge, "triton": triton_mixture.highway}

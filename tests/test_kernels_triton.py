@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from flair_nas.kernels import mixture as reference
+from flair_nas import SearchedRNN, load_genotype, random_genotype
 from flair_nas.kernels import triton_mixture
 from flair_nas.operations import OPERATIONS
-from flair_nas.supernet import gates
 from flair_nas.supernet.cell import CellSupernet, plain_mixture
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # what Triton itself asks when it is imported
@@ -163,20 +162,21 @@ class TestInterpreted:
         run, plain = partial(triton_mixture.mixture, shares=shares), partial(plain_edges, shares=shares)
         check_agrees(run, plain, [pre.view(6, 5, 70)[:3]])
 
-    def test_a_whole_supernet_equals_that_of_the_other_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("kind", ["supernet with gates", "darts-v2", "ess-ptb", "two edges"])
+    def test_whole_recurrences_equal_the_plain_path(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         torch.manual_seed(0)
-        net = CellSupernet(4, 5, nodes=2, history=2).double()
+        if kind == "supernet with gates":
+            net: nn.Module = CellSupernet(4, 5, nodes=2, history=2).double()
+        else:
+            genotype = random_genotype(1, edges_per_node=2) if kind == "two edges" else load_genotype(kind)
+            net = SearchedRNN(4, 5, genotype, init_range=0.3).double()
         xs = torch.randn(3, 4, 4, dtype=torch.float64)
-
-        def run() -> list[Tensor]:
-            output, final = net(xs)
-            return [output, final.hidden, *torch.autograd.grad(output.square().sum(), list(net.parameters()))]
-
-        assert net.mixture is reference.highway_mixture
-        expected = run()
-        net.mixture = triton_mixture.highway_mixture
-        monkeypatch.setattr(gates, "mixture", triton_mixture.mixture)
-        torch.testing.assert_close(run(), expected, rtol=1e-10, atol=1e-12)
+        found = {}
+        for kernels in ("triton", "plain"):
+            monkeypatch.setenv("FLAIR_NAS_KERNELS", kernels)
+            output = net(xs)[0]
+            found[kernels] = [output, *torch.autograd.grad(output.square().sum(), list(net.parameters()))]
+        torch.testing.assert_close(found["triton"], found["plain"], rtol=1e-10, atol=1e-12)
 
 
 def random(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[Tensor]:

@@ -396,8 +396,10 @@ def _backward(
         )
     if "weight_nodes" in wanted:
         inputs = tensors.get("input_state", tensors["state"])[..., :width]
-        found["weight_nodes"] = torch.zeros_like(tensors["weight_nodes"])  # stays so where a node is dead
         nodes = [0, *recurrence.cell.nodes]
+        every = len(nodes) > len(tensors["weight_nodes"])
+        # zero stays the gradient of a dead node
+        found["weight_nodes"] = (torch.empty_like if every else torch.zeros_like)(tensors["weight_nodes"])
         for i, gradients in _pairs_gradients(recurrence.cell.pairs, inputs, of["of_pre"]):
             found["weight_nodes"][nodes[i] - 1] = _halves(gradients, width)
     if "weight_input" in wanted:

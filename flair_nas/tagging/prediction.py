@@ -16,7 +16,6 @@ from flair_nas.errors import FlairNasError
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 
-
 _BATCHES_AT_ONCE = 16
 """Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
 

@@ -54,14 +54,25 @@ void pack_rows(P* panel, long side, const T* from, long stride, long depth, long
 }
 
 // The same with a transposed matrix: row k of column `lane` is from[lane * stride + k]; it becomes row `first` + k.
-// What is outside is left as it is.
+// `first` is even. What is outside is left as it is.
 template <class T, class P>
 void pack_columns(P* panel, const T* from, long stride, long first, long depth, long lanes) {
   constexpr long L = LANES<T>, block = 16;  // rows at a time, so that the lines they are written to stay in the cache
   for (long start = 0; start < depth; start += block)
-    for (long lane = 0; lane < std::min(lanes, 2 * L); ++lane)
+    for (long lane = 0; lane < std::min(lanes, 2 * L); ++lane) {
+#if defined(__AVX512BF16__)
+      if constexpr (sizeof(P) == 2)
+        if (start + block <= depth) {
+          std::uint32_t pairs[block / 2];
+          store(reinterpret_cast<bfloat16*>(pairs), load(from + lane * stride + start));
+          for (long pair = 0; pair < block / 2; ++pair)
+            std::memcpy(panel + place<T, P>(first + start + 2 * pair, lane), pairs + pair, sizeof *pairs);
+          continue;
+        }
+#endif
       for (long k = start; k < std::min(start + block, depth); ++k)
         panel[place<T, P>(first + k, lane)] = converted(from[lane * stride + k], P{});
+    }
 }
 
 // out [rows, 2 * LANES] (+)= a [rows, depth] times a panel.
