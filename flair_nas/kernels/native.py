@@ -166,6 +166,14 @@ class _Sizes:
         self.entries = (self.history - 1) * self.batch + self.rows  # states that the input gate's entries read
 
 
+def _in_huge_pages(tensor: Tensor) -> Tensor:
+    """The tensor, about to be filled, with as few pages for the system to find as it can have."""
+    library = build.library()
+    assert library is not None
+    library.flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.nbytes))
+    return tensor
+
+
 class _Memory:
     """Memory for what a pass keeps for its gradient, given back after it, since that of the next pass is as large.
 
@@ -183,11 +191,7 @@ class _Memory:
             for place, tensor in enumerate(self.free):
                 if tensor.dtype == dtype and count <= tensor.numel() <= 2 * count:
                     return self.free.pop(place)
-        tensor = torch.empty(count, dtype=dtype)
-        library = build.library()
-        assert library is not None
-        library.flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.nbytes))
-        return tensor
+        return _in_huge_pages(torch.empty(count, dtype=dtype))
 
     def give_back(self, tensors: list[Tensor]) -> None:
         """Keeps them for the next, in place of older ones if there are more than a few."""
@@ -397,11 +401,11 @@ def _backward(
     if "weight_nodes" in wanted:
         inputs = tensors.get("input_state", tensors["state"])[..., :width]
         nodes = [0, *recurrence.cell.nodes]
-        every = len(nodes) > len(tensors["weight_nodes"])
-        # zero stays the gradient of a dead node
-        found["weight_nodes"] = (torch.empty_like if every else torch.zeros_like)(tensors["weight_nodes"])
+        found["weight_nodes"] = of_nodes = _in_huge_pages(torch.empty_like(tensors["weight_nodes"]))
+        if len(nodes) <= len(of_nodes):  # there are dead nodes
+            of_nodes.zero_()
         for i, gradients in _pairs_gradients(recurrence.cell.pairs, inputs, of["of_pre"]):
-            found["weight_nodes"][nodes[i] - 1] = _halves(gradients, width)
+            of_nodes[nodes[i] - 1] = _halves(gradients, width)
     if "weight_input" in wanted:
         of_input = _weight_gradient(tensors["input_data"][:, :input_width], of_start)
         found["weight_input"] = _halves(of_input, width).to(dtype)
