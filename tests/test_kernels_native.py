@@ -236,3 +236,64 @@ def test_torch_compile_takes_the_plain_path() -> None:
     rnn, data = layer("darts-v2"), torch.randn(4, 3, 20)
     compiled = torch.compile(rnn, backend="eager")
     torch.testing.assert_close(compiled(data)[0], rnn(data)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("hidden_size", [36, 37, 48])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_what_lies_behind_the_hidden_size_does_not_grow(
+    hidden_size: int, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = CellSupernet(7, hidden_size, 4).eval()  # running statistics of 0 and 1 times 1 / sqrt(epsilon) at every node
+    results = {}
+    for kernels in ("native", "plain"):
+        monkeypatch.setenv("FLAIR_NAS_KERNELS", kernels)
+        with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+            output = net(torch.ones(12, 3, 7))[0]
+        results[kernels] = [output, *torch.autograd.grad(output.sum(), list(net.parameters()))]
+    for actual, expected in zip(results["native"], results["plain"]):
+        assert expected.isfinite().all() and actual.isfinite().all()
+        if precision == torch.float32:
+            torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("hidden_size", [37, 48])
+def test_the_output_is_the_callers_own(hidden_size: int) -> None:
+    rnn, data = layer("darts-v2", hidden_size), torch.randn(6, 3, 20)
+    expected = torch.autograd.grad((rnn(data)[0] * 2).sum(), list(rnn.parameters()))
+    output = rnn(data)[0]
+    assert output.is_contiguous()
+    output.mul_(2)
+    assert all(torch.equal(a, e) for a, e in zip(torch.autograd.grad(output.sum(), list(rnn.parameters())), expected))
+
+
+def test_saved_tensors_may_pass_through_hooks() -> None:
+    rnn, data = layer("ess-ptb"), torch.randn(6, 3, 20)
+    expected = torch.autograd.grad(rnn(data)[0].sum(), list(rnn.parameters()))
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), lambda tensor: tensor):
+        loss = rnn(data)[0].sum()
+    assert all(torch.equal(a, e) for a, e in zip(torch.autograd.grad(loss, list(rnn.parameters())), expected))
+
+
+def test_a_trace_holds_operators_that_can_be_run_again() -> None:
+    rnn, data = layer("darts-v2"), torch.randn(4, 3, 20)
+    with torch.no_grad():
+        traced = torch.jit.trace(rnn, (data,), check_trace=False)
+        other = torch.randn(4, 3, 20)
+        torch.testing.assert_close(traced(other)[0], rnn(other)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_evaluation_leaves_running_statistics_alone() -> None:
+    with torch.inference_mode():
+        net = CellSupernet(7, 37, 3).eval()
+    with torch.no_grad():
+        assert net(torch.randn(3, 4, 7))[0].isfinite().all()
+
+
+def test_a_gate_without_inner_edges_has_no_gradient_for_them() -> None:
+    from flair_nas import Genotype
+
+    gates = Genotype.parse("tanh0/state=sigmoid/input=sigmoid")
+    rnn = SearchedRNN(20, 37, gates)
+    rnn(torch.randn(4, 3, 20))[0].sum().backward()
+    assert rnn.cells[0].input_gate.weight_nodes.grad is None
+    assert rnn.cells[0].input_gate.weight_entry.grad is not None

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import torch  # noqa: F401  (brings the OpenMP runtime that the library binds to)
+import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
@@ -132,8 +132,8 @@ def _compiler() -> tuple[list[str], str]:
 
 
 def _key(sources: Path, command: list[str], version: str) -> str:
-    """Stands for all that the library depends on; another machine may share the cache."""
-    digest = hashlib.sha256(repr((command, version, _FLAGS, _TRIED, _processor())).encode())
+    """Stands for all that the library depends on; another machine, or another PyTorch, may share the cache."""
+    digest = hashlib.sha256(repr((command, version, _FLAGS, _TRIED, _processor(), torch.__version__)).encode())
     for path in sorted([*sources.glob("*.h"), *sources.glob("*.cpp")]):
         digest.update(repr((path.name, path.read_bytes())).encode())
     return digest.hexdigest()[:32]

@@ -6,7 +6,7 @@ import ctypes
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, reduce
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -89,7 +89,7 @@ def available(device: torch.device, dtype: torch.dtype, product: torch.dtype) ->
         dtype: of its weights.
         product: of its products, a lower one under autocast.
     """
-    if device.type != "cpu" or dtype not in (torch.float32, torch.float64) or _is_compiling():
+    if device.type != "cpu" or dtype not in (torch.float32, torch.float64) or _is_traced():
         return False
     if choice.chosen(device) != "native":
         return False
@@ -115,37 +115,35 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
         output: Tensor = _NativeRecurrence.apply(recurrence, tuple(tensors), *tensors.values())
         return output
     _MEMORY.clear()
-    return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size]
+    return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size].contiguous()
 
 
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         kept, ctx.borrowed = _forward(recurrence, dict(zip(names, tensors)), keep=True)
-        output = kept.pop("output")[:, : recurrence.hidden_size]
         ctx.recurrence, ctx.names, ctx.kept = recurrence, names, kept
-        ctx.save_for_backward(output, *tensors)
-        return output
+        ctx.save_for_backward(*tensors)
+        # a copy, which the caller may change
+        return kept["output"][:, : recurrence.hidden_size].clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        output, *tensors = ctx.saved_tensors
-        kept, again = ctx.kept, keeps_graph()
+        known = {**dict(zip(ctx.names, ctx.saved_tensors)), **ctx.kept}
         wanted = {name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:]) if needed}
-        found = _backward(
-            ctx.recurrence, {**dict(zip(ctx.names, tensors)), **kept}, output, gradients[0], wanted, again
-        )
+        again = keeps_graph()
+        found = _backward(ctx.recurrence, known, gradients[0], wanted, again)
         if not again:
             _MEMORY.give_back(ctx.borrowed)
             ctx.kept = ctx.borrowed = None
         return (None, None, *(found.get(name) for name in ctx.names))
 
 
-def _is_compiling() -> bool:
-    """Whether torch.compile traces this, which cannot look into native code."""
+def _is_traced() -> bool:
+    """Whether torch.compile or torch.jit traces this; neither can look into native code."""
     ask = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    return ask is not None and bool(ask())
+    return torch.jit.is_tracing() or (ask is not None and bool(ask()))
 
 
 # --- sizes and memory ---
@@ -157,7 +155,7 @@ class _Sizes:
     def __init__(self, recurrence: Recurrence, dtype: torch.dtype) -> None:
         library = build.library()
         assert library is not None
-        lanes = library.flair_nas_vector_bytes() // dtype.itemsize
+        lanes = library.flair_nas_vector_bytes() // torch.empty(0, dtype=dtype).element_size()
         self.steps, self.batch, self.rows = len(recurrence.sizes), recurrence.sizes[0], sum(recurrence.sizes)
         self.states = len(recurrence.cell.scale)
         self.history = len(recurrence.gate.entries) if recurrence.gate else 0
@@ -170,7 +168,7 @@ def _in_huge_pages(tensor: Tensor) -> Tensor:
     """The tensor, about to be filled, with as few pages for the system to find as it can have."""
     library = build.library()
     assert library is not None
-    library.flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.nbytes))
+    library.flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(tensor.numel() * tensor.element_size()))
     return tensor
 
 
@@ -194,9 +192,14 @@ class _Memory:
         return _in_huge_pages(torch.empty(count, dtype=dtype))
 
     def give_back(self, tensors: list[Tensor]) -> None:
-        """Keeps them for the next, in place of older ones if there are more than a few."""
+        """Keeps them for the next, and of older ones no more than they are."""
+        room = sum(tensor.numel() for tensor in tensors)
         with self.lock:
-            self.free = [*tensors, *self.free][:16]
+            older, self.free = self.free, list(tensors)
+            for tensor in older:
+                room -= tensor.numel()
+                if room >= 0:
+                    self.free.append(tensor)
 
     def clear(self) -> None:
         """Lets go of all that is not in use."""
@@ -218,7 +221,7 @@ def _padded_halves(tensor: Tensor, width: int) -> Tensor:
     return _padded(tensor.unflatten(-1, (2, -1)), width).flatten(-2)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _arrays(cell: CellPlan, gate: GatePlan | None, number: Any) -> dict[str, Any]:
     """What `Problem` points to of the plans; `number` is the type of the shares."""
 
@@ -249,7 +252,7 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
     cell, normalisation = recurrence.cell, recurrence.normalisation
     number = ctypes.c_float if tensors["weight_hidden"].dtype == torch.float32 else ctypes.c_double
     weights = tensors["weight_nodes"]
-    places = [0, *(weights.data_ptr() + (node - 1) * weights.stride(0) * weights.itemsize for node in cell.nodes)]
+    places = [0, *(weights.data_ptr() + (node - 1) * weights.stride(0) * weights.element_size() for node in cell.nodes)]
     arrays = {
         "sizes": (ctypes.c_int64 * sizes.steps)(*recurrence.sizes),
         "weight_nodes": (ctypes.c_void_p * len(places))(*places),
@@ -306,6 +309,7 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
         borrowed.append(_MEMORY.take(math.prod(shape), of))
         return borrowed[-1][: math.prod(shape)].view(shape)
 
+    given: dict[str, Tensor] = {}  # what the backward pass does not need
     found = {"hidden": _padded(sources["hidden"], sizes.hidden)}
     if recurrence.mask is not None:
         found["mask"] = _padded(recurrence.mask, sizes.hidden)
@@ -314,7 +318,7 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
         found["gated"] = room(rows, sizes.hidden)
     if sizes.history:
         found["data"] = _padded(sources["data"], sizes.input)
-        found["past"] = _padded(sources["past"], sizes.hidden)
+        given["past"] = _padded(sources["past"], sizes.hidden)
         found["input_entry"] = room(sizes.entries, sizes.hidden, of=product)
         found["entered"] = room(sizes.entries, sizes.history, sizes.input, of=product)
         found["gate_state"] = room(sizes.history, rows, sizes.input)
@@ -326,8 +330,8 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
             assert recurrence.gate is not None
             found["gate_pre"] = room(len(recurrence.gate.pairs.tails), rows, sizes.input, of=product)
     else:
-        found["projected"] = _padded_halves(sources["projected"], sizes.hidden)
-    found["output"] = torch.empty(sizes.rows, sizes.hidden, dtype=dtype)
+        given["projected"] = _padded_halves(sources["projected"], sizes.hidden)
+    found["output"] = room(sizes.rows, sizes.hidden)
     found["state"] = room(sizes.states, rows, sizes.hidden)
     found["input_hidden"] = room(rows, sizes.hidden, of=product)
     if product != dtype or recurrence.mask is not None:
@@ -335,23 +339,24 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
     if keep:
         found["pre_start"] = torch.empty(rows, 2 * sizes.hidden, dtype=product)  # becomes the gradient of a source
         found["pre"] = room(len(recurrence.cell.pairs.tails), rows, 2 * sizes.hidden, of=product)
-    mean, variance = recurrence.normalisation[1:3] if recurrence.normalisation is not None else (None, None)
     running: dict[str, Tensor] = {}
-    if recurrence.normalisation is not None:
+    normalisation = recurrence.normalisation
+    if normalisation is not None:
         found["deviation"] = room(sizes.states, sizes.steps, sizes.hidden)
-    if mean is not None and variance is not None:
-        running = {"running_mean": _padded(mean, sizes.hidden), "running_variance": _padded(variance, sizes.hidden)}
-    _call("forward", recurrence, sizes, {**sources, **found, **running}, keep)
-    if mean is not None and variance is not None:  # new ones where they had to be copied and are brought up to date
-        mean.copy_(running["running_mean"][: len(mean)])
-        variance.copy_(running["running_variance"][: len(variance)])
+        if normalisation.mean is not None and normalisation.variance is not None:
+            running["running_mean"] = _padded(normalisation.mean, sizes.hidden)
+            running["running_variance"] = _padded(normalisation.variance, sizes.hidden)
+    _call("forward", recurrence, sizes, {**sources, **found, **given, **running}, keep)
+    if normalisation is not None and normalisation.of_batch:
+        for own, new in zip((normalisation.mean, normalisation.variance), running.values()):
+            assert own is not None
+            own.copy_(new[: len(own)])  # brought up to date
     return found, borrowed
 
 
 def _backward(
     recurrence: Recurrence,
     tensors: dict[str, Tensor],
-    output: Tensor,
     gradient: Tensor,
     wanted: set[str],
     again: bool,
@@ -361,8 +366,7 @@ def _backward(
     Args:
         recurrence: what was run.
         tensors: its sources, and what `_forward` kept.
-        output: [S, H], the first columns of [S, Hp].
-        gradient: of the output.
+        gradient: of the output, [S, H].
         wanted: names of sources.
         again: another backward pass may follow, so nothing that was kept may be overwritten.
     """
@@ -383,8 +387,8 @@ def _backward(
         of["of_past"] = room(sizes.history - 1, sizes.batch, sizes.hidden)
         of["of_data"] = room(sizes.rows, sizes.input)
         of["of_entered"] = torch.zeros_like(tensors["entered"])  # there are entries that no step reads
-    given = {"output": output, "of_output": _padded(gradient.to(dtype), sizes.hidden)}
-    _call("backward", recurrence, sizes, {**tensors, **given, **of}, keep=True)
+    of["of_output"] = _padded(gradient.to(dtype), sizes.hidden)
+    _call("backward", recurrence, sizes, {**tensors, **of}, keep=True)
 
     of_start = of["of_pre_start"]  # [S, 2 Hp]
     found: dict[str, Tensor] = {}
@@ -413,8 +417,7 @@ def _backward(
         entries = _weight_gradient(tensors["input_entry"][:, :width], of["of_entered"].flatten(1))  # [H, m * Dp]
         of_entries = entries.unflatten(1, (sizes.history, -1))[..., :input_width]  # [H, m, D]
         found["weight_entry"] = of_entries.transpose(0, 1).to(dtype)
-    if "weight_gate" in wanted:
-        assert recurrence.gate is not None
+    if "weight_gate" in wanted and recurrence.gate is not None and recurrence.gate.pairs.tails:
         inputs = tensors.get("gate_input", tensors["gate_state"])[..., :input_width]
         found["weight_gate"] = torch.zeros_like(tensors["weight_gate"])
         for i, gradients in _pairs_gradients(recurrence.gate.pairs, inputs, of["of_gate_pre"]):

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from flair_nas.genotype import OPERATIONS, GateNode, Genotype
 
@@ -118,7 +118,7 @@ def cell_plan(genotype: Genotype) -> CellPlan | None:
     return _cell_plan(genotype, genotype.combine) if genotype.highway else None
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _cell_plan(genotype: Genotype, combine: str) -> CellPlan:
     # two genotypes are equal where their structure is, so the cache needs to know `combine`, too
     level = {0: 0}
@@ -136,7 +136,7 @@ def _cell_plan(genotype: Genotype, combine: str) -> CellPlan:
     )
 
 
-@cache
+@lru_cache(maxsize=1024)
 def relaxed_cell_plan(nodes: int, normalised: bool) -> CellPlan:
     """The plan of a supernet's cell."""
     return CellPlan(
@@ -149,14 +149,14 @@ def relaxed_cell_plan(nodes: int, normalised: bool) -> CellPlan:
     )
 
 
-@cache
+@lru_cache(maxsize=1024)
 def gate_plan(nodes: tuple[GateNode, ...], form: str) -> GatePlan:
     """The plan of an inter-cell gate."""
     pairs = pair_plan([[(edge.op, edge.tail - 1) for edge in node.edges] for node in nodes])
     return GatePlan(tuple(code(node.entry) for node in nodes), pairs, form == "residual")
 
 
-@cache
+@lru_cache(maxsize=1024)
 def relaxed_gate_plan(history: int, form: str) -> GatePlan:
     """The plan of a relaxed inter-cell gate, whose shares have those of its entries first."""
     return GatePlan((MIXED,) * history, relaxed_pair_plan(history, offset=history), form == "residual")

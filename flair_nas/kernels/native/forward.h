@@ -295,7 +295,8 @@ class Forward {
         mean = load(p.running_mean + f);
         variance = load(p.running_variance + f);
       }
-      for (long lane = 0; lane < L; ++lane) inverse[lane] = 1 / std::sqrt(variance[lane] + T(p.epsilon));
+      for (long lane = 0; lane < std::min(L, p.hidden_size - f); ++lane)  // what is behind H must not grow
+        inverse[lane] = 1 / std::sqrt(variance[lane] + T(p.epsilon));
       if (p.keep) store(p.deviation + (i * p.steps + t) * at.hidden + f, inverse);
       for (long b = 0; b < rows; ++b) store(values + b * at.hidden, (load(values + b * at.hidden) - mean) * inverse);
     }
@@ -314,6 +315,7 @@ class Forward {
         V total = {};
         for (long i = 0; i < p.states; ++i)
           if (p.share_of_output[i] != 0) total += p.share_of_output[i] * load(state(i, t) + b * at.hidden + f);
+        for (long lane = p.hidden_size - f; lane < L; ++lane) total[lane] = 0;  // nor here, from step to step
         store(p.output + (at.offset[t] + b) * at.hidden + f, total);
       }
   }
