@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flair_nas.kernels import native
 from flair_nas.kernels.plan import CellPlan, GatePlan
@@ -226,7 +226,7 @@ def run_cell(
         inputs = packing.last(past, cell.state_gate.history)
         of_gate = [shares["state_gate"]] if "state_gate" in shares else []
         gates = _state_gates(cell.state_gate, past, packing, input_mask, of_gate)  # [S, H]
-        factor = cell.state_gate.apply_to(gates.new_ones(()), gates)
+        factor = 1 + gates if cell.state_gate.plan().residual else gates
     if input_mask is not None:
         data = data * input_mask[packing.column]
     product = product_dtype(cell.weight_hidden)
@@ -315,8 +315,9 @@ def _state_gates(
         past = past * mask[torch.cat([columns, packing.column])]
     weights = gate.weight_entry.transpose(0, 1).flatten(1)  # [D, m * H]
     products = torch.mm(past, weights).to(past.dtype).chunk(gate.history, dim=1)  # m times [m * B + S, H]
+    # as an embedding, whose backward pass is faster than that of indices
     entries = [
-        product[packing.lagged_rows(packing.time, packing.column, lag, gate.history)]  # [S, H]
+        nn.functional.embedding(packing.lagged_rows(packing.time, packing.column, lag, gate.history), product)  # [S, H]
         for lag, product in enumerate(products, start=1)
     ]
     return gate(entries, RowProducts(gate.inner_weights()), *shares)
