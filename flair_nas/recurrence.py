@@ -229,29 +229,43 @@ def run_cell(
         factor = 1 + gates if cell.state_gate.plan().residual else gates
     if input_mask is not None:
         data = data * input_mask[packing.column]
+    run = _Run(cell, data, packing, hidden, states, factor, mask, shares)
     product = product_dtype(cell.weight_hidden)
     plan = cell.plan() if native.available(data.device, data.dtype, product) else None
-    if plan is not None:
-        output = _run_native(cell, plan, product, data, packing, hidden, states, factor, mask, shares)
-    else:
-        output = _run_plain(cell, data, packing, hidden, states, factor, mask, shares)
+    output = _run_plain(run) if plan is None else _run_native(run, plan, product)
     if cell.input_gate is not None:
         past = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(past, cell.input_gate.history)[1:]
     return output, (output[packing.ends()], inputs, states)
 
 
-def _run_plain(
-    cell: CellLike,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    states: Tensor,
-    factor: Tensor | None,
-    mask: Tensor | None,
-    shares: Mapping[str, Tensor],
-) -> Tensor:
-    """The packed output, [S, H], by the loop over time steps; arguments as in `run_cell`, the factor is [S, H]."""
+class _Run(NamedTuple):
+    """A recurrence, with all that does not depend on its states computed.
+
+    Args:
+        cell: the cell.
+        data: packed input, [S, D].
+        packing: where the tokens lie.
+        hidden: the state to begin with, [B, H].
+        states: states before that one, [m - 1, B, H].
+        factor: what the state gate multiplies h_{t-1} with, [S, H], or None.
+        mask: variational dropout mask of the states, [B, H], or None.
+        shares: mixing weights of relaxed parts.
+    """
+
+    cell: CellLike
+    data: Tensor
+    packing: Packing
+    hidden: Tensor
+    states: Tensor
+    factor: Tensor | None
+    mask: Tensor | None
+    shares: Mapping[str, Tensor]
+
+
+def _run_plain(run: _Run) -> Tensor:
+    """The packed output, [S, H], by the loop over time steps."""
+    cell, data, packing, hidden, states, factor, mask, shares = run
     weights = cell.weights()
     # vectors as columns, see `Products`: [m - 1, H, B], [H, B]
     sources = {"states": states.transpose(1, 2).contiguous(), "hidden": hidden.t().contiguous()}
@@ -268,19 +282,9 @@ def _run_plain(
     return run_sequence(loop, weights, sources).t().contiguous()
 
 
-def _run_native(
-    cell: CellLike,
-    plan: CellPlan,
-    product: torch.dtype,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    states: Tensor,
-    factor: Tensor | None,
-    mask: Tensor | None,
-    shares: Mapping[str, Tensor],
-) -> Tensor:
-    """The same by the native kernels."""
+def _run_native(run: _Run, plan: CellPlan, product: torch.dtype) -> Tensor:
+    """The same by the native kernels, with products in a dtype of their own under autocast."""
+    cell, data, packing, hidden, states, factor, mask, shares = run
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
     if factor is not None:
         sources["factor"] = factor

@@ -1,9 +1,7 @@
 // The recurrence backwards: gradients of all pre-activations, from which Python forms those of the weights in one
 // product each. Activations are computed again from the pre-activations.
 #pragma once
-#include "edge.h"
 #include "problem.h"
-#include "team.h"
 
 template <class T, class P>
 class Backward {
@@ -36,23 +34,8 @@ class Backward {
       take(entry, p.history * at.input, hidden_panels);
       for (auto& weight : gate) take(weight, at.input, input_panels);
     }
-    head.resize(p.pairs);
-    pairs_from.resize(p.states);
-    for (long i = 1; i < p.states; ++i)
-      for (long pair = p.first_pair[i]; pair < p.first_pair[i + 1]; ++pair) {
-        head[pair] = i;
-        pairs_from[p.tail[pair]].push_back(pair);
-      }
-    gate_head.resize(p.gate_pairs);
-    gate_pairs_from.resize(p.history);
-    for (long i = 0; i < p.history; ++i)
-      for (long pair = p.gate_first[i]; pair < p.gate_first[i + 1]; ++pair) {
-        gate_head[pair] = i;
-        gate_pairs_from[p.gate_tail[pair]].push_back(pair);
-      }
-    for (long pair = 0; pair < p.pairs; ++pair) edges.emplace_back(p.code[pair], p.shares + pair * 5);
-    for (long pair = 0; pair < p.gate_pairs; ++pair) gate_edges.emplace_back(p.gate_code[pair], p.gate_shares + pair * 5);
-    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * 5);
+    find_heads(p.first_pair, p.tail, p.states, head, pairs_from);
+    find_heads(p.gate_first, p.gate_tail, p.history, gate_head, gate_pairs_from);
   }
 
   void run() {
@@ -80,7 +63,17 @@ class Backward {
   std::vector<Weight<T, P>> nodes, gate;
   std::vector<long> head, gate_head;
   std::vector<std::vector<long>> pairs_from, gate_pairs_from;
-  std::vector<Edge<T>> edges, gate_edges, entry_edges;
+
+  // The head of each pair, and the pairs from each node.
+  static void find_heads(const std::int64_t* first, const std::int64_t* tail, long nodes, std::vector<long>& head,
+                         std::vector<std::vector<long>>& from) {
+    from.resize(nodes);
+    for (long i = 0; i < nodes; ++i)
+      for (long pair = first[i]; pair < first[i + 1]; ++pair) {
+        head.push_back(i);
+        from[tail[pair]].push_back(pair);
+      }
+  }
 
   long packed_size() const {
     const long deep = p.states * at.pre + p.history * at.input, wide = p.history ? at.pre + p.history * at.input : 0;
@@ -115,12 +108,6 @@ class Backward {
 
   // --- where things are ---
 
-  long slot(long t) const {
-    return t >= 0 ? (p.history - 1) * p.batch + at.offset[t] : (p.history - 1 + t) * p.batch;
-  }
-  const T* before(long t) const { return t ? p.output + at.offset[t - 1] * at.hidden : p.hidden; }
-  const T* highway(long t) const { return p.factor ? p.gated + at.offset[t] * at.hidden : before(t); }
-  const T* state(long i, long t) const { return p.state + (i * p.rows + at.offset[t]) * at.hidden; }
   T* gradient(long i) { return of_state.data() + i * p.batch * at.hidden; }
   P* of_pre(long pair, long t) const { return p.of_pre + (pair * p.rows + at.offset[t]) * at.pre; }
 
@@ -173,21 +160,6 @@ class Backward {
       }
   }
 
-  // For each block of rows and panel of features of a width: a product, then something for each vector of it.
-  template <class Product, class Each>
-  void over_columns(long rows, long width, Part mine, Product product, Each each) {
-    T out[TILE_ROWS * 2 * L];
-    for (long panel = mine.begin; panel < mine.end; ++panel)
-      for_row_blocks(rows, [&](long row, long count) {
-        product(panel, row, count, out);
-        for (long b = 0; b < count; ++b)
-          for (long side = 0; side < 2; ++side) {
-            const long f = (panel * 2 + side) * L;
-            if (f < width) each(row + b, f, load(out + (b * 2 + side) * L));
-          }
-      });
-  }
-
   V masked(V value, long b, long f) const { return p.mask ? value * load(p.mask + b * at.hidden + f) : value; }
 
   // What the heads of a node give back to it through their products.
@@ -195,7 +167,7 @@ class Backward {
     const auto& pairs = pairs_from[i];
     if (pairs.empty()) return;
     T* to = gradient(i);
-    over_columns(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
+    over_columns<T>(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
       for (std::size_t n = 0; n < pairs.size(); ++n) {
         const Weight<T, P>& weight = nodes[head[pairs[n]]];
         multiply<T, P>(count, of_pre(pairs[n], t) + row * at.pre, at.pre, weight.panel(panel), weight.depth, out, n > 0);
@@ -210,7 +182,7 @@ class Backward {
     if (!p.norm) return;
     const long rows = p.sizes[t];
     T* values = gradient(i);
-    const T* normal = state(i, t);
+    const T* normal = at.state(i, t);
     for (long f = begin; f < end; f += L) {
       const V inverse = load(p.deviation + (i * p.steps + t) * at.hidden + f);
       V mean = {}, along = {};
@@ -237,7 +209,7 @@ class Backward {
   void run_node(long i, long t, long begin, long end, T* sums) {
     for (long pair = p.first_pair[i]; pair < p.first_pair[i + 1]; ++pair) {
       const long j = p.tail[pair];
-      const T *from = gradient(i), *value = state(j, t);
+      const T *from = gradient(i), *value = at.state(j, t);
       const P* pre = p.pre + (pair * p.rows + at.offset[t]) * at.pre;
       P* to = of_pre(pair, t);
       T* of_tail = gradient(j);
@@ -246,13 +218,13 @@ class Backward {
         for (long f = begin; f < end; f += L) {
           const long here = b * at.hidden + f, gate_here = b * at.pre + f, value_here = gate_here + at.hidden;
           V of_c, of_z, of_s;
-          edges[pair].backward(load(from + here) * p.scale[i], load_as<T>(pre + gate_here), load_as<T>(pre + value_here),
+          at.edges[pair].backward(load(from + here) * p.scale[i], load_as<T>(pre + gate_here), load_as<T>(pre + value_here),
                                load(value + here), of_c, of_z, of_s, of_shares);
           store(to + gate_here, of_c);
           store(to + value_here, of_z);
           store(of_tail + here, load(of_tail + here) + of_s);
         }
-      if (edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
+      if (at.edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
     }
   }
 
@@ -265,7 +237,7 @@ class Backward {
         const long here = (at.offset[t] + b) * at.pre + f;
         V of_c, of_z, of_h;
         edge.backward(load(gradient(0) + b * at.hidden + f), load_as<T>(p.pre_start + here),
-                      load_as<T>(p.pre_start + here + at.hidden), load(highway(t) + b * at.hidden + f), of_c, of_z, of_h,
+                      load_as<T>(p.pre_start + here + at.hidden), load(at.highway(t) + b * at.hidden + f), of_c, of_z, of_h,
                       unused);
         store(p.of_pre_start + here, of_c);
         store(p.of_pre_start + here + at.hidden, of_z);
@@ -276,13 +248,13 @@ class Backward {
   // From the first pre-activations to h_{t-1}.
   void leave(long t, Part mine) {
     const P* from = p.of_pre_start + at.offset[t] * at.pre;
-    over_columns(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
+    over_columns<T>(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, hidden.panel(panel), hidden.depth, out, false);
     }, [&](long b, long f, V value) {
       V total = load(of_gated.data() + b * at.hidden + f) + masked(value, b, f);
       if (p.factor) {
         const long here = (at.offset[t] + b) * at.hidden + f;
-        store(p.of_factor + here, total * load(before(t) + b * at.hidden + f));
+        store(p.of_factor + here, total * load(at.before(t) + b * at.hidden + f));
         total = total * load(p.factor + here);
       }
       store(of_hidden.data() + b * at.hidden + f, total);
@@ -294,7 +266,7 @@ class Backward {
     const long rows = p.sizes[t], width = at.input, begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, width);
     const P* from = p.of_pre_start + at.offset[t] * at.pre;
     auto node = [&](long i) { return of_node.data() + i * p.batch * width; };
-    over_columns(rows, width, mine, [&](long panel, long row, long count, T* out) {
+    over_columns<T>(rows, width, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, input.panel(panel), input.depth, out, false);
     }, [&](long b, long f, V value) {
       const long here = (at.offset[t] + b) * width + f;
@@ -306,7 +278,7 @@ class Backward {
       const auto& heads = gate_pairs_from[i];
       if (!heads.empty()) {
         team.wait();
-        over_columns(rows, width, mine, [&](long panel, long row, long count, T* out) {
+        over_columns<T>(rows, width, mine, [&](long panel, long row, long count, T* out) {
           for (std::size_t n = 0; n < heads.size(); ++n) {
             const P* of_pre = p.of_gate_pre + (heads[n] * p.rows + at.offset[t] + row) * width;
             const Weight<T, P>& weight = gate[gate_head[heads[n]]];
@@ -322,26 +294,26 @@ class Backward {
           for (long f = begin; f < end; f += L) {
             const long here = (pair * p.rows + at.offset[t] + b) * width + f;
             V pre = load_as<T>(p.gate_pre + here);
-            store(p.of_gate_pre + here, gate_edges[pair].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
+            store(p.of_gate_pre + here, at.gate_edges[pair].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
           }
-        if (gate_edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
+        if (at.gate_edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
       }
       V of_shares[5] = {};
       for (long b = 0; b < rows; ++b)
         for (long f = begin; f < end; f += L) {
-          const long here = ((slot(t - i) + b) * p.history + i) * width + f;
+          const long here = ((at.slot(t - i) + b) * p.history + i) * width + f;
           V pre = load_as<T>(p.entered + here);
-          store(p.of_entered + here, entry_edges[i].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
+          store(p.of_entered + here, at.entry_edges[i].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
         }
-      if (entry_edges[i].code == MIXED) add(sums + (p.gate_pairs + i) * 5, of_shares);
+      if (at.entry_edges[i].code == MIXED) add(sums + (p.gate_pairs + i) * 5, of_shares);
     }
   }
 
   // What the entries of the input gate give back to one state.
   void multiply_entries(long t, long rows, Part mine, T* to) {
     const long width = p.history * at.input;
-    const P* from = p.of_entered + slot(t) * width;
-    over_columns(rows, at.hidden, mine, [&](long panel, long row, long count, T* out) {
+    const P* from = p.of_entered + at.slot(t) * width;
+    over_columns<T>(rows, at.hidden, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * width, width, entry.panel(panel), entry.depth, out, false);
     }, [&](long b, long f, V value) {
       store(to + b * at.hidden + f, load(to + b * at.hidden + f) + masked(value, b, f));

@@ -1,9 +1,7 @@
 // The recurrence forwards. Each thread computes its own features of every vector; where a product needs all features of
 // a vector, the threads wait for one another.
 #pragma once
-#include "edge.h"
 #include "problem.h"
-#include "team.h"
 
 template <class T, class P>
 class Forward {
@@ -31,9 +29,6 @@ class Forward {
     gate.resize(p.history);
     for (auto& weight : entry) take(weight, p.hidden_size, input_panels);
     for (auto& weight : gate) take(weight, p.input_size, input_panels);
-    for (long pair = 0; pair < p.pairs; ++pair) edges.emplace_back(p.code[pair], p.shares + pair * 5);
-    for (long pair = 0; pair < p.gate_pairs; ++pair) gate_edges.emplace_back(p.gate_code[pair], p.gate_shares + pair * 5);
-    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * 5);
   }
 
   void run() {
@@ -47,7 +42,6 @@ class Forward {
   Packed packed;
   Weight<T, P> hidden, input;
   std::vector<Weight<T, P>> nodes, entry, gate;
-  std::vector<Edge<T>> edges, gate_edges, entry_edges;
 
   long packed_size() const {
     long of_cell = p.states * deep<P>(p.hidden_size) + (p.history ? deep<P>(p.input_size) : 0);
@@ -73,20 +67,13 @@ class Forward {
 
   // --- where things are ---
 
-  long base(long t) const { return p.keep ? at.offset[t] : 0; }  // of rows that are kept
-  long slot(long t) const {                                      // of the state before step t among the entries
-    return t >= 0 ? (p.history - 1) * p.batch + at.offset[t] : (p.history - 1 + t) * p.batch;
-  }
-  const T* before(long t) const { return t ? p.output + at.offset[t - 1] * at.hidden : p.hidden; }  // h_{t-1}
-  const T* highway(long t) const { return p.factor ? p.gated + base(t) * at.hidden : before(t); }
-  T* state(long i, long t) const { return p.state + (i * at.stored + base(t)) * at.hidden; }
   const P* input_of(long i, long t) const {
-    return p.input_state ? p.input_state + (i * at.stored + base(t)) * at.hidden
-                         : reinterpret_cast<const P*>(state(i, t));
+    return p.input_state ? p.input_state + (i * at.stored + at.base(t)) * at.hidden
+                         : reinterpret_cast<const P*>(at.state(i, t));
   }
-  T* gate_state(long i, long t) const { return p.gate_state + (i * at.stored + base(t)) * at.input; }
+  T* gate_state(long i, long t) const { return p.gate_state + (i * at.stored + at.base(t)) * at.input; }
   const P* gate_input(long i, long t) const {
-    return p.gate_input ? p.gate_input + (i * at.stored + base(t)) * at.input
+    return p.gate_input ? p.gate_input + (i * at.stored + at.base(t)) * at.input
                         : reinterpret_cast<const P*>(gate_state(i, t));
   }
 
@@ -127,17 +114,17 @@ class Forward {
 
   // h_{t-1} as it enters products.
   void prepare(long t, Part mine) {
-    const T* from = before(t);
+    const T* from = at.before(t);
     const long width = at.hidden;
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = mine.begin * L; f < mine.end * L; f += L) {
         V value = load(from + b * width + f);
         if (p.factor) {
           value = value * load(p.factor + (at.offset[t] + b) * width + f);
-          store(p.gated + (base(t) + b) * width + f, value);
+          store(p.gated + (at.base(t) + b) * width + f, value);
         }
         if (p.mask) value = value * load(p.mask + b * width + f);
-        store(p.input_hidden + (base(t) + b) * width + f, value);
+        store(p.input_hidden + (at.base(t) + b) * width + f, value);
       }
     if (p.history) enter(t, from, p.sizes[t], mine);
   }
@@ -147,33 +134,18 @@ class Forward {
       for (long f = mine.begin * L; f < mine.end * L; f += L) {
         V value = load(from + b * at.hidden + f);
         if (p.mask) value = value * load(p.mask + b * at.hidden + f);
-        store(p.input_entry + (slot(t) + b) * at.hidden + f, value);
+        store(p.input_entry + (at.slot(t) + b) * at.hidden + f, value);
       }
   }
 
   // The products of one state with all entry matrices of the input gate.
   void multiply_entries(long t, long rows, Part mine) {
-    const P* from = p.input_entry + slot(t) * at.hidden;
+    const P* from = p.input_entry + at.slot(t) * at.hidden;
     for (long i = 0; i < p.history; ++i)
-      over_columns(rows, mine, [&](long panel, long row, long count, T* out) {
+      over_columns<T>(rows, at.input, mine, [&](long panel, long row, long count, T* out) {
         multiply<T, P>(count, from + row * at.hidden, at.hidden, entry[i].panel(panel), entry[i].depth, out, false);
       }, [&](long b, long f, V value) {
-        store(p.entered + ((slot(t) + b) * p.history + i) * at.input + f, value);
-      });
-  }
-
-  // For each block of rows and panel of features of width D: a product, then something for each vector of it.
-  template <class Product, class Each>
-  void over_columns(long rows, Part mine, Product product, Each each) {
-    T out[TILE_ROWS * 2 * L];
-    for (long panel = mine.begin; panel < mine.end; ++panel)
-      for_row_blocks(rows, [&](long row, long count) {
-        product(panel, row, count, out);
-        for (long b = 0; b < count; ++b)
-          for (long side = 0; side < 2; ++side) {
-            long f = (panel * 2 + side) * L;
-            if (f < at.input) each(row + b, f, load(out + (b * 2 + side) * L));
-          }
+        store(p.entered + ((at.slot(t) + b) * p.history + i) * at.input + f, value);
       });
   }
 
@@ -181,25 +153,25 @@ class Forward {
   void run_gate(long t, Part mine, Team& team) {
     const long rows = p.sizes[t];
     for (long i = 0; i < p.history; ++i) {
-      const P* entered = p.entered + (slot(t - i) * p.history + i) * at.input;
+      const P* entered = p.entered + (at.slot(t - i) * p.history + i) * at.input;
       T* to = gate_state(i, t);
       auto keep = [&](long b, long f, V value) {
         store(to + b * at.input + f, value);
-        if (p.gate_input) store(p.gate_input + (i * at.stored + base(t) + b) * at.input + f, value);
+        if (p.gate_input) store(p.gate_input + (i * at.stored + at.base(t) + b) * at.input + f, value);
       };
       const long first = p.gate_first[i], last = p.gate_first[i + 1];
       for (long b = 0; b < rows; ++b)
         for (long f = mine.begin * 2 * L; f < std::min(mine.end * 2 * L, at.input); f += L)
-          keep(b, f, entry_edges[i].mix(load_as<T>(entered + b * p.history * at.input + f)));
+          keep(b, f, at.entry_edges[i].mix(load_as<T>(entered + b * p.history * at.input + f)));
       if (first < last) team.wait();
       for (long pair = first; pair < last; ++pair) {
         const P* from = gate_input(p.gate_tail[pair], t);
-        P* pre = p.gate_pre + (pair * at.stored + base(t)) * at.input;
-        over_columns(rows, mine, [&](long panel, long row, long count, T* out) {
+        P* pre = p.gate_pre + (pair * at.stored + at.base(t)) * at.input;
+        over_columns<T>(rows, at.input, mine, [&](long panel, long row, long count, T* out) {
           multiply<T, P>(count, from + row * at.input, at.input, gate[i].panel(panel), gate[i].depth, out, false);
         }, [&](long b, long f, V value) {
           if (p.keep) store(pre + b * at.input + f, value);
-          keep(b, f, load(to + b * at.input + f) + gate_edges[pair].mix(value));
+          keep(b, f, load(to + b * at.input + f) + at.gate_edges[pair].mix(value));
         });
       }
     }
@@ -208,16 +180,16 @@ class Forward {
         V total = {};
         for (long i = 0; i < p.history; ++i) total += load(gate_state(i, t) + b * at.input + f);
         V factor = total / T(p.history) + T(p.residual ? 1 : 0);
-        store(p.gate_factor + (base(t) + b) * at.input + f, factor);
+        store(p.gate_factor + (at.base(t) + b) * at.input + f, factor);
         V value = factor * load(p.data + (at.offset[t] + b) * at.input + f);
-        store(p.input_data + (base(t) + b) * at.input + f, value);
+        store(p.input_data + (at.base(t) + b) * at.input + f, value);
       }
   }
 
   // s_0 = h + σ(c) (tanh(z) - h).
   void start(long t, Part mine) {
-    const P* from = p.input_hidden + base(t) * at.hidden;
-    const P* data = p.history ? p.input_data + base(t) * at.input : nullptr;
+    const P* from = p.input_hidden + at.base(t) * at.hidden;
+    const P* data = p.history ? p.input_data + at.base(t) * at.input : nullptr;
     T out[TILE_ROWS * 2 * L];
     for (long panel = mine.begin; panel < mine.end; ++panel) {
       const long f = panel * L;
@@ -236,8 +208,8 @@ class Forward {
             store(pre, c);
             store(pre + at.hidden, z);
           }
-          V h = load(highway(t) + (row + b) * at.hidden + f);
-          store(state(0, t) + (row + b) * at.hidden + f, h + sigmoid(c) * (hyperbolic(z) - h));
+          V h = load(at.highway(t) + (row + b) * at.hidden + f);
+          store(at.state(0, t) + (row + b) * at.hidden + f, h + sigmoid(c) * (hyperbolic(z) - h));
         }
       });
       complete(0, t, f);
@@ -259,14 +231,14 @@ class Forward {
           for (long b = 0; b < count; ++b) {
             V c = load(out + b * 2 * L), z = load(out + b * 2 * L + L);
             if (p.keep) {
-              P* pre = p.pre + (pair * at.stored + base(t) + row + b) * at.pre + f;
+              P* pre = p.pre + (pair * at.stored + at.base(t) + row + b) * at.pre + f;
               store(pre, c);
               store(pre + at.hidden, z);
             }
-            total[b] += edges[pair].forward(c, z, load(state(j, t) + (row + b) * at.hidden + f));
+            total[b] += at.edges[pair].forward(c, z, load(at.state(j, t) + (row + b) * at.hidden + f));
           }
         }
-        for (long b = 0; b < count; ++b) store(state(i, t) + (row + b) * at.hidden + f, total[b] * p.scale[i]);
+        for (long b = 0; b < count; ++b) store(at.state(i, t) + (row + b) * at.hidden + f, total[b] * p.scale[i]);
       });
       complete(i, t, f);
     }
@@ -275,7 +247,7 @@ class Forward {
   // Normalises some features of a state over the batch, and makes what enters products.
   void complete(long i, long t, long f) {
     const long rows = p.sizes[t];
-    T* values = state(i, t) + f;
+    T* values = at.state(i, t) + f;
     if (p.norm) {
       V mean = {}, variance = {}, inverse = {};
       if (p.norm == 1) {
@@ -304,7 +276,7 @@ class Forward {
       for (long b = 0; b < rows; ++b) {
         V value = load(values + b * at.hidden);
         if (p.mask) value = value * load(p.mask + b * at.hidden + f);
-        store(p.input_state + (i * at.stored + base(t) + b) * at.hidden + f, value);
+        store(p.input_state + (i * at.stored + at.base(t) + b) * at.hidden + f, value);
       }
   }
 
@@ -314,7 +286,7 @@ class Forward {
       for (long f = mine.begin * L; f < mine.end * L; f += L) {
         V total = {};
         for (long i = 0; i < p.states; ++i)
-          if (p.share_of_output[i] != 0) total += p.share_of_output[i] * load(state(i, t) + b * at.hidden + f);
+          if (p.share_of_output[i] != 0) total += p.share_of_output[i] * load(at.state(i, t) + b * at.hidden + f);
         for (long lane = p.hidden_size - f; lane < L; ++lane) total[lane] = 0;  // nor here, from step to step
         store(p.output + (at.offset[t] + b) * at.hidden + f, total);
       }

@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "edge.h"
 #include "product.h"
 
 template <class T, class P>
@@ -87,18 +88,32 @@ struct Problem {
 // What both passes derive from a problem.
 template <class T, class P>
 struct Layout {
-  long hidden, input, pre;  // strides Hp, Dp and 2 Hp
-  long stored;              // rows of what is kept
-  std::vector<long> offset; // [steps + 1]
+  const Problem<T, P>& p;
+  long hidden, input, pre;   // strides Hp, Dp and 2 Hp
+  long stored;               // rows of what is kept
+  std::vector<long> offset;  // [steps + 1]
+  std::vector<Edge<T>> edges, gate_edges, entry_edges;
 
   explicit Layout(const Problem<T, P>& problem)
-      : hidden(blocks(problem.hidden_size, LANES<T>) * LANES<T>),
-        input(blocks(problem.input_size, LANES<T>) * LANES<T>),
+      : p(problem),
+        hidden(blocks(p.hidden_size, LANES<T>) * LANES<T>),
+        input(blocks(p.input_size, LANES<T>) * LANES<T>),
         pre(2 * hidden),
-        stored(problem.keep ? problem.rows : problem.batch),
-        offset(problem.steps + 1) {
-    for (long t = 0; t < problem.steps; ++t) offset[t + 1] = offset[t] + problem.sizes[t];
+        stored(p.keep ? p.rows : p.batch),
+        offset(p.steps + 1) {
+    for (long t = 0; t < p.steps; ++t) offset[t + 1] = offset[t] + p.sizes[t];
+    for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.shares + n * 5);
+    for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_shares + n * 5);
+    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * 5);
   }
+
+  long base(long t) const { return p.keep ? offset[t] : 0; }  // of rows that are kept
+  long slot(long t) const {                                   // of the state before step t among the entries
+    return t >= 0 ? (p.history - 1) * p.batch + offset[t] : (p.history - 1 + t) * p.batch;
+  }
+  const T* before(long t) const { return t ? p.output + offset[t - 1] * hidden : p.hidden; }  // h_{t-1}
+  const T* highway(long t) const { return p.factor ? p.gated + base(t) * hidden : before(t); }
+  T* state(long i, long t) const { return p.state + (i * stored + base(t)) * hidden; }
 };
 
 // Asks for huge pages: with small ones, the first use of much memory takes longer than what is computed there.

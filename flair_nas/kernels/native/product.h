@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "team.h"
 #include "vector.h"
 
 // A weight matrix of `depth` rows as panels: [panels][depth][2 * LANES]. In bfloat16 two rows of depth alternate,
@@ -135,4 +136,21 @@ void for_row_blocks(long rows, Tile tile) {
     long first = rows * number / count;
     tile(first, rows * (number + 1) / count - first);
   }
+}
+
+// For each block of rows and each of a thread's panels, whose two vectors are neighbours: product(panel, row, rows, out),
+// then each(row, feature, value) for each vector below `width`.
+template <class T, class Product, class Each>
+void over_columns(long rows, long width, Part mine, Product product, Each each) {
+  constexpr long L = LANES<T>;
+  T out[TILE_ROWS * 2 * L];
+  for (long panel = mine.begin; panel < mine.end; ++panel)
+    for_row_blocks(rows, [&](long row, long count) {
+      product(panel, row, count, out);
+      for (long b = 0; b < count; ++b)
+        for (long side = 0; side < 2; ++side) {
+          const long f = (panel * 2 + side) * L;
+          if (f < width) each(row + b, f, load(out + (b * 2 + side) * L));
+        }
+    });
 }
