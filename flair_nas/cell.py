@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -105,10 +104,11 @@ class SearchedCell(nn.Module):
         Returns:
             h_t, [H, B].
         """
-        genotype, heads = self.genotype, self.heads
-        edge = _EDGES[chosen(hidden.device)] if genotype.highway else _plain_edge
+        genotype = self.genotype
+        fused = genotype.highway and chosen(hidden.device) == "triton"  # an edge in one kernel, from c and z together
         states: dict[int, Tensor] = {}
-        pres: dict[tuple[int, int], Tensor] = {}  # (j, i): s_j W_i, [W / H, H, B]
+        gates: dict[tuple[int, int], Tensor] = {}  # (j, i): σ(c) of s_j W_i, [H, B]
+        candidates: dict[tuple[int, int], Tensor] = {}  # (j, i): z of s_j W_i, [H, B]; c and z if fused, [2, H, B]
 
         def product(name: Hashable, state: Tensor) -> Tensor:
             pre: Tensor = products(name, state if mask is None else state * mask)
@@ -116,16 +116,40 @@ class SearchedCell(nn.Module):
 
         def enter(number: int, state: Tensor) -> None:
             states[number] = state
-            if number in heads:
-                halves = product(number, state).view(-1, len(heads[number]), *state.shape)  # [W / H, k, H, B]
-                pres.update(((number, head), pre) for head, pre in zip(heads[number], halves.unbind(1)))
+            heads = self.heads.get(number)
+            if heads is None:
+                return
+            pre = product(number, state)  # [k * W, B]
+            pairs = [(number, i) for i in heads]
+            if fused:
+                candidates.update(zip(pairs, pre.view(2, len(heads), *state.shape).unbind(1)))
+                return
+            if genotype.highway:
+                gate, pre = pre.chunk(2)  # [k * H, B] each
+                gates.update(zip(pairs, _parts(torch.sigmoid(gate), len(heads))))
+            candidates.update(zip(pairs, _parts(pre, len(heads))))
 
-        pre = (projected + product("hidden", hidden)).view(-1, *hidden.shape)  # [W / H, H, B]
-        enter(0, edge(pre, hidden, "tanh"))  # s_0 = h + σ(c) (tanh(z) - h)
+        pre = projected + product("hidden", hidden)  # [W, B]
+        if fused:
+            enter(0, triton_mixture.highway(pre, hidden, "tanh"))
+        elif genotype.highway:
+            gate, pre = pre.chunk(2)
+            enter(0, torch.lerp(hidden, torch.tanh(pre), torch.sigmoid(gate)))  # s_0 = h + σ(c) (tanh(z) - h)
+        else:
+            enter(0, torch.tanh(pre))
         for number in genotype.live_nodes:
             edges = genotype.nodes[number - 1]
-            values = [edge(pres[tail, number], states[tail], op) for op, tail in ((e.op, e.tail) for e in edges)]
-            total = reduce(torch.add, values)
+            total: Tensor | None = None
+            for edge in edges:
+                candidate = candidates[edge.tail, number]
+                if fused:
+                    value = triton_mixture.highway(candidate, states[edge.tail], edge.op)
+                else:
+                    value = OPERATIONS[edge.op](candidate)
+                    if genotype.highway:  # s_j + σ(c) (op(z) - s_j)
+                        value = torch.lerp(states[edge.tail], value, gates[edge.tail, number])
+                total = value if total is None else total + value
+            assert total is not None
             enter(number, total / len(edges) if genotype.combine == "mean" and len(edges) > 1 else total)
         first, *rest = genotype.output
         output = states[first]
@@ -145,15 +169,6 @@ class SearchedCell(nn.Module):
         return f"{self.input_size}, {self.hidden_size}, {self.genotype.one_line()}"
 
 
-def _highway_edge(pre: Tensor, state: Tensor, op: str) -> Tensor:
-    """s + σ(c) (op(z) - s), [H, B], from [c | z], [2, H, B], and s."""
-    gate, value = pre.unbind()
-    return torch.lerp(state, OPERATIONS[op](value), torch.sigmoid(gate))
-
-
-def _plain_edge(pre: Tensor, state: Tensor, op: str) -> Tensor:
-    """op(z), [H, B], from z, [1, H, B]: the plain form of the papers' equations."""
-    return OPERATIONS[op](pre[0])
-
-
-_EDGES = {"plain": _highway_edge, "native": _highway_edge, "triton": triton_mixture.highway}
+def _parts(tensor: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Splits rows evenly; a single part, the common case, costs no copy in the backward pass."""
+    return tensor.chunk(count) if count > 1 else (tensor,)
