@@ -268,7 +268,7 @@ class Forward {
         variance = load(p.running_variance + f);
       }
       for (long lane = 0; lane < std::min(L, p.hidden_size - f); ++lane)  // what is behind H must not grow
-        inverse[lane] = 1 / std::sqrt(variance[lane] + T(p.epsilon));
+        inverse[lane] = 1 / std::sqrt(variance[lane] + T(p.epsilon)) + variance[lane] * 0;  // NaN if that overflows
       if (p.keep) store(p.deviation + (i * p.steps + t) * at.hidden + f, inverse);
       for (long b = 0; b < rows; ++b) store(values + b * at.hidden, (load(values + b * at.hidden) - mean) * inverse);
     }
