@@ -66,3 +66,8 @@ def _disk_is_full(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(
         word in str(error) for word in ("PytorchStreamWriter", "inline_container", "file write")
     )
+
+
+def cache_root(cache: Path | None = None) -> Path:
+    """The folder of all caches: the one given, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``."""
+    return Path(cache or os.environ.get("FLAIR_NAS_CACHE") or "~/.cache/flair-nas").expanduser()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import whole_file
+from flair_nas.files import cache_root, whole_file
 
 try:
     import fcntl
@@ -109,7 +109,7 @@ def _folder() -> Path:
     chosen = os.environ.get("FLAIR_NAS_KERNELS_CACHE")
     if chosen:
         return Path(chosen).expanduser()
-    return Path(os.environ.get("FLAIR_NAS_CACHE") or "~/.cache/flair-nas").expanduser() / "kernels"
+    return cache_root() / "kernels"
 
 
 def _compiler() -> tuple[list[str], str]:

@@ -43,7 +43,6 @@ class CellPlan:
         level_start: first state of each level, and behind the last.
         scale: per state, the factor of the sum of its edges.
         output: per state, its share of h_t.
-        normalised: each state passes batch normalisation.
     """
 
     pairs: PairPlan
@@ -51,7 +50,6 @@ class CellPlan:
     level_start: tuple[int, ...]
     scale: tuple[float, ...]
     output: tuple[float, ...]
-    normalised: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ def _cell_plan(genotype: Genotype, combine: str) -> CellPlan:
 
 
 @lru_cache(maxsize=1024)
-def relaxed_cell_plan(nodes: int, normalised: bool) -> CellPlan:
+def relaxed_cell_plan(nodes: int) -> CellPlan:
     """The plan of a supernet's cell."""
     return CellPlan(
         pairs=relaxed_pair_plan(nodes + 1),
@@ -145,7 +143,6 @@ def relaxed_cell_plan(nodes: int, normalised: bool) -> CellPlan:
         level_start=tuple(range(nodes + 2)),
         scale=(1.0,) * (nodes + 1),
         output=(0.0,) + (1 / nodes,) * nodes,
-        normalised=normalised,
     )
 
 

@@ -20,17 +20,12 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import write_text
+from flair_nas.files import cache_root, write_text
 
 log = logging.getLogger("flair_nas")
 
 _MANIFEST = "corpus.json"
 _LOCK = "lock"
-
-
-def cache_root(cache: Path | None) -> Path:
-    """The folder of all caches: the one given, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``."""
-    return Path(cache or os.environ.get("FLAIR_NAS_CACHE") or "~/.cache/flair-nas").expanduser()
 
 
 def cached_folder(
@@ -41,7 +36,7 @@ def cached_folder(
     Args:
         fingerprint: stands for everything that the folder is made of.
         build: writes files to an empty folder, and returns what else is to be kept, for JSON.
-        cache: as for `cache_root`.
+        cache: as for `flair_nas.files.cache_root`.
 
     Returns:
         The folder, and what `build` returned, now or then.

@@ -278,7 +278,7 @@ class CellSupernet(nn.Module):
 
     def plan(self) -> CellPlan | None:
         """What the native kernels need to know; None where plain autograd was asked for."""
-        return relaxed_cell_plan(self.nodes, self.norm is not None) if self.mixture is highway_mixture else None
+        return relaxed_cell_plan(self.nodes) if self.mixture is highway_mixture else None
 
     def normalisation(self) -> Normalisation | None:
         """How states are normalised now."""
