@@ -1,0 +1,140 @@
+"""Wrote the files beside it, at commit e87e376, so that later versions can be held against what that one computed.
+
+    python tests/saved/make.py
+
+Run again, it would write what the version at hand computes: only for a change that is meant to change results. Folders
+hold a run that was stopped after its first epoch, and in ``expected.json`` what came out of one that was not stopped.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flair.data import Sentence
+
+from flair_nas import (
+    Genotype,
+    LanguageModelConfig,
+    SearchConfig,
+    TaggerConfig,
+    load_language_model,
+    load_tagger,
+    search_genotype,
+    train_language_model,
+    train_taggers,
+)
+from flair_nas.language_model.perplexity import evaluate_stream
+from flair_nas.language_model.saved import encode_text
+
+HERE = Path(__file__).parent
+SENTENCE = "Dr Helen Marsh opened the market in Leeds ."
+KEPT = ("config.yaml", "checkpoint.pt", "model.pt")
+
+GATED = Genotype.from_dict(
+    {
+        "format": "flair-nas/genotype",
+        "version": 1,
+        "cell": {
+            "nodes": [
+                [{"op": "tanh", "tail": 0}],
+                [{"op": "relu", "tail": 0}, {"op": "sigmoid", "tail": 1}],
+                [{"op": "identity", "tail": 1}, {"op": "tanh", "tail": 1}],
+                [{"op": "relu", "tail": 2}],
+            ],
+            "output": [2, 3],
+        },
+        "state_gate": {
+            "nodes": [
+                {"entry": "tanh", "edges": []},
+                {"entry": "sigmoid", "edges": [{"op": "relu", "tail": 1}]},
+            ]
+        },
+        "input_gate": {
+            "nodes": [
+                {"entry": "tanh", "edges": []},
+                {"entry": "relu", "edges": [{"op": "tanh", "tail": 1}, {"op": "identity", "tail": 1}]},
+            ]
+        },
+        "options": {"highway": True, "combine": "mean", "gate": "residual"},
+        "origin": {"method": "written for this test"},
+    }
+)
+
+TAGGER = TaggerConfig(
+    corpus="corpus",
+    rnn="gated.json",
+    embeddings=["char"],
+    hidden_size=6,
+    batch_size=4,
+    learning_rate=0.3,
+    locked_dropout=0.2,
+    epochs=1,
+    device="cpu",
+)
+LANGUAGE_MODEL = LanguageModelConfig(
+    text="text", vocabulary_size=120, hidden_size=8, batch_size=8, bptt=10, average_after=1, epochs=1, device="cpu"
+)
+SEARCH = SearchConfig(
+    text="text", vocabulary_size=120, nodes=3, hidden_size=8, batch_size=8, bptt=10, learning_rate=5.0, epochs=1,
+    device="cpu",
+)  # fmt: skip
+JOINT: dict[str, Any] = {"learn": "joint", "history": 2, "relaxation": "darts", "phase_steps": 7}
+RUNS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "tagger": (train_taggers, TAGGER),
+    "lm-gated": (train_language_model, replace(LANGUAGE_MODEL, rnn="gated.json")),
+    "lm-lstm": (train_language_model, replace(LANGUAGE_MODEL, rnn="lstm")),
+    "search-cell": (search_genotype, replace(SEARCH, order=2)),
+    "search-joint": (search_genotype, replace(SEARCH, learning_rate=1.0, **JOINT)),
+    "search-random": (search_genotype, replace(SEARCH, strategy="random-shared", samples=3, sample_segments=2)),
+}
+FIGURES = ("train_loss", "dev_loss", "dev_f1", "valid_loss", "training_loss", "architecture_loss", "mad", "genotype")
+
+
+def figures_of(name: str, out: Path) -> dict[str, Any]:
+    """What the second epoch of a run came to."""
+    history = out / "seed-1" / "history.jsonl" if name == "tagger" else out / "history.jsonl"
+    line = json.loads(history.read_text().splitlines()[1])
+    return {key: line[key] for key in FIGURES if key in line}
+
+
+def scores_of(name: str, model: Path) -> Any:
+    """What a saved model computes: a tagger's scores of all tags of a sentence, a language model's loss on text."""
+    if name == "tagger":
+        tagger = load_tagger(model)
+        sentence = Sentence(SENTENCE, use_tokenizer=False)
+        tagger.predict(sentence, return_probabilities_for_all_classes=True)
+        return [[float(label.score) for label in token.get_tags_proba_dist("ner")] for token in sentence]
+    saved = load_language_model(model)
+    ids = encode_text("text", saved.vocabulary, part="valid")
+    return [[evaluate_stream(saved.model, ids, batch_size=1).loss]]
+
+
+def main() -> None:
+    """Writes everything."""
+    os.chdir(HERE)
+    GATED.save("gated.json")
+    expected: dict[str, Any] = {}
+    for name, (train, config) in RUNS.items():
+        kept, work = HERE / name, HERE / "work" / name
+        train(config, work, progress=False)
+        for path in sorted(work.rglob("*")):
+            if path.name in KEPT and not (name == "tagger" and path == work / "model.pt"):
+                place = kept / path.relative_to(work)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, place)
+        if name.startswith("lm"):
+            expected[name] = {"scores": scores_of(name, kept / "model.pt")}
+        elif name == "tagger":
+            expected[name] = {"scores": scores_of(name, kept / "seed-1" / "model.pt")}
+        train(replace(config, epochs=2), work, progress=False)
+        expected.setdefault(name, {})["figures"] = figures_of(name, work)
+    shutil.rmtree(HERE / "work")
+    (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
