@@ -11,6 +11,7 @@ Products are [F, E] x [E, n], of a weight and n vectors.
 """
 
 import itertools
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flair_nas.device import check_precision
+from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Gate, Genotype
 
 Call = Callable[[], Any]
@@ -285,6 +288,30 @@ LONGEST = 512  # vectors, of a product over all steps; more do not change which 
 PATIENCE = 0.04  # seconds for one shape, when all its forms have run once or twice
 
 
+def runnable(precisions: Sequence[str]) -> list[str]:
+    """Those that this processor can run; standard error is told of the others."""
+    found = []
+    for precision in precisions:
+        try:
+            check_precision(precision, torch.device("cpu"))
+        except FlairNasError as error:
+            print(f"left out: {error}", file=sys.stderr)
+        else:
+            found.append(precision)
+    return found
+
+
+@cache
+def has_linear(dtype: torch.dtype) -> bool:
+    """Whether oneDNN is here and multiplies matrices of that dtype; on x86 bfloat16 takes AVX-512."""
+    square = torch.zeros(2, 2, dtype=dtype)
+    try:
+        torch.ops.mkldnn._linear_pointwise(square, square, None, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
 @cache
 def _fastest(weight: bool, count: int, rows: int, inner: int, columns: int, dtype: torch.dtype, threads: int) -> Form:
     """The fastest form of `count` products on so many threads; `weight`: the left matrix is one, and may be packed."""
@@ -292,7 +319,7 @@ def _fastest(weight: bool, count: int, rows: int, inner: int, columns: int, dtyp
     different = max(1, min(8, WEIGHTS // (count * rows * inner * dtype.itemsize))) if weight else 1
     names = [*itertools.product(range(different), range(count))] if weight else [None]
     forms = [*MATRIX_FORMS, *(VECTOR_FORMS if columns == 1 else [])]
-    if hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if has_linear(dtype):
         forms += [*LINEAR_FORMS, *(PACKED_FORMS if weight else [])]
     candidates = {form: [make_call(form, matrices, name, *shape) for name in names] for form in forms}
     if count > 1:

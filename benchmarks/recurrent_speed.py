@@ -356,6 +356,7 @@ def main() -> None:
     parser.add_argument("--table", nargs="+", metavar="FILE", help="print the tables of such files; measure nothing")
     parser.add_argument("--memory-of", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    arguments.precision = product_floor.runnable(arguments.precision)
     if arguments.table:
         texts = [Path(file).read_text(encoding="utf-8") for file in arguments.table]
         print_tables([json.loads(line) for text in texts for line in text.splitlines()])

@@ -418,6 +418,7 @@ def main() -> None:
     parser.add_argument("--out", help="file to which JSON lines are added")
     parser.add_argument("--memory-of", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    arguments.precision = product_floor.runnable(arguments.precision)
     torch.set_num_threads(arguments.threads)
     if arguments.part == "epoch" and not arguments.text:
         parser.error("epoch needs --text DIR")

@@ -1,10 +1,12 @@
-"""Choosing where to compute, and how much memory that took."""
+"""Choosing where and in which precision to compute, and how much memory that took."""
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import torch
+from torch import nn
 
 from flair_nas.errors import FlairNasError
 
@@ -31,6 +33,34 @@ def choose_device(name: str | None) -> torch.device:
             f"device {name}: this PyTorch sees {torch.cuda.device_count()} CUDA devices; try --device cpu"
         )
     return device
+
+
+@functools.cache
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuses a precision that PyTorch cannot run on a device, so that no work is begun in vain.
+
+    Args:
+        precision: float32 or bfloat16, the latter by autocast.
+        device: where.
+
+    Raises:
+        FlairNasError: it cannot run there.
+    """
+    if precision == "float32":
+        return
+    if device.type == "cuda":
+        if not torch.cuda.is_bf16_supported():
+            raise FlairNasError(f"precision {precision}: {device} cannot run it; use --precision float32")
+        return
+    # an LSTM asks the most of oneDNN: where it runs, all else does
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        try:
+            nn.LSTM(2, 2).to(device)(torch.zeros(1, 1, 2, device=device))
+        except RuntimeError:
+            raise FlairNasError(
+                f"precision {precision}: this processor has no instructions for it that PyTorch could use (on x86: "
+                "AVX-512), and without them it is slower than float32 where it runs at all; use --precision float32"
+            ) from None
 
 
 def peak_memory_mb(device: torch.device | None = None) -> float:

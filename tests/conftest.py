@@ -24,6 +24,20 @@ def kernels_are_compiled() -> None:
     chosen(torch.device("cpu"))
 
 
+@pytest.fixture
+def bfloat16() -> None:
+    """Asked for by tests that train in bfloat16, which not every processor can."""
+    import torch
+
+    from flair_nas.device import check_precision
+    from flair_nas.errors import FlairNasError
+
+    try:
+        check_precision("bfloat16", torch.device("cpu"))
+    except FlairNasError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(autouse=True)
 def logs_are_heard() -> None:
     """A command sends the log of the package to standard error for the rest of its process, also in a wider fixture."""

@@ -77,6 +77,7 @@ def test_dropout_of_the_input_has_one_mask_per_sequence() -> None:
     assert torch.equal(seen[1], ones)
 
 
+@pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_under_autocast_states_and_output_stay_in_the_weights_precision(rate: float) -> None:
     lstm = build(num_layers=2, recurrent_dropout=rate, input_dropout=rate).float()

@@ -185,7 +185,11 @@ def test_a_corpus_can_be_given_instead_of_a_path(text: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [{"adaptive_cutoffs": [6]}, {"precision": "bfloat16"}, {"layers": 2, "rnn": "lstm"}],
+    [
+        {"adaptive_cutoffs": [6]},
+        pytest.param({"precision": "bfloat16"}, marks=pytest.mark.usefixtures("bfloat16")),
+        {"layers": 2, "rnn": "lstm"},
+    ],
     ids=["adaptive", "bfloat16", "two layers"],
 )
 def test_other_forms_train_too(text: str, tmp_path: Path, changes: dict[str, Any]) -> None:

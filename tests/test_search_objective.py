@@ -213,10 +213,16 @@ def test_evaluation_is_of_the_whole_valid_part(text: Path) -> None:
     with objective.supernet.batch_statistics():
         assert loss == evaluate_stream(objective.model, valid, batch_size=4, bptt=12).loss
         assert loss == pytest.approx(evaluate_stream(objective.model, valid, batch_size=4).loss, rel=1e-5)
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_evaluation_in_bfloat16_comes_close(text: Path) -> None:
+    loss = objective_of(small(text)).evaluate()
     coarse = objective_of(small(text, precision="bfloat16")).evaluate()
     assert coarse == pytest.approx(loss, rel=0.01) and coarse != loss
 
 
+@pytest.mark.usefixtures("bfloat16")
 def test_autocast_takes_losses_only(text: Path) -> None:
     objective = objective_of(small(text, precision="bfloat16"))
     loss = objective.training_loss(objective.training_batch(1, 0)[0], keep_state=True)

@@ -351,7 +351,7 @@ def test_one_process_needs_no_messages() -> None:
 
 
 def messages() -> dict[str, Any]:
-    accelerator = make_accelerator("cpu", "bfloat16")
+    accelerator = make_accelerator("cpu", "float32")
     rank = accelerator.process_index
     average = averaging(accelerator)
     assert average is not None

@@ -653,6 +653,7 @@ def test_presets(text: Path) -> None:
 # --- precision ---
 
 
+@pytest.mark.usefixtures("bfloat16")
 def test_bfloat16_tracks_float32(text: Path, tmp_path: Path) -> None:
     settings = {"epochs": 2, "bptt": 6, "hidden_size": 12, **NO_DROPOUT}
     fine = run(text, tmp_path / "fine", **settings)

@@ -702,6 +702,7 @@ def test_a_single_entity_type_is_not_suspicious(corpus: str, tmp_path: Path, cap
     assert "single value" not in caplog.text
 
 
+@pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize("rnn", ["lstm", "tanh0-relu1,init_range=0.3"])
 def test_bfloat16_trains_as_float32_does(corpus: str, tmp_path: Path, rnn: str) -> None:
     histories = {}

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from flair_nas.device import choose_device, peak_memory_mb
+from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import write_text
 from flair_nas.genotype import Genotype
@@ -70,6 +70,7 @@ def train_language_model(
     """
     layer = layer_of(config)  # a bad name should not cost the time that a text takes to load
     device = choose_device(config.device)
+    check_precision(config.precision, device)
     if corpus is None and not config.text:
         raise FlairNasError("text is needed: a folder with train, valid and test files, or a file, with --text")
     command = "flair-nas lm train" if corpus is None else None

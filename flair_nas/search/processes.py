@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor
 
-from flair_nas.device import choose_device
+from flair_nas.device import check_precision, choose_device
 from flair_nas.errors import FlairNasError, shown
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
         precision: float32 or bfloat16.
 
     Raises:
-        FlairNasError: no such device here.
+        FlairNasError: no such device here, or it cannot run that precision.
     """
+    check_precision(precision, choose_device(device))
     wanted = None if device is None else choose_device(device)
     if wanted is not None and wanted.type == "cuda" and wanted.index is not None:
         torch.cuda.set_device(wanted)

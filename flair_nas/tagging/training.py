@@ -21,7 +21,7 @@ from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
-from flair_nas.device import peak_memory_mb
+from flair_nas.device import check_precision, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
 from flair_nas.runs import RunStopped, open_run
@@ -70,6 +70,7 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     """
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
     use_device(config.device)
+    check_precision(config.precision, flair.device)
     with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as folder:
         return _train_seeds(config, folder, progress)
 
