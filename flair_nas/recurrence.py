@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from flair_nas.kernels import native
 from flair_nas.kernels.plan import CellPlan, GatePlan
 from flair_nas.kernels.sequence_gradient import Products, RowProducts, run_sequence
+from flair_nas.kernels.tracing import untraced
 
 
 class GateLike(Protocol):
@@ -190,6 +191,7 @@ class Packing:
         return extended[torch.stack(rows)] if rows else extended.new_empty(0, self.batch, extended.shape[-1])
 
 
+@untraced
 def run_cell(
     cell: CellLike,
     data: Tensor,

@@ -232,12 +232,6 @@ def test_native_kernels_that_cannot_be_built_are_an_error_when_asked_for(monkeyp
         layer("darts-v2")(torch.randn(4, 3, 20))
 
 
-def test_torch_compile_takes_the_plain_path() -> None:
-    rnn, data = layer("darts-v2"), torch.randn(4, 3, 20)
-    compiled = torch.compile(rnn, backend="eager")
-    torch.testing.assert_close(compiled(data)[0], rnn(data)[0], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("hidden_size", [36, 37, 48])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_what_lies_behind_the_hidden_size_does_not_grow(

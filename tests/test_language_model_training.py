@@ -185,14 +185,14 @@ def test_a_corpus_can_be_given_instead_of_a_path(text: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"adaptive_cutoffs": [6]},
-        pytest.param({"precision": "bfloat16"}, marks=pytest.mark.usefixtures("bfloat16")),
-        {"layers": 2, "rnn": "lstm"},
-    ],
+    [{"adaptive_cutoffs": [6]}, {"precision": "bfloat16"}, {"layers": 2, "rnn": "lstm"}],
     ids=["adaptive", "bfloat16", "two layers"],
 )
-def test_other_forms_train_too(text: str, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_other_forms_train_too(
+    text: str, tmp_path: Path, changes: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    if "precision" in changes:
+        request.getfixturevalue("bfloat16")
     config = settings(text, epochs=8, average_after=None, **changes)
     assert train_language_model(config, tmp_path / "run", progress=False)["valid_perplexity"] < 15
     assert load_language_model(tmp_path / "run").model.tied == ("adaptive_cutoffs" not in changes)

@@ -28,12 +28,12 @@ def chosen(device: torch.device) -> str:
     Raises:
         FlairNasError: the variable's value is not known, or asks for native kernels that there cannot be here.
     """
-    setting = _setting()
-    if setting == "triton" and (device.type == "cuda" or device.type == "cpu" and _triton_is_interpreted()):
+    wanted = setting()
+    if wanted == "triton" and (device.type == "cuda" or device.type == "cpu" and _triton_is_interpreted()):
         return "triton"
-    if device.type != "cpu" or setting == "plain":
+    if device.type != "cpu" or wanted == "plain":
         return "plain"
-    if setting == "native":
+    if wanted == "native":
         found = build.built()
         if found.library is None:
             raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {found.reason}")
@@ -43,23 +43,28 @@ def chosen(device: torch.device) -> str:
 
 def describe() -> list[str]:
     """What a report of a problem should say: versions, and the kernels used here, which this compiles if need be."""
-    setting = _setting()
+    wanted = setting()
     lines = [f"flair-nas {flair_nas.__version__}", f"Python {platform.python_version()}"]
     for package in ("torch", "flair"):
         try:
             lines.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             lines.append(f"{package}: not installed")
-    lines += [f"kernels on CPU: {_on_cpu(setting)}", f"kernels on CUDA: {_on_cuda()}", f"{VARIABLE}: {setting}"]
+    lines += [f"kernels on CPU: {_on_cpu(wanted)}", f"kernels on CUDA: {_on_cuda()}", f"{VARIABLE}: {wanted}"]
     return lines
 
 
-def _setting() -> str:
-    setting = os.environ.get(VARIABLE) or "auto"
-    if setting not in SETTINGS:
+def setting() -> str:
+    """What ``FLAIR_NAS_KERNELS`` says.
+
+    Raises:
+        FlairNasError: the value is not known.
+    """
+    value = os.environ.get(VARIABLE) or "auto"
+    if value not in SETTINGS:
         known = ", ".join(SETTINGS)
-        raise FlairNasError(f"unknown {VARIABLE} {setting!r}; {did_you_mean(setting, SETTINGS)}there are {known}")
-    return setting
+        raise FlairNasError(f"unknown {VARIABLE} {value!r}; {did_you_mean(value, SETTINGS)}there are {known}")
+    return value
 
 
 def _triton_is_interpreted() -> bool:

@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from flair_nas.kernels.tracing import first_order_only, untraced
 
 _LOGITS = {"cpu": 2**21, "cuda": 2**27}  # of a block: what a processor's cache holds; enough to keep a GPU busy
 _ROWS = 128  # of a block at least: with fewer, the products are slow
 
 
+@untraced
 def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
     """The mean of -log softmax(rows weight^T + bias)[targets], with gradients; they can be taken once.
 
@@ -73,7 +75,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
         return total / len(rows)
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         scale = gradients[0] / ctx.count
         found = (None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from flair_nas.kernels import triton_mixture
-from flair_nas.kernels.choice import chosen
+from flair_nas.kernels.choice import chosen, setting
+from flair_nas.kernels.tracing import first_order_only
 from flair_nas.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
 
 _FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
@@ -30,6 +30,10 @@ def mixture(pre: Tensor, shares: Tensor) -> Tensor:
     Returns:
         [n, G, B].
     """
+    if setting() == "plain":
+        columns = shares.t()[:, :, None, None]  # [5, n, 1, 1]
+        parts = [share * function(pre) for share, function in zip(columns, OPERATIONS.values())]
+        return torch.stack(parts).sum(0)
     if chosen(pre.device) == "triton":
         return triton_mixture.mixture(pre, shares)
     result: Tensor = _Mixture.apply(pre, shares)
@@ -47,6 +51,13 @@ def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
     Returns:
         What the node gives to each head, [n, H, B].
     """
+    if setting() == "plain":
+        gate, value = _split(pre, state)
+        parts = [
+            share * (state + torch.sigmoid(gate) * (function(value) - state))
+            for share, (_, function, _) in zip(shares.t()[1:, :, None, None], _KEPT)
+        ]
+        return torch.stack(parts).sum(0)
     if chosen(pre.device) == "triton":
         return triton_mixture.highway_mixture(pre, state, shares)
     result: Tensor = _HighwayMixture.apply(pre, state, shares)
@@ -60,7 +71,7 @@ class _Mixture(torch.autograd.Function):
         return _mix(pre, shares)
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         pre, shares = ctx.saved_tensors
         _, slope, of_shares = _mix_again(pre, shares, gradients[0], ctx.needs_input_grad[1])
@@ -76,7 +87,7 @@ class _HighwayMixture(torch.autograd.Function):
         return torch.lerp(carried, _mix(value, shares), torch.sigmoid(gate))
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         pre, state, shares = ctx.saved_tensors
         (gradient,) = gradients  # [n, H, B]

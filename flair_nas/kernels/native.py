@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
 from flair_nas.kernels import build, choice
 from flair_nas.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.kernels.sequence_gradient import keeps_graph
+from flair_nas.kernels.tracing import first_order_only
 
 # the members of `Problem` in native/problem.h, in its order
 _MEMBERS: dict[type[Any], str] = {
@@ -128,7 +128,7 @@ class _NativeRecurrence(torch.autograd.Function):
         return kept["output"][:, : recurrence.hidden_size].clone(memory_format=torch.contiguous_format)
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         known = {**dict(zip(ctx.names, ctx.saved_tensors)), **ctx.kept}
         wanted = {name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:]) if needed}

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from flair_nas.kernels import choice
+from flair_nas.kernels.tracing import first_order_only, untraced
 from flair_nas.operations import OPERATIONS, sigmoid_tanh
 
 
@@ -78,6 +79,7 @@ class RowProducts:
         return product.view(len(product), count, -1).transpose(0, 1)
 
 
+@untraced
 def run_sequence(
     loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
 ) -> Tensor:
@@ -90,7 +92,7 @@ def run_sequence(
         sources: everything else that the output depends on and that may need a gradient.
     """
     tensors = [*sources.values(), *weights.values()]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    if choice.setting() != "plain" and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         output: Tensor = _Sequence.apply(loop, tuple(weights), tuple(sources), *tensors)
         return output
     return loop(Products(weights), **sources)
@@ -112,7 +114,7 @@ class _Sequence(torch.autograd.Function):
         return output.detach()
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         if ctx.graph is None:
             raise RuntimeError(

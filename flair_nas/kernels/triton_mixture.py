@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from flair_nas.kernels.tracing import first_order_only
 from flair_nas.operations import OPERATIONS
 
 if TYPE_CHECKING:  # kernels know it by this name once `_compiled` has imported it
@@ -83,7 +83,7 @@ class _Mixture(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         pre, state, shares = ctx.saved_tensors
         gradient = gradients[0].contiguous()  # [n, G, B]
@@ -114,7 +114,7 @@ class _Highway(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         pre, state = ctx.saved_tensors
         of_pre, of_state = pre.new_empty(pre.shape), torch.empty_like(state)  # c beside z again

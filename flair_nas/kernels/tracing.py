@@ -1,0 +1,52 @@
+"""Keeping out of what traces or transforms PyTorch's operators: engines of our own do not consist of these alone."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def untraced(function: Function) -> Function:
+    """Has `torch.compile` run a function as it stands, between two graphs: traced, its gradients would be wrong.
+
+    As `torch.compiler.disable`, but without importing torch._dynamo, which takes longer than all of flair-nas, where
+    nothing else has imported it.
+    """
+
+    disabled: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal disabled
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if disabled is None:
+            disabled = torch._dynamo.disable(function)
+        return disabled(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def first_order_only(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """The `backward` of an autograd function whose own derivative does not exist: refuses `create_graph=True`.
+
+    PyTorch's `once_differentiable` refuses only where the gradient that comes in requires one: what the second
+    derivative owes to the saved tensors would be left out without a word.
+    """
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *gradients: Any) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "these gradients cannot be differentiated again, so create_graph=True is refused: a second derivative "
+                "takes the plain equations, by the environment variable FLAIR_NAS_KERNELS=plain"
+            )
+        return backward(ctx, *gradients)
+
+    return checked
