@@ -24,31 +24,43 @@ CONLL03 = {"corpus": "conll_03", "epochs": 2, "seeds": [1]}
 CONLL2000 = {"corpus": "conll_2000", "epochs": 2, "seeds": [1]}
 ESS = "benchmarks/genotypes/ess-hand-made.json"
 
+NARROW = "init_range=0.04"  # the start of the papers' code, which is meant for H = 850
+
 # group -> run -> settings; the rest is the same for all
 GROUPS: dict[str, dict[str, dict]] = {
-    "wnut": {
-        "wnut/lstm": {**WNUT, "rnn": "lstm"},
-        "wnut/i-darts-ptb": {**WNUT, "rnn": "i-darts-ptb"},
-        "wnut/darts-v2": {**WNUT, "rnn": "darts-v2"},
-    },
+    "wnut": {f"wnut/{rnn}": {**WNUT, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb", "darts-v2")},
     "wnut-random": {"wnut/random": {**WNUT, "rnn": RANDOM_CELL}},
     "wnut-ess": {"wnut/ess": {**WNUT, "rnn": ESS}},
-    "choices": {
-        "wnut/ess-product": {**WNUT, "seeds": [1], "epochs": 6, "rnn": f"{ESS},gate=product"},
-        "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=sum"},
-        "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=mean"},
+    "wnut-narrow": {
+        f"wnut/{name}-narrow": {**WNUT, "rnn": f"{rnn},{NARROW}"}
+        for name, rnn in {
+            "i-darts-ptb": "i-darts-ptb",
+            "darts-v2": "darts-v2",
+            "random": RANDOM_CELL,
+            "ess": ESS,
+        }.items()
     },
-    "init": {"wnut/i-darts-ptb-wide": {**WNUT, "seeds": [1], "epochs": 6, "rnn": "i-darts-ptb,init_range=0.0625"}},
-    "conll03": {f"conll03/{rnn}": {**CONLL03, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb")},
-    "conll03-ess": {"conll03/ess": {**CONLL03, "rnn": ESS}},
-    "conll2000": {f"conll2000/{rnn}": {**CONLL2000, "rnn": rnn} for rnn in ("lstm", "i-darts-ptb")},
-    "conll2000-ess": {"conll2000/ess": {**CONLL2000, "rnn": ESS}},
+    "choices": {
+        "wnut/ess-product": {**WNUT, "seeds": [1], "epochs": 6, "rnn": f"{ESS},gate=product,{NARROW}"},
+        "wnut/random2-sum": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=sum,{NARROW}"},
+        "wnut/random2-mean": {**WNUT, "seeds": [1], "epochs": 4, "rnn": f"{RANDOM_CELL_2},combine=mean,{NARROW}"},
+    },
+    "conll03": {
+        "conll03/lstm": {**CONLL03, "rnn": "lstm"},
+        "conll03/i-darts-ptb-narrow": {**CONLL03, "rnn": f"i-darts-ptb,{NARROW}"},
+    },
+    "conll03-ess": {"conll03/ess-narrow": {**CONLL03, "rnn": f"{ESS},{NARROW}"}},
+    "conll2000": {
+        "conll2000/lstm": {**CONLL2000, "rnn": "lstm"},
+        "conll2000/i-darts-ptb-narrow": {**CONLL2000, "rnn": f"i-darts-ptb,{NARROW}"},
+    },
+    "conll2000-ess": {"conll2000/ess-narrow": {**CONLL2000, "rnn": f"{ESS},{NARROW}"}},
 }
 # what a default was chosen between: runs of seed 1, compared over the epochs that both have
 CHOICES = {
-    "gate": ("wnut/ess", "wnut/ess-product"),
+    "gate": ("wnut/ess-narrow", "wnut/ess-product"),
     "combine": ("wnut/random2-mean", "wnut/random2-sum"),
-    "init_range": ("wnut/i-darts-ptb", "wnut/i-darts-ptb-wide"),
+    "init_range": ("wnut/i-darts-ptb", "wnut/i-darts-ptb-narrow"),
 }
 # the learning rate by the rule of the I-DARTS paper
 COMMON = {"hidden_size": 256, "seeds": [1, 2, 3], "anneal_factor": 0.25, "patience": 2}

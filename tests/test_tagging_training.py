@@ -184,7 +184,7 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, batch_siz
     assert {name: getattr(config, name) for name in published} == published
     assert (config.corpus, config.batch_size, len(config.seeds)) == (corpus, batch_size, 5)
     assert config.locked_dropout > 0 and preset in preset_names()
-    assert config.rnn == ("i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb")
+    assert config.rnn == ("i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb") + ",init_range=0.04"
 
 
 def test_settings_survive_yaml(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
 from flair_nas.rnn_text import parse_rnn
 
+INIT_RANGE = 0.04
+"""Where a searched layer's weights start, as in the papers' code: with learning rate 20, ±2 / √H can diverge."""
+
 OTHER_LAYERS = ("lstm",)
 """What `rnn` may be besides a genotype."""
 
@@ -79,7 +82,7 @@ def build_language_model(
         if genotype is None:
             rnn = VariationalLSTM(embedding_size, config.hidden_size, config.layers, **dropouts)
         else:
-            numbers: dict[str, Any] = dropouts | options
+            numbers: dict[str, Any] = {"init_range": INIT_RANGE} | dropouts | options
             rnn = SearchedRNN(embedding_size, config.hidden_size, genotype, config.layers, **numbers)
         return LanguageModel(
             vocabulary_size,

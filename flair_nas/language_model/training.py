@@ -12,6 +12,7 @@ import dataclasses
 import json
 import logging
 import math
+import re
 import statistics
 import time
 from collections.abc import Iterator
@@ -190,7 +191,7 @@ class _Training:
     def architecture(self) -> str:
         """What the layer is, weights aside: a genotype file may change between a stop and a resume."""
         cell = dataclasses.replace(self.genotype, origin={}).to_json() if self.genotype else self.config.rnn.lower()
-        return f"{cell} {self.model.layer.extra_repr()}"
+        return _without_start(f"{cell} {self.model.layer.extra_repr()}")
 
     def save(self) -> None:
         """Writes the checkpoint of this instant."""
@@ -219,7 +220,7 @@ class _Training:
                 f"{self.folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if state["architecture"] != self.architecture():
+        if _without_start(state["architecture"]) != self.architecture():
             raise FlairNasError(
                 f"{self.folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
@@ -378,6 +379,11 @@ class _Training:
         if config.averaging and self.average is None and (due or stops_improving(losses, config.patience)):
             self.average = _Average(list(self.model.parameters()))
             self.averaged_from = self.epoch + 1
+
+
+def _without_start(architecture: str) -> str:
+    """The range that weights started in is no matter to a run that goes on; its default has changed once."""
+    return re.sub(r", init_range=[^,\s]+", "", architecture)
 
 
 # --- the end ---

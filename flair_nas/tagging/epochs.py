@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import statistics
 import time
 from pathlib import Path
@@ -63,7 +64,7 @@ class EpochPlugin(TrainerPlugin):
             raise FlairNasError(f"{error}; {start_over}") from None
         try:
             check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
-            if state["architecture"] != _architecture(self.tagger):
+            if _without_start(state["architecture"]) != _architecture(self.tagger):
                 raise FlairNasError(
                     f"{path}: {self.config.rnn} stood for another architecture when this run began "
                     f"({state['architecture']}); choose another folder, or give back the genotype file"
@@ -232,4 +233,9 @@ def _architecture(tagger: SequenceTagger) -> str:
         return str(tagger.rnn)
     description = json.loads(describe_rnn(tagger.rnn))
     del description["genotype"]["origin"]  # when and how it was found does not change it
-    return json.dumps(description)
+    return _without_start(json.dumps(description))
+
+
+def _without_start(architecture: str) -> str:
+    """The range that weights started in is no matter to a run that goes on; its default has changed once."""
+    return re.sub(r', "init_range": [^,}]+', "", architecture)

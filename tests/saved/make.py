@@ -76,7 +76,15 @@ TAGGER = TaggerConfig(
     device="cpu",
 )
 LANGUAGE_MODEL = LanguageModelConfig(
-    text="text", vocabulary_size=120, hidden_size=8, batch_size=8, bptt=10, average_after=1, epochs=1, device="cpu"
+    text="text",
+    vocabulary_size=120,
+    hidden_size=8,
+    batch_size=8,
+    bptt=10,
+    learning_rate=3.0,
+    average_after=1,
+    epochs=1,
+    device="cpu",
 )
 SEARCH = SearchConfig(
     text="text", vocabulary_size=120, nodes=3, hidden_size=8, batch_size=8, bptt=10, learning_rate=5.0, epochs=1,
