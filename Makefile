@@ -1,16 +1,20 @@
-# make demo, make test, make check; each makes .venv itself.
+# make demo, make test, make test-portable, make check; each makes .venv itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format clean
+.PHONY: demo test test-portable check format clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# as other machines would run them; LEGS="avx2 clang" runs some of them
+test-portable: $(STAMP)
+	$(BIN)/python tests/portable.py $(LEGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

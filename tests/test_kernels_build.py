@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from flair_nas.kernels.build import built, library
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = next((path for path in map(shutil.which, ("c++", "g++", "clang++")) if path), None)
+X86 = platform.machine() in ("x86_64", "AMD64")
 compiles = pytest.mark.skipif(REAL is None, reason="needs a C++ compiler")
 
 SOURCE = """
@@ -112,6 +114,16 @@ def until(path: Path) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"{path} did not come")
+
+
+@compiles
+def test_a_processor_that_the_compiler_is_told_is_the_one_compiled_for(
+    sources: Path, cache: Path, compilations: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", f"{os.environ['CXX']} -march=x86-64-v3" if X86 else f"{os.environ['CXX']} -mcpu=generic")
+    assert ended(start(sources))[0] == "41"
+    (line,) = compilations.read_text().splitlines()
+    assert "=native" not in line and ("=x86-64-v3" if X86 else "=generic") in line
 
 
 @compiles

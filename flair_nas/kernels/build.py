@@ -38,7 +38,8 @@ _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared")
 # OpenMP is compiled but not linked, so that all its symbols come from the runtime that torch has loaded for all. Many
 # builds of torch name theirs in their own way: a linked one would be loaded beside it, and functions of both be used.
 _OPENMP = ("-Xpreprocessor", "-fopenmp")
-_TRIED = (("-march=native", *_OPENMP), ("-march=native",), _OPENMP, ())  # the first that compiles and loads is used
+_NATIVE = "-march=native"
+_TRIED = ((_NATIVE, *_OPENMP), (_NATIVE,), _OPENMP, ())  # the first that compiles and loads is used
 
 
 class Built(NamedTuple):
@@ -195,7 +196,8 @@ def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     log.warning("compiling native kernels for this processor with %s; this is kept for the next time", command[0])
     started = time.perf_counter()
     message = ""
-    for flags in _TRIED:
+    chosen = any(word.startswith(("-march", "-mcpu")) for word in command)  # CXX names a processor itself
+    for flags in [tried for tried in _TRIED if not (chosen and _NATIVE in tried)]:
         try:
             with whole_file(path) as part:
                 _compile([*command, *_FLAGS, *flags, *files, "-o", str(part)])

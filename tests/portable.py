@@ -1,0 +1,142 @@
+"""Runs the tests that depend on processor, compiler and versions as other machines would run them.
+
+    python tests/portable.py [LEG ...]       or: make test-portable LEGS="avx2 clang"
+
+Each leg hides what this machine has and another has not, and tells at the end how many tests passed and were skipped. A
+leg that cannot be run here says so, and is no failure unless it was asked for by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("kernels", "gradients", "recurrent", "operations", "supernet", "device", "language_model", "search", "saved")
+FILES += ("benchmarks_floor", "cli_lm", "cli_search", "runs")
+NO_COMPILER = "there-is-no-compiler-here"
+PYTHON_3_10 = os.environ.get("PYTHON310", "python3.10")
+OLDEST = ROOT / ".venv-oldest"
+
+
+class Leg(NamedTuple):
+    """A kind of machine.
+
+    Args:
+        says: in a few words.
+        environment: variables that make this machine one.
+        lacks: why it cannot be run here; empty if it can.
+        python: gives the Python to run, after whatever setting up it needs.
+    """
+
+    says: str
+    environment: dict[str, str]
+    lacks: Callable[[], str] = lambda: ""
+    python: Callable[[], str] = lambda: sys.executable
+
+
+def _no_x86() -> str:
+    return "" if platform.machine() in ("x86_64", "AMD64") else "instruction sets of x86 are hidden on x86 alone"
+
+
+def _no_clang() -> str:
+    return "" if shutil.which("clang++") else "there is no clang++ here; Debian's package is clang"
+
+
+def _no_oldest() -> str:
+    return "" if shutil.which(PYTHON_3_10) else "there is no python3.10 here; name one with the variable PYTHON310"
+
+
+def _oldest() -> str:
+    """Python 3.10 with the versions of constraints-oldest.txt, in an environment of its own."""
+    python = OLDEST / "bin" / "python"
+    done = OLDEST / ".installed"
+    wanted = ROOT / "constraints-oldest.txt"
+    if not done.exists() or done.stat().st_mtime < wanted.stat().st_mtime:
+        print(f"setting up {OLDEST}: several GB, as no other torch than the newest comes without CUDA", flush=True)
+        subprocess.run([PYTHON_3_10, "-m", "venv", str(OLDEST)], check=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, "-r", str(wanted)], check=True)
+        subprocess.run([*pip, "--no-deps", "--editable", str(ROOT)], check=True)
+        done.touch()
+    return str(python)
+
+
+LEGS = {
+    "avx2": Leg(
+        "x86-64 with AVX2, without AVX-512 and bfloat16",
+        {
+            "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "ATEN_CPU_CAPABILITY": "avx2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+            "CXX": "c++ -march=x86-64-v3",
+        },
+        _no_x86,
+    ),
+    "baseline": Leg(
+        "x86-64 with SSE2 alone",
+        {
+            "ONEDNN_MAX_CPU_ISA": "SSE41",
+            "ATEN_CPU_CAPABILITY": "default",
+            "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+            "CXX": "c++ -march=x86-64",
+        },
+        _no_x86,
+    ),
+    "clang": Leg("clang in place of gcc", {"CXX": "clang++"}, _no_clang),
+    "no-compiler": Leg("no C++ compiler", {"CXX": NO_COMPILER}),
+    "oldest": Leg("the oldest versions that pyproject.toml allows, Python 3.10", {}, _no_oldest, _oldest),
+}
+
+
+def test_files() -> list[str]:
+    """The tests of FILES."""
+    return sorted({str(path) for name in FILES for path in (ROOT / "tests").glob(f"test_{name}*.py")})
+
+
+def run(leg: Leg) -> tuple[bool, str]:
+    """Runs the tests of a leg; whether all passed, and pytest's closing line."""
+    command = [leg.python(), "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-rfE", "--tb=short", *test_files()]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **leg.environment}, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    last = "no test ran"
+    for line in process.stdout:
+        print(line, end="", flush=True)
+        last = line.strip("= \n") if re.search(r"\d (passed|failed|error)", line) else last
+    return process.wait() == 0, last
+
+
+def main() -> int:
+    """Runs legs one after the other and prints what came of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("legs", nargs="*", metavar="LEG", help=f"of {', '.join(LEGS)} (default: all)")
+    legs = parser.parse_args().legs
+    if unknown := set(legs) - set(LEGS):
+        parser.error(f"unknown legs {', '.join(sorted(unknown))}; there are {', '.join(LEGS)}")
+    lines, good = [], True
+    for name in legs or LEGS:
+        leg = LEGS[name]
+        if lacks := leg.lacks():
+            good = good and not legs
+            lines.append(f"{name:<12} not run: {lacks}")
+            continue
+        print(f"\n=== {name}: {leg.says}", flush=True)
+        passed, closing = run(leg)
+        good = good and passed
+        lines.append(f"{name:<12} {closing}")
+    print("", *lines, sep="\n", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
