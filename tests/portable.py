@@ -104,7 +104,7 @@ def test_files() -> list[str]:
 
 def run(leg: Leg) -> tuple[bool, str]:
     """Runs the tests of a leg; whether all passed, and pytest's closing line."""
-    command = [leg.python(), "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-rfE", "--tb=short", *test_files()]
+    command = [leg.python(), "-m", "pytest", "-n2", "--dist=loadfile", "-rfE", "--tb=short", *test_files()]
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **leg.environment}, stdout=subprocess.PIPE, text=True
     )

@@ -28,6 +28,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "two layers, both directions": lambda: SearchedRNN(D, H, GATED, num_layers=2, bidirectional=True),
     "supernet": lambda: CellSupernet(D, H, 2, history=2, init_range=0.5),
 }
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 QUICK = ("eager", "aot_eager", "cudagraphs")  # and inductor, which compiles C++ for ten seconds
 COMPILED = [(name, backend) for name in LAYERS for backend in QUICK] + [("gates", "inductor")]
 
@@ -54,6 +55,8 @@ def gradients(run: Callable[[Tensor], tuple[Tensor, object]], layer: nn.Module) 
 def test_compiled_gradients_are_those_of_the_layer(
     name: str, backend: str, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if backend == "cudagraphs" and TORCH < (2, 7):
+        pytest.skip("this PyTorch's cudagraphs are for GPUs alone")
     if backend == "inductor":
         compiler = shutil.which("g++") or shutil.which("clang++")
         if compiler is None or os.environ.get("CXX") == NO_COMPILER:
@@ -68,7 +71,7 @@ def test_compiled_gradients_are_those_of_the_layer(
         assert torch.allclose(found[parameter], gradient, rtol=1e-12, atol=1e-12), parameter
 
 
-@pytest.mark.parametrize("backend", QUICK)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_compiled_gradients_of_an_lstm_and_of_the_loss(backend: str) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

@@ -172,7 +172,8 @@ def test_passes_that_overlap_share_no_memory() -> None:
         expected += [p.grad.clone() for p in rnn.parameters()]
     for order in ([0, 1], [1, 0], [0, 1]):
         assert all(torch.equal(a, e) for a, e in zip(gradients(order), expected))
-    assert native._MEMORY.free
+    # older versions of PyTorch do not tell that a graph goes with its backward pass; then nothing is used again
+    assert bool(native._MEMORY.free) == hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
     with torch.no_grad():
         rnns[0](data[0])
     assert not native._MEMORY.free  # a pass without gradients lets go of it

@@ -143,7 +143,7 @@ def test_a_text_that_is_learned(tmp_path: Path) -> None:
     """Each word tells the next, so that even this small a model soon beats a uniform guess."""
     text = write_text(tmp_path / "text", train_lines=120)
     settings = {"hidden_size": 24, "batch_size": 8, "bptt": 3, "vary_length": False, "clip": 5.0, **NO_DROPOUT}
-    result = run(text, tmp_path / "run", epochs=8, **settings)
+    result = run(text, tmp_path / "run", epochs=12, **settings)
     for name in ("training_loss", "valid_loss"):
         losses = [line[name] for line in result.history]
         assert losses[-1] < 3 < math.log(30) < losses[0] + 0.1, name
