@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -51,9 +52,15 @@ def gradients(run: Callable[[Tensor], tuple[Tensor, object]], layer: nn.Module) 
     return {name: gradient.clone() for name, gradient in found.items()}
 
 
+@pytest.fixture
+def restored() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
 @pytest.mark.parametrize(("name", "backend"), COMPILED)
 def test_compiled_gradients_are_those_of_the_layer(
-    name: str, backend: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+    name: str, backend: str, kernels: str, request: pytest.FixtureRequest
 ) -> None:
     if backend == "cudagraphs" and TORCH < (2, 7):
         pytest.skip("this PyTorch's cudagraphs are for GPUs alone")
@@ -61,7 +68,9 @@ def test_compiled_gradients_are_those_of_the_layer(
         compiler = shutil.which("g++") or shutil.which("clang++")
         if compiler is None or os.environ.get("CXX") == NO_COMPILER:
             pytest.skip("inductor needs a C++ compiler")
-        monkeypatch.setenv("CXX", compiler)  # it takes a name without flags
+        from torch._inductor import config
+
+        request.getfixturevalue("restored").enter_context(config.patch({"cpp.cxx": (None, compiler)}))  # without flags
     layer = made(name)
     expected = gradients(layer, layer)
     torch._dynamo.reset()

@@ -387,6 +387,7 @@ def test_unknown_devices(device: str) -> None:
         make_accelerator(device, "float32")
 
 
+@pytest.mark.usefixtures("bfloat16")
 def test_precision_may_change_within_a_process() -> None:
     for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         with make_accelerator("cpu", precision).autocast():
