@@ -239,7 +239,11 @@ def test_without_a_compiler_one_line_says_what_to_do(
     assert library(sources) is None and library(sources) is None
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "\n" not in record.getMessage()
-    for words in ("no C++ compiler found (g++ or clang++); install one", "plain PyTorch", "FLAIR_NAS_KERNELS=plain"):
+    for words in (
+        "no C++ compiler found (g++ or clang++); install one",
+        "PyTorch's operators",
+        "FLAIR_NAS_KERNELS=columns",
+    ):
         assert words in record.getMessage()
 
 

@@ -47,7 +47,7 @@ def nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("setting", [None, "", "auto"])
-@pytest.mark.parametrize(("native", "expected"), [(True, "native"), (False, "plain")])
+@pytest.mark.parametrize(("native", "expected"), [(True, "native"), (False, "columns")])
 def test_a_cpu_has_native_kernels_where_there_are_any(
     monkeypatch: pytest.MonkeyPatch, setting: str | None, native: bool, expected: str
 ) -> None:
@@ -57,12 +57,12 @@ def test_a_cpu_has_native_kernels_where_there_are_any(
     assert chosen(CPU) == expected
 
 
-@pytest.mark.parametrize("setting", ["auto", "native", "plain", "triton"])
+@pytest.mark.parametrize("setting", ["auto", "native", "columns", "plain", "triton"])
 def test_native_kernels_are_for_cpus_alone(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
     nothing_is_built(monkeypatch)
-    assert chosen(OTHER) == "plain"
-    assert chosen(CUDA) == ("triton" if setting == "triton" else "plain")
+    assert chosen(OTHER) == ("plain" if setting == "plain" else "columns")
+    assert chosen(CUDA) == (setting if setting in ("triton", "plain") else "columns")
 
 
 def test_native_kernels_that_are_asked_for_and_missing_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,16 +74,17 @@ def test_native_kernels_that_are_asked_for_and_missing_are_an_error(monkeypatch:
         chosen(CPU)
 
 
-def test_plain_builds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+@pytest.mark.parametrize("setting", ["plain", "columns"])
+def test_other_engines_build_nothing(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
     nothing_is_built(monkeypatch)
-    assert chosen(CPU) == "plain"
-    assert "kernels on CPU: plain PyTorch, as FLAIR_NAS_KERNELS says" in describe()
+    assert chosen(CPU) == setting
+    assert f"kernels on CPU: {setting}, as FLAIR_NAS_KERNELS says" in describe()
 
 
 @pytest.mark.parametrize(
     ("interpreted", "native", "expected"),
-    [("1", True, "triton"), ("0", True, "native"), (None, True, "native"), (None, False, "plain")],
+    [("1", True, "triton"), ("0", True, "native"), (None, True, "native"), (None, False, "columns")],
 )
 def test_triton_on_a_cpu_is_for_its_interpreter(
     monkeypatch: pytest.MonkeyPatch, interpreted: str | None, native: bool, expected: str
@@ -104,7 +105,7 @@ def test_an_unknown_value_is_an_error_that_lists_the_known(
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "nativ")
     with pytest.raises(FlairNasError) as raised:
         chosen(device)
-    for words in ("FLAIR_NAS_KERNELS 'nativ'", "did you mean native?", "auto, native, plain, triton"):
+    for words in ("FLAIR_NAS_KERNELS 'nativ'", "did you mean native?", "auto, native, columns, triton, plain"):
         assert words in str(raised.value)
 
 
@@ -126,7 +127,7 @@ def test_the_description_names_versions_and_kernels(monkeypatch: pytest.MonkeyPa
     assert lines[3].startswith("flair 0.") and lines[-1] == "FLAIR_NAS_KERNELS: auto"
     assert "kernels on CPU: native, compiled with /usr/bin/g++ (g++ 12); /cache/kernels/key.so" in lines
     there_are(monkeypatch, False)
-    assert f"kernels on CPU: plain PyTorch: {WHY}" in describe()
+    assert f"kernels on CPU: columns, on PyTorch's operators: {WHY}" in describe()
 
 
 def test_the_command_describes_this_machine() -> None:
@@ -136,7 +137,8 @@ def test_the_command_describes_this_machine() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0] == f"flair-nas {flair_nas.__version__}" and lines[2] == f"torch {version('torch')}"
-    assert "kernels on CPU: plain PyTorch: the compiler of the environment variable CXX, /nowhere/g++" in done.stdout
+    why = "columns, on PyTorch's operators: the compiler of the environment variable CXX, /nowhere/g++"
+    assert f"kernels on CPU: {why}" in done.stdout
 
 
 @pytest.mark.parametrize("words", ["--version -v", "-v --version", "--version --verbose", "--verbose --version"])

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
 from flair_nas import FlairNasError, SearchedRNN, load_genotype, random_genotype
-from flair_nas.kernels import build, native
+from flair_nas.kernels import build, choice, native
 from flair_nas.supernet import CellSupernet
 
 GENOTYPES = {
@@ -217,12 +217,12 @@ def test_what_is_frozen_costs_no_gradient(frozen: str) -> None:
             torch.testing.assert_close(parameter.grad, expected[name])
 
 
-def test_a_form_without_native_kernels_runs_on_the_plain_path() -> None:
+def test_a_form_without_native_kernels_runs_on_columns() -> None:
     import dataclasses
 
     plain_form = dataclasses.replace(GENOTYPES["darts-v2"], highway=False)
     rnn = SearchedRNN(20, 37, plain_form)
-    assert rnn.cells[0].plan() is None
+    assert choice.engine_for(rnn.cells[0].plan(), rnn.cells[0].weight_hidden, torch.float32) == "columns"
     assert rnn(torch.randn(4, 3, 20))[0].shape == (4, 3, 37)
     assert rnn.to(torch.bfloat16)(torch.randn(4, 3, 20).bfloat16())[0].dtype == torch.bfloat16
 

@@ -100,8 +100,8 @@ def built(sources: Path = SOURCES) -> Built:
 @functools.cache
 def _warn_once(reason: str) -> None:
     log.warning(
-        "no native kernels, so recurrences run on plain PyTorch, several times slower (silence this "
-        "with FLAIR_NAS_KERNELS=plain): %s",
+        "no native kernels, so recurrences run on PyTorch's operators, several times slower (silence this "
+        "with FLAIR_NAS_KERNELS=columns): %s",
         reason,
     )
 

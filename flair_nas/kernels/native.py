@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from flair_nas.kernels import build, choice
+from flair_nas.kernels import build
+from flair_nas.kernels.engine import Recurrence
 from flair_nas.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.kernels.sequence_gradient import keeps_graph
 from flair_nas.kernels.tracing import first_order_only
@@ -21,7 +22,7 @@ from flair_nas.kernels.tracing import first_order_only
 # the members of `Problem` in native/problem.h, in its order
 _MEMBERS: dict[type[Any], str] = {
     ctypes.c_int64: """
-        threads steps rows batch hidden_size input_size keep states pairs levels norm history residual gate_pairs""",
+        threads steps rows batch hidden_size input_size keep states pairs levels norm history form gate_pairs""",
     ctypes.c_double: "momentum epsilon",
     ctypes.c_void_p: """
         sizes level_start first_pair tail code scale share_of_output shares weight_hidden weight_nodes
@@ -39,76 +40,12 @@ class _Problem(ctypes.Structure):
     _fields_ = [(name, kind) for kind, names in _MEMBERS.items() for name in names.split()]
 
 
-class Normalisation(NamedTuple):
-    """Batch normalisation of a supernet's states.
-
-    Args:
-        of_batch: by the statistics of the batch, otherwise by running ones.
-        mean: running mean, [H], or None if it is neither used nor brought up to date.
-        variance: running variance, [H], or None.
-        momentum: weight of a batch in the running statistics.
-        epsilon: added to the variance.
-    """
-
-    of_batch: bool
-    mean: Tensor | None
-    variance: Tensor | None
-    momentum: float
-    epsilon: float
-
-
-class Recurrence(NamedTuple):
-    """One layer in one direction over a batch, without the tensors that may need gradients.
-
-    Args:
-        cell: the plan of the cell.
-        gate: the plan of its input gate, or None.
-        sizes: number of sequences with a token at each step, [T].
-        input_size: D.
-        hidden_size: H.
-        product: dtype that products are taken in.
-        mask: variational dropout mask of the states, [B, H], or None.
-        normalisation: of the states, or None.
-    """
-
-    cell: CellPlan
-    gate: GatePlan | None
-    sizes: Sequence[int]
-    input_size: int
-    hidden_size: int
-    product: torch.dtype
-    mask: Tensor | None
-    normalisation: Normalisation | None
-
-
-def available(device: torch.device, dtype: torch.dtype, product: torch.dtype) -> bool:
-    """Whether native kernels are to run a recurrence.
-
-    Args:
-        device: where.
-        dtype: of its weights.
-        product: of its products, a lower one under autocast.
-    """
-    if device.type != "cpu" or dtype not in (torch.float32, torch.float64) or _is_traced():
-        return False
-    if choice.chosen(device) != "native":
-        return False
-    return product == dtype or (product == torch.bfloat16 and hasattr(build.library(), "flair_nas_forward_bfloat16"))
-
-
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-    """Runs a recurrence.
+    """Runs a recurrence, as `flair_nas.kernels.engine.Engine` says; its cell has the highway form.
 
     Args:
         recurrence: what to run.
-        sources: tensors that the output depends on:
-            ``projected`` x W_x, [S, 2H], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
-            ``past``, the states before that, [m - 1, B, H], with an input gate; ``factor`` of h_{t-1}, [S, H], with a
-            state gate; ``shares``, ``gate_shares`` of relaxed parts; ``weight_hidden``, ``weight_nodes``, and with an
-            input gate ``weight_input``, ``weight_entry``, ``weight_gate``.
-
-    Returns:
-        Packed output, [S, H].
+        sources: what it depends on.
     """
     tensors = {name: tensor.contiguous() for name, tensor in sources.items()}
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
@@ -138,12 +75,6 @@ class _NativeRecurrence(torch.autograd.Function):
             _MEMORY.give_back(ctx.borrowed)
             ctx.kept = ctx.borrowed = None
         return (None, None, *(found.get(name) for name in ctx.names))
-
-
-def _is_traced() -> bool:
-    """Whether torch.compile or torch.jit traces this; neither can look into native code."""
-    ask = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    return torch.jit.is_tracing() or (ask is not None and bool(ask()))
 
 
 # --- sizes and memory ---
@@ -277,7 +208,7 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         members |= {"norm": 1 if normalisation.of_batch else 2}
         members |= {"momentum": normalisation.momentum, "epsilon": normalisation.epsilon}
     if recurrence.gate is not None:
-        members |= {"residual": recurrence.gate.residual, "gate_pairs": len(recurrence.gate.pairs.tails)}
+        members |= {"form": recurrence.gate.form_code, "gate_pairs": len(recurrence.gate.pairs.tails)}
     kind = str(recurrence.product).removeprefix("torch.")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
         failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_Problem(**members)))

@@ -22,7 +22,7 @@ struct Problem {
   std::int64_t threads, steps, rows, batch, hidden_size, input_size, keep;
   std::int64_t states, pairs, levels;
   std::int64_t norm;  // of the states: 0 none, 1 by the batch, 2 by running statistics
-  std::int64_t history, residual, gate_pairs;  // the input gate has `history` nodes; 0 for none
+  std::int64_t history, form, gate_pairs;  // the input gate has `history` nodes; 0 for none
   double momentum, epsilon;
 
   const std::int64_t* sizes;  // [steps]

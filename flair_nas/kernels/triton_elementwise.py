@@ -1,13 +1,15 @@
 """The elementwise work of the recurrences on a GPU, as Triton kernels: one launch forward, one back.
 
-As `flair_nas.kernels.mixture`: the backward pass computes everything again from the pre-activations. On a GPU a plain
-mixture is some twenty launches of a few microseconds' work each. Sums run in float32, in float64 if a tensor has it.
+It has the functions of `flair_nas.kernels.elementwise`, and as there the backward pass computes everything again from
+the pre-activations. On a GPU a plain mixture is some twenty launches of a few microseconds' work each. Sums run in
+float32, in float64 if a tensor has it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
@@ -49,6 +51,24 @@ def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
     """
     result: Tensor = _Mixture.apply(pre, state, shares)
     return result
+
+
+def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:
+    """The sum over a head's operations of s + σ(c) (op(z) - s), for each head of one node (I-DARTS eq. 1).
+
+    Args:
+        pre: pre-activations [c | z] of the k heads, all c before all z, [2 * k * H, B].
+        state: s, the state of the node, [H, B].
+        heads: for each head the operations of its edges, of `OPERATIONS`.
+
+    Returns:
+        What the node gives to each head, k tensors [H, B], of the dtype of `state`.
+    """
+    parts = pre.view(2, len(heads), *state.shape).unbind(1)  # [2, H, B] each; c and z lie apart
+    return [
+        reduce(torch.add, [highway(part, state, operation) for operation in operations])
+        for part, operations in zip(parts, heads)
+    ]
 
 
 def highway(pre: Tensor, state: Tensor, op: str) -> Tensor:
