@@ -13,31 +13,51 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import GATE_FORMS, OPERATIONS
 from flair_nas.kernels import build
 from flair_nas.kernels.engine import Recurrence
 from flair_nas.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.kernels.sequence_gradient import keeps_graph
 from flair_nas.kernels.tracing import first_order_only
 
-# the members of `Problem` in native/problem.h, in its order
-_MEMBERS: dict[type[Any], str] = {
-    ctypes.c_int64: """
-        threads steps rows batch hidden_size input_size keep states pairs levels norm history form gate_pairs""",
-    ctypes.c_double: "momentum epsilon",
-    ctypes.c_void_p: """
-        sizes level_start first_pair tail code scale share_of_output shares weight_hidden weight_nodes
-        running_mean running_variance
-        gate_first gate_tail gate_code entry_code gate_shares entry_shares weight_input weight_entry weight_gate
-        projected data hidden past mask factor
-        output gated state deviation pre_start pre input_hidden input_state input_entry entered gate_state gate_input
-        gate_pre gate_factor input_data
-        of_output of_pre_start of_pre of_entered of_gate_pre of_hidden of_past of_data of_factor of_shares
-        of_gate_shares of_entry_shares""",
-}
+_KINDS: dict[str, type[Any]] = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
 
-class _Problem(ctypes.Structure):
-    _fields_ = [(name, kind) for kind, names in _MEMBERS.items() for name in names.split()]
+@lru_cache(maxsize=8)
+def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
+    """The struct that the library is called with, as it says itself.
+
+    Raises:
+        FlairNasError: it has other operations or forms of gates than Python.
+    """
+    for function, names in (("flair_nas_operations", OPERATIONS), ("flair_nas_gate_forms", GATE_FORMS)):
+        told = _told(library, function).split()
+        if told != list(names):
+            raise FlairNasError(
+                f"the native kernels know {', '.join(told)}, Python {', '.join(names)}: flair_nas/operations.py and "
+                "kernels/native/operations.h must have the same in one order"
+            )
+    members = [member.rsplit(" ", 1) for member in _told(library, "flair_nas_members").split(";") if member]
+    fields = [(name, ctypes.c_void_p if kind.endswith("*") else _KINDS[kind]) for kind, name in members]
+    return type("Problem", (ctypes.Structure,), {"_fields_": fields})
+
+
+def _told(library: ctypes.CDLL, function: str) -> str:
+    ask = getattr(library, function)
+    ask.restype = ctypes.c_char_p
+    told: bytes = ask()
+    return told.decode()
+
+
+def _problem(members: Mapping[str, Any]) -> ctypes.Structure:
+    """The struct with these members; those that are not named are 0 or null."""
+    library = build.library()
+    assert library is not None
+    kind = _problem_type(library)
+    if unknown := members.keys() - {name for name, *_ in kind._fields_}:
+        raise AttributeError(f"the native kernels know no {', '.join(sorted(unknown))}")
+    return kind(**members)
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
@@ -161,7 +181,9 @@ def _arrays(cell: CellPlan, gate: GatePlan | None, number: Any) -> dict[str, Any
         found = {prefix + "tail": (ctypes.c_int64 * count)(*pairs.tails)}
         found[prefix + "code"] = (ctypes.c_int64 * count)(*pairs.codes)
         if pairs.shares is not None:
-            found[prefix + "shares"] = (number * (5 * count))(*(share for row in pairs.shares for share in row))
+            found[prefix + "shares"] = (number * (len(OPERATIONS) * count))(
+                *(share for row in pairs.shares for share in row)
+            )
         return found
 
     found = {
@@ -211,7 +233,11 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         members |= {"form": recurrence.gate.form_code, "gate_pairs": len(recurrence.gate.pairs.tails)}
     kind = str(recurrence.product).removeprefix("torch.")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
-        failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_Problem(**members)))
+        failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_problem(members)))
+    if failed == 2:
+        raise ValueError(
+            f"a plan with a code that the native kernels do not know: {recurrence.cell}, {recurrence.gate}"
+        )
     if failed:
         raise MemoryError(
             f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
@@ -323,8 +349,8 @@ def _backward(
 
     of_start = of["of_pre_start"]  # [S, 2 Hp]
     found: dict[str, Tensor] = {}
-    for name, size in (("hidden", width), ("past", width), ("factor", width), ("data", input_width), ("shares", 5),
-                       ("gate_shares", 5), ("entry_shares", 5)):  # fmt: skip
+    for name, size in (("hidden", width), ("past", width), ("factor", width), ("data", input_width), ("shares", None),
+                       ("gate_shares", None), ("entry_shares", None)):  # fmt: skip
         if name in wanted:
             found[name] = of["of_" + name][..., :size]
     if "projected" in wanted:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from flair_nas.genotype import GATE_FORMS, OPERATIONS, GateNode, Genotype
 
-MIXED = 0
+MIXED = -1
 """The code of a pair with a mixture of operations; a single operation has its place in `OPERATIONS`."""
 
 
