@@ -64,16 +64,17 @@ def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.Mon
         assembly = triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"]
         assert ".f64" not in assembly  # a number of Python's that made everything wide
 
-    for op in OPERATIONS:
+    for op in range(len(OPERATIONS)):
         check(triton_elementwise._gate, OP=op)
         check(triton_elementwise._gate_back, OP=op)
+    ops = {"OPS": len(OPERATIONS)}
     for absent in ({}, {"state": None}):
-        check(triton_elementwise._mix, HIGHWAY=not absent, **absent)
+        check(triton_elementwise._mix, **ops, HIGHWAY=not absent, **absent)
     for absent in ({}, {"state": None, "of_state": None}):
-        check(triton_elementwise._mix_back, HIGHWAY=not absent, WANTED=True, **absent)
-        check(triton_elementwise._mix_back, HIGHWAY=not absent, WANTED=False, **absent, parts=None)
+        check(triton_elementwise._mix_back, **ops, HIGHWAY=not absent, WANTED=True, **absent)
+        check(triton_elementwise._mix_back, **ops, HIGHWAY=not absent, WANTED=False, **absent, parts=None)
     check(
-        triton_elementwise._mix_back, HIGHWAY=True, WANTED=True, count=1, size=1, half=1
+        triton_elementwise._mix_back, **ops, HIGHWAY=True, WANTED=True, count=1, size=1, half=1
     )  # Triton makes constants of 1s
 
 
