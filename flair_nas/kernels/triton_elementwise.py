@@ -227,9 +227,8 @@ def _slope(z, value, OP: tl.constexpr):  # type: ignore[no-untyped-def]
     return slope
 
 
-assert OPERATIONS == ("drop", "tanh", "relu", "sigmoid", "identity"), (
-    "`_operate` and `_slope` have all of them in order"
-)
+_KNOWN = ("drop", "tanh", "relu", "sigmoid", "identity")
+assert OPERATIONS == _KNOWN, "_operate and _slope must have all operations, in their order"
 
 
 def _mix(  # type: ignore[no-untyped-def]

@@ -6,18 +6,18 @@
 
 #include "vector.h"
 
-//          name      y                   dy/dz
+//          name      y                      dy/dz
 #define FLAIR_NAS_OPERATIONS(OPERATION)                             \
-  OPERATION(drop,     V{},                V{})                      \
-  OPERATION(tanh,     hyperbolic(z),      1 - y * y)                \
-  OPERATION(relu,     positive(z),        z > 0 ? V{} + 1 : V{})    \
-  OPERATION(sigmoid,  1 / (1 + falling(z)), y * (1 - y))            \
-  OPERATION(identity, z,                  V{} + 1)
+  OPERATION(drop,     V{},                   V{})                   \
+  OPERATION(tanh,     hyperbolic(z),         1 - y * y)             \
+  OPERATION(relu,     positive(z),           z > 0 ? V{} + 1 : V{}) \
+  OPERATION(sigmoid,  1 / (1 + falling(z)),  y * (1 - y))           \
+  OPERATION(identity, z,                     V{} + 1)               \
 
 //     name      factor  derivative
-#define FLAIR_NAS_GATE_FORMS(FORM)     \
-  FORM(product,  g,      V{} + 1)      \
-  FORM(residual, 1 + g,  V{} + 1)
+#define FLAIR_NAS_GATE_FORMS(FORM)                                  \
+  FORM(product,  g,      V{} + 1)                                   \
+  FORM(residual, 1 + g,  V{} + 1)                                   \
 
 namespace operation {
 enum : long {
