@@ -29,7 +29,7 @@ from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import build_language_model, encode_text, load_language_model
 from flair_nas.language_model.training import segment_lengths, stops_improving, train_language_model
-from flair_nas.runs import RunStopped
+from flair_nas.runs import Run, RunStopped
 from flair_nas.settings import load_preset, preset_names, resolve
 
 GATED = "tanh0-tanh1/state=tanh-tanh+tanh1,init_range=0.2"
@@ -259,9 +259,10 @@ def test_the_learning_rate_follows_the_length_of_a_segment(text, tmp_path, monke
         expected: list[float] = [5.0] * len(rates)
         if vary:
             torch.manual_seed(1)
-            run = training._Training(settings(text), load_text(text), training.layer_of(settings(text)),
-                                     torch.device("cpu"), tmp_path)  # fmt: skip
-            expected = [5.0 * length / 5 for length in segment_lengths(len(run.tokens), 5, True)]
+            found = training._Training(
+                Run(tmp_path, settings(text)), load_text(text), training.layer_of(settings(text)), torch.device("cpu")
+            )
+            expected = [5.0 * length / 5 for length in segment_lengths(len(found.tokens), 5, True)]
             assert len(set(expected)) > 1
         assert rates == pytest.approx(expected)
     assert loss is training.LanguageModelLoss

@@ -241,8 +241,8 @@ def full_disk(text: Path, out: Path) -> None:
         with patched(files.os, "fsync", fsync) if self.epoch == 2 else patched(self, "epoch", self.epoch):
             save(self, finished)
 
-    save = trainer._Run._save
-    with patched(trainer._Run, "_save", saving):
+    save = trainer._Search._save
+    with patched(trainer._Search, "_save", saving):
         run(text, out)
 
 

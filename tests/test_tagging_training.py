@@ -24,6 +24,7 @@ from gensim.models import KeyedVectors
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
+from flair_nas import runs
 from flair_nas.errors import FlairNasError
 from flair_nas.library import load_genotype
 from flair_nas.tagging import epochs, training
@@ -104,7 +105,7 @@ def assert_same_run(one: Path, other: Path) -> None:
         a, b = one / name, other / name
         if name.endswith("model.pt"):
             torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
-        elif name.endswith("checkpoint.pt"):
+        elif name.endswith(("checkpoint.pt", "checkpoint-previous.pt")):
             a, b = (torch.load(path, weights_only=True) for path in (a, b))
             assert untimed(a.pop("history")) == untimed(b.pop("history"))
             torch.testing.assert_close(a.pop("optimizer"), b.pop("optimizer"), rtol=0, atol=0)
@@ -243,7 +244,8 @@ def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) 
 
 
 def test_a_run_writes_every_file_and_its_settings(two_seeds: Path, corpus: str) -> None:
-    each = {"checkpoint.pt", "history.jsonl", "metrics.json", "model.pt", "dev.txt", "test.txt"}
+    each = {"checkpoint.pt", "checkpoint-previous.pt", "model.pt"}
+    each |= {"history.jsonl", "metrics.json", "dev.txt", "test.txt"}
     expected = {"config.yaml", "metrics.json", "model.pt", "seed-1", "seed-2"}
     expected |= {f"seed-{seed}/{name}" for seed in (1, 2) for name in each}
     assert {str(path.relative_to(two_seeds)) for path in two_seeds.rglob("*")} == expected
@@ -361,7 +363,7 @@ INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         patch, epochs, "evaluate_tagger", lambda tagger, *_, **__: "epoch" in str(tagger.model_card)
     ),
     "between model and checkpoint": lambda patch: interrupt_while(
-        patch, epochs, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
+        patch, runs, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
     ),
     "while a checkpoint is written": lambda patch: interrupt_while(
         patch, torch, "save", lambda state, *_, **__: state.get("epoch") == 2
@@ -439,29 +441,86 @@ def test_other_settings_are_refused_and_named(two_seeds: Path, corpus: str) -> N
     assert (two_seeds / "config.yaml").read_bytes() == written
 
 
-@pytest.mark.parametrize("damage", ["empty", "first bytes", "half", "last byte", "text", "list", "other tagger"])
-def test_a_damaged_checkpoint_is_an_error_and_stays(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
-    out = tmp_path / "run"
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "first bytes": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "text": lambda path: path.write_bytes(b"no checkpoint"),
+    "list": lambda path: torch.save([1], path),
+    "flipped bit": lambda path: flip_a_weight(path),
+}
+
+
+def flip_a_weight(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.load(path, weights_only=True)["model"]["linear.weight"].numpy().tobytes()) + 1] ^= 1
+    path.write_bytes(content)
+
+
+def stopped_at_the_end(two_seeds: Path, out: Path) -> Path:
+    """A copy of a run without the result of its first seed; gives the folder of that."""
     shutil.copytree(two_seeds, out)
-    checkpoint = out / "seed-1" / "checkpoint.pt"
-    whole = checkpoint.read_bytes()
-    cut = {"empty": b"", "first bytes": whole[:100], "half": whole[: len(whole) // 2], "last byte": whole[:-1],
-           "text": b"no checkpoint"}  # fmt: skip
-    if damage in cut:
-        checkpoint.write_bytes(cut[damage])
-    else:
-        torch.save([1] if damage == "list" else {"model": {"linear.weight": torch.zeros(3)}}, checkpoint)
-    (out / "seed-1" / "metrics.json").unlink()  # as though it had been stopped at the very end
+    (out / "seed-1" / "metrics.json").unlink()
+    return out / "seed-1"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_costs_an_epoch(
+    two_seeds: Path, corpus: str, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    out = tmp_path / "run"
+    folder = stopped_at_the_end(two_seeds, out)
+    DAMAGES[damage](folder / "checkpoint.pt")
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert f"{folder / 'checkpoint.pt'}: this checkpoint cannot be read" in caplog.text
+    assert f"the one before is used: {folder / 'checkpoint-previous.pt'}" in caplog.text
+    assert_same_run(out, two_seeds)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "other tagger"])
+def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "run"
+    folder = stopped_at_the_end(two_seeds, out)
+    checkpoints = [folder / "checkpoint.pt", folder / "checkpoint-previous.pt"]
+    for path in checkpoints:
+        if damage == "other tagger":
+            torch.save({"model": {"linear.weight": torch.zeros(3)}}, path)
+        else:
+            DAMAGES[damage](path)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(FlairNasError) as caught:
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
-    assert f"{checkpoint}: this checkpoint cannot be read" in str(caught.value)
-    assert "delete it to train seed 1 from the start" in str(caught.value)
+    assert f"{checkpoints[0]}: this checkpoint cannot be read" in str(caught.value)
+    assert "To train seed 1 from the start, delete " in str(caught.value)
+    assert all(path.name in str(caught.value) for path in checkpoints)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     if damage == "half":  # the advice is good
-        checkpoint.unlink()
+        for path in checkpoints:
+            path.unlink()
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
         assert_same_run(out, two_seeds)
+
+
+def test_a_run_of_an_earlier_version_with_one_checkpoint_goes_on(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
+    for folder in (out / "seed-1", out / "seed-2"):
+        (folder / "checkpoint-previous.pt").unlink()
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
+def test_figures_of_fewer_epochs_than_the_model_has_are_made_again(corpus: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    (first,) = train_taggers(settings(corpus, epochs=1), out, progress=False)["seeds"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TrainingStopped):
+        at_batch(patch, BATCHES + 2, press_ctrl_c)
+        train_taggers(settings(corpus, epochs=3), out, progress=False)
+    (again,) = train_taggers(settings(corpus, epochs=1), out, progress=False)["seeds"]
+    assert (first["epochs"], again["epochs"]) == (1, 2)
+    assert again["dev_f1"] == max(line["dev_f1"] for line in lines(out / "seed-1" / "history.jsonl"))
 
 
 # Numbers that are not finite.
