@@ -47,9 +47,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from flair_nas.kernels.choice import describe
 from flair_nas.operations import OPERATIONS
 from flair_nas.search import weights
-from flair_nas.search.build import build_objective, read_text
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import TextObjective
+from flair_nas.search.objectives import text as text_objective
+from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies import gradient
 from flair_nas.supernet import CellSupernet
@@ -306,7 +306,7 @@ def make_search(text: str, precision: str) -> tuple[gradient.GradientStrategy, T
     """A search with the default settings, about to begin."""
     config = SearchConfig(text=text, device="cpu", precision=precision, vary_length=False)
     accelerator = make_accelerator(config.device, config.precision)
-    objective = build_objective(config, read_text(config), accelerator)
+    objective = text_objective.build(config, text_objective.read(config), accelerator)
     objective.module.train()
     return gradient.GradientStrategy(objective, config, None), objective
 

@@ -22,9 +22,8 @@ from kill_and_resume import contents, differences, write_text  # noqa: E402
 
 from flair_nas.drawing import progress  # noqa: E402
 from flair_nas.language_model.corpus import load_text  # noqa: E402
-from flair_nas.search.build import build_objective  # noqa: E402
 from flair_nas.search.config import SearchConfig  # noqa: E402
-from flair_nas.search.objective import TextObjective  # noqa: E402
+from flair_nas.search.objectives.text import TextObjective, build  # noqa: E402
 from flair_nas.search.processes import make_accelerator  # noqa: E402
 
 SMALL: dict[str, Any] = {
@@ -67,7 +66,7 @@ def small(text: Path | None, /, **changes: Any) -> SearchConfig:
 
 def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool = True) -> TextObjective:
     """The objective that a search with these settings has, in training mode."""
-    objective = build_objective(config, load_text(config.text), make_accelerator("cpu", config.precision))
+    objective = build(config, load_text(config.text), make_accelerator("cpu", config.precision))
     if not batch_norm:
         objective.supernet.norm = None
     if double:

@@ -34,6 +34,7 @@ from flair_nas.runs import open_run
 from flair_nas.search import trainer
 from flair_nas.search.bilevel import first_order, mean_gradients, second_order
 from flair_nas.search.display import Display
+from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
@@ -93,7 +94,7 @@ def gradients_of(text: Path, batch_norm: bool) -> Gradients:
     config = small(text, **NO_DROPOUT, history=2, learn="joint")
     accelerator = make_accelerator("cpu", "float32")
     with torch.random.fork_rng():
-        objective = trainer.build_objective(config, trainer.read_text(config), accelerator)
+        objective = text_objective.build(config, text_objective.read(config), accelerator)
     if not batch_norm:
         objective.supernet.norm = None
     objective.module.double().train()
@@ -143,8 +144,8 @@ def search_without_noise(text: Path, out: Path) -> str:
         objective.supernet.norm = None
         return objective
 
-    build = trainer.build_objective
-    with patched(trainer, "build_objective", without_norm):
+    build = text_objective.build
+    with patched(text_objective, "build", without_norm):
         return run(text, out, **NO_DROPOUT, **KINDS["joint"])
 
 
@@ -271,8 +272,8 @@ def poisoned(text: Path, out: Path) -> None:
             )
         return objective
 
-    build = trainer.build_objective
-    with patched(trainer, "build_objective", building):
+    build = text_objective.build
+    with patched(text_objective, "build", building):
         run(text, out)
 
 

@@ -38,12 +38,13 @@ from flair_nas import files
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
+from flair_nas.language_model.perplexity import perplexity_of
 from flair_nas.library import load_genotype
+from flair_nas.measure import Evaluation
 from flair_nas.runs import RunStopped, open_run
 from flair_nas.search import trainer
-from flair_nas.search.build import build_objective, read_text
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import TextObjective
+from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.search.weights import NotFinite
@@ -275,7 +276,7 @@ def test_a_comparison_sees_what_a_resume_forgot(
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {**KINDS[kind], "samples": 4, "bptt": 6}
     run(text, tmp_path / "whole", **settings)
-    owner = trainer.strategy_class(settings.get("strategy", "gradient"))
+    owner = strategy_class(settings.get("strategy", "gradient"))
     with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped):
         run(text, tmp_path / "run", **settings)
     finish = owner.finish  # type: ignore[attr-defined]
@@ -414,9 +415,12 @@ def evaluating(call: int, spoil: Callable[[TextObjective], float]) -> Iterator[N
     """At that call of the evaluation something else is done."""
     evaluate, calls = TextObjective.evaluate, [0]
 
-    def spoiled(self: TextObjective, progress: bool = False) -> float:
+    def spoiled(self: TextObjective, progress: bool = False) -> Evaluation:
         calls[0] += 1
-        return spoil(self) if calls[0] == call else evaluate(self, progress)
+        if calls[0] != call:
+            return evaluate(self, progress)
+        loss = spoil(self)
+        return Evaluation(loss, perplexity_of(loss))
 
     with patched(TextObjective, "evaluate", spoiled):
         yield
@@ -684,7 +688,7 @@ def test_another_objective(finished: Path, text: Path, tmp_path: Path) -> None:
     search_genotype(
         config,
         tmp_path / "run",
-        objective=lambda accelerator: build_objective(config, read_text(config), accelerator),
+        objective=lambda accelerator: build(config, read(config), accelerator),
         progress=False,
     )
     assert_same_runs(finished, tmp_path / "run")
@@ -701,7 +705,7 @@ def test_an_objective_whose_batches_are_its_own(text: Path, tmp_path: Path) -> N
             return super().training_loss(batch[0], keep_state)
 
     def make(accelerator: Any) -> TextObjective:
-        objective = build_objective(config, read_text(config), accelerator)
+        objective = build(config, read(config), accelerator)
         objective.__class__ = Wrapped
         return objective
 

@@ -57,13 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
     path = out / "genotype.json"
     figures = result.genotype.origin["figures"]
     print(result.genotype.one_line())
-    perplexity = figures["supernet_valid_perplexity"]
-    of_supernet = "" if perplexity is None else f"; the supernet's valid perplexity is {perplexity:.1f}"
+    measure = result.measure
+    value = figures[f"supernet_{measure.key}"]
+    of_supernet = "" if value is None else f"; the supernet's valid {measure.title} is {measure.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     print(f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; settings: {out / 'config.yaml'}")
     rnn = shlex.quote(str(path))
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
-    print(f"  or: flair-nas lm train {_text_flags(config)} --rnn {rnn} --out runs/lm")
+    if config.text is not None:
+        print(f"  or: flair-nas lm train {_text_flags(config)} --rnn {rnn} --out runs/lm")
     return 0
 
 
@@ -88,6 +90,6 @@ def _estimate(config: SearchConfig, progress: bool) -> int:
     print(f"peak memory so far: {found.peak_memory_mb:,.0f} MB")
     print(f"a step: {found.step_seconds:.2f} s; the evaluation after an epoch: {duration(found.evaluation_seconds)}")
     print(f"an epoch of {found.steps:,} steps, with it: {duration(found.epoch_seconds)}")
-    rest = "; comparing the candidates comes on top" if config.strategy.startswith("random") else ""
+    rest = f"; {found.finishing} comes on top" if found.finishing else ""
     print(f"all {config.epochs} epochs: {duration(found.total_seconds)}{rest}")
     return 0

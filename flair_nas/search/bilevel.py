@@ -14,7 +14,7 @@ Average = Callable[[list[Tensor]], None]
 
 
 class BilevelObjective(Protocol):
-    """The part of `flair_nas.search.objective.Objective` that is needed here."""
+    """The part of `flair_nas.search.objectives.Objective` that is needed here."""
 
     def model_parameters(self) -> list[nn.Parameter]:
         """The model weights w."""

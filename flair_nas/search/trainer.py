@@ -2,7 +2,7 @@
 
 OUT/config.yaml      the resolved settings      OUT/history.jsonl           a line per epoch
 OUT/genotype.json    the best genotype so far   OUT/checkpoint.pt           and checkpoint-previous.pt: the last epochs
-OUT/progress.svg     perplexity and MAD over epochs, at the end
+OUT/progress.svg     the objective's measure and MAD over epochs, at the end
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +23,18 @@ from accelerate import Accelerator
 import flair_nas
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.measure import Measure
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.runs import Run, open_run
-from flair_nas.search.bilevel import Average
-from flair_nas.search.build import build_objective, read_text
-from flair_nas.search.config import STRATEGIES, SearchConfig
+from flair_nas.search.build import make_objective
+from flair_nas.search.config import SearchConfig, strategy_class
 from flair_nas.search.display import Display
-from flair_nas.search.objective import Objective
+from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
-from flair_nas.search.strategies import Strategy
 from flair_nas.search.weights import REMEDY, NotFinite
 from flair_nas.supernet.relaxation import check_relaxation
 
 log = logging.getLogger("flair_nas")
-
-
-def strategy_class(name: str) -> Callable[[Objective, SearchConfig, Average | None], Strategy]:
-    """What makes the strategy of that name."""
-    module, _, attribute = STRATEGIES[name].partition(":")
-    found: Callable[[Objective, SearchConfig, Average | None], Strategy]
-    found = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
-    return found
 
 
 @dataclass(frozen=True)
@@ -56,11 +45,13 @@ class SearchResult:
         genotype: with its origin.
         history: what ``history.jsonl`` holds, a dictionary per epoch.
         out: the run folder.
+        measure: by which the objective is judged; its `key` is in the history.
     """
 
     genotype: Genotype
     history: list[dict[str, Any]]
     out: Path
+    measure: Measure
 
 
 def search_genotype(
@@ -78,7 +69,8 @@ def search_genotype(
         out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
             goes on from the last checkpoint, with the same result, to the bit on a CPU, as a run that never stopped.
         text: what `load_text` takes, such as a Flair corpus, in place of the setting `text`.
-        objective: makes another objective than language modelling, on the accelerator's device, and seeds generators.
+        objective: makes another objective than the one of the settings, on the accelerator's device, and seeds
+            generators.
         progress: draw progress bars on standard error.
 
     Returns:
@@ -99,11 +91,8 @@ def search_genotype(
         stack.enter_context(only_main_logs(accelerator))
         # the main process keeps the folder for all
         run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
-        if objective is not None:
-            return _Search(run, objective(accelerator), accelerator, progress).run_all()
-        # the others read what the main process has put into the cache
-        corpus = by_main(accelerator, lambda: read_text(config, text, progress)) or read_text(config, text)
-        return _Search(run, build_objective(config, corpus, accelerator), accelerator, progress).run_all()
+        learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
+        return _Search(run, learned, accelerator, progress).run_all()
 
 
 def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
@@ -114,7 +103,7 @@ def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.Ab
 
 def _can_be_extended(config: SearchConfig) -> bool:
     """Whether the first epochs are the same whatever the number of epochs is."""
-    return config.schedule == "constant" and config.strategy != "random-independent"
+    return config.schedule == "constant" and strategy_class(config.strategy).extendable
 
 
 class _Search:
@@ -143,15 +132,15 @@ class _Search:
         if self.is_main and run.history:
             from flair_nas.drawing.progress import draw_progress
 
-            draw_progress({"": run.history}, run.folder / "progress.svg")
-        return SearchResult(genotype, run.history, run.folder)
+            draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.measure)
+        return SearchResult(genotype, run.history, run.folder, self.objective.measure)
 
     # --- epochs ---
 
     def _train(self) -> None:
         epochs = range(self.epoch + 1, self.config.epochs + 1)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
-        with Display(sum(steps.values()), self.progress) as display:
+        with Display(sum(steps.values()), self.progress, self.objective.measure) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
@@ -190,19 +179,18 @@ class _Search:
         trained, trained_cpu = time.perf_counter(), time.process_time()
         if self.average is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.average([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
-        loss = self.objective.evaluate()
+        loss, value = self.objective.evaluate()
         if not math.isfinite(loss):
             self._check_weights(epoch, steps, largest)
-            if self.config.strategy == "gradient":
+            if not self.strategy.bears_nan:
                 raise NotFinite(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
-            # a random cell has no normalisation, and one that fails is no reason to stop
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         line: dict[str, Any] = {
             "epoch": epoch,
             "training_loss": training / trained_steps if trained_steps else None,
             "architecture_loss": validation / looked if looked else None,
             "valid_loss": loss if math.isfinite(loss) else None,
-            "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
+            self.objective.measure.key: value if math.isfinite(value) else None,
             **self.strategy.figures(),
             "genotype": self.strategy.genotype().one_line(),
             "steps": steps,
@@ -247,13 +235,13 @@ class _Search:
 
     def _resume(self) -> bool:
         """Goes on from the checkpoint if there is one; whether the run was finished."""
-        state, newest = self.run.resume(), self.run.checkpoints.newest
+        state, newest, data = self.run.resume(), self.run.checkpoints.newest, self.objective.data
         if state is None:
             return False
         if state["text"] != self.objective.fingerprint:
             raise FlairNasError(
-                f"{newest}: the text has changed since this search began; it is now that of "
-                f"{self.objective.name}; choose another folder, or give back the text"
+                f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
+                f"choose another folder, or give back the {data}"
             )
         if state.get("fixed", self._fixed()) != self._fixed():
             raise FlairNasError(
@@ -288,16 +276,16 @@ class _Search:
         return kept if (kept, kept.options) == (found, found.options) else None
 
     def _write_genotype(self) -> Genotype:
-        found, history = self.strategy.genotype(), self.run.history
+        found, history, key = self.strategy.genotype(), self.run.history, self.objective.measure.key
         origin: dict[str, Any] = {
-            "method": self._method(),
+            "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
             "settings": _changed_settings(self.config),
             "date": datetime.date.today().isoformat(),
             "figures": {
                 "epochs": self.epoch,
-                "supernet_valid_perplexity": history[-1]["valid_perplexity"] if history else None,
+                f"supernet_{key}": history[-1][key] if history else None,
                 "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
             },
             "flair_nas": flair_nas.__version__,
@@ -305,14 +293,6 @@ class _Search:
         genotype = dataclasses.replace(found, origin=origin)
         by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
         return genotype
-
-    def _method(self) -> str:
-        config = self.config
-        if config.strategy != "gradient":
-            return f"{config.strategy} search, seed {config.seed}"
-        order = ("first", "second")[config.order - 1]
-        what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
-        return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
 
 
 def _changed_settings(config: SearchConfig) -> dict[str, Any]:

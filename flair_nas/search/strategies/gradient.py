@@ -14,15 +14,15 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import Average, first_order, second_order
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import Objective
-from flair_nas.search.strategies import StepFigures
+from flair_nas.search.objectives import Objective
+from flair_nas.search.strategies import StepFigures, Strategy
 from flair_nas.search.weights import WeightDescent, check_finite
 
 CURVE = 20
 """Points of an epoch's MAD curve in the history."""
 
 
-class GradientStrategy:
+class GradientStrategy(Strategy):
     """First or second order, of the cell, the gates, or both in phases.
 
     Args:
@@ -53,6 +53,23 @@ class GradientStrategy:
         self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
+
+    @staticmethod
+    def contradictions(config: SearchConfig) -> list[str]:
+        """Without an epoch there is no gradient."""
+        return ["epochs must be at least 1 for strategy gradient"] if config.epochs == 0 else []
+
+    @staticmethod
+    def least_sequences(config: SearchConfig) -> int:
+        """A mixture of cells has batch normalisation, a fixed cell has none."""
+        return 1 if config.learn == "inter" else 2
+
+    @staticmethod
+    def method(config: SearchConfig) -> str:
+        """Relaxation, order, and what was searched."""
+        order = ("first", "second")[config.order - 1]
+        what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
+        return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
 
     def steps(self, epoch: int) -> int:
         """Those of the objective: one pass over the training data."""
