@@ -7,8 +7,9 @@ import shlex
 import sys
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, given_flags, settings_of_run
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, as_flags, given_flags, settings_of_run
 from flair_nas.cli.log import quiet_libraries
+from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings import resolve
 
@@ -65,20 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     rnn = shlex.quote(str(path))
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
     if config.text is not None:
-        print(f"  or: flair-nas lm train {_text_flags(config)} --rnn {rnn} --out runs/lm")
+        print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
     return 0
-
-
-def _text_flags(config: SearchConfig) -> str:
-    """The flags that read the same text in the same way."""
-    flags = [f"--text {shlex.quote(str(config.text))}"]
-    if config.valid_share is not None:
-        flags.append(f"--valid-share {config.valid_share}")
-    if config.vocabulary_size is not None:
-        flags.append(f"--vocabulary-size {config.vocabulary_size}")
-    if config.min_count > 1:
-        flags.append(f"--min-count {config.min_count}")
-    return " ".join([*flags, "--lowercase"] if config.lowercase else flags)
 
 
 def _estimate(config: SearchConfig, progress: bool) -> int:

@@ -26,7 +26,7 @@ from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text
+from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
 from flair_nas.language_model.saved import (
@@ -36,12 +36,16 @@ from flair_nas.language_model.saved import (
     load_language_model,
     save_language_model,
 )
+from flair_nas.language_model.segments import Draw, segment_lengths
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.runs import Run, open_run
 
 log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size")  # other text shows in its fingerprint
+
+# the global generator, whose state is in the checkpoint
+_DRAW = Draw(lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
 
 
 def train_language_model(
@@ -70,49 +74,16 @@ def train_language_model(
     layer = layer_of(config)  # a bad name should not cost the time that a text takes to load
     device = choose_device(config.device)
     check_precision(config.precision, device)
-    if corpus is None and not config.text:
-        raise FlairNasError("text is needed: a folder with train, valid and test files, or a file, with --text")
     command = "flair-nas lm train" if corpus is None else None
     with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
         if corpus is None:
-            corpus = load_text(
-                config.text,
-                vocabulary_size=config.vocabulary_size,
-                min_count=config.min_count,
-                lowercase=config.lowercase,
-                valid_share=config.valid_share,
-                progress=progress,
-            )
+            corpus = load_text_of(config, progress=progress)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         training.resume()
         run.accept()
         training.train(progress)
         return _finish(training, progress)
-
-
-def segment_lengths(steps: int, bptt: int, vary: bool) -> list[int]:
-    """Cuts a stream into segments, of lengths that are drawn from the global generator as AWD-LSTM does.
-
-    Args:
-        steps: how many steps there are to cut.
-        bptt: the usual length.
-        vary: draw from a normal distribution around `bptt`, or around half of it one time in twenty, with standard
-            deviation 5; no shorter than 5 and no longer than bptt + 20 (as the DARTS code has it).
-
-    Returns:
-        The lengths in order; they add up to `steps`.
-    """
-    lengths = []
-    while steps:
-        length = bptt
-        if vary:
-            mean = bptt if float(torch.rand(())) < 0.95 else bptt / 2
-            drawn = int(mean + 5 * float(torch.randn(())))
-            length = min(max(drawn, min(5, bptt)), bptt + 20)
-        lengths.append(min(length, steps))
-        steps -= lengths[-1]
-    return lengths
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
@@ -282,8 +253,9 @@ class _Training:
         model.train()
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         state, start, total = None, 0, 0.0
+        lengths = segment_lengths(len(self.tokens), config.bptt, _DRAW if config.vary_length else None)
         valid = f"{self.run.history[-1]['valid_perplexity']:.2f}" if self.run.history else "-"
-        for step, length in enumerate(segment_lengths(len(self.tokens), config.bptt, config.vary_length), start=1):
+        for step, length in enumerate(lengths, start=1):
             piece = slice(start, start + length)
             start += length
             for group in self.optimizer.param_groups:  # a longer segment counts for more

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import rising
+from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.library import load_genotype
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
@@ -44,7 +45,7 @@ def strategy_class(name: str) -> type[Strategy]:
 
 
 @dataclass
-class SearchConfig:
+class SearchConfig(TextSettings):
     """Settings of `search_genotype`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
 
     The defaults are those of I-DARTS on Penn Treebank, where the papers give them.
@@ -53,18 +54,6 @@ class SearchConfig:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    text: str | None = setting(
-        None, "folder with train and valid text, a file, or demo, the bundled text (./demo is a folder)"
-    )
-    valid_share: float | None = setting(
-        None,
-        "share of the training lines, from their end, that is valid where there is no valid text",
-        low=1e-6,
-        high=0.5,
-    )
-    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4, high=10**8)
-    min_count: int = setting(1, "rarer types become <unk>", **COUNT)
-    lowercase: bool = setting(False, "lower-case the text")
     objective: str = setting("text", f"what the model learns: {', '.join(OBJECTIVES)}", choices=tuple(OBJECTIVES))
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)")

@@ -13,9 +13,10 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import TextCorpus, batchify, load_text
+from flair_nas.language_model.corpus import TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import PERPLEXITY, evaluate_stream
+from flair_nas.language_model.segments import Draw, segment_lengths
 from flair_nas.measure import Evaluation
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
@@ -29,17 +30,7 @@ def read(config: SearchConfig, data: Any = None, progress: bool = False) -> Text
     Raises:
         FlairNasError: there is none, or it cannot be used.
     """
-    source = config.text if data is None else data
-    if source is None:
-        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
-    return load_text(
-        source,
-        vocabulary_size=config.vocabulary_size,
-        min_count=config.min_count,
-        lowercase=config.lowercase,
-        valid_share=config.valid_share,
-        progress=progress,
-    )
+    return load_text_of(config, data, progress=progress)
 
 
 def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> TextObjective:
@@ -201,17 +192,9 @@ class TextObjective(Objective):
     def _segment_lengths(self, epoch: int) -> list[int]:
         """They depend on seed and epoch alone, so that a resumed run sees the same."""
         if self._lengths[0] != epoch:
-            left = len(self.streams["train"][0]) - 1
-            draw = np.random.default_rng((self.seed, epoch))
-            lengths: list[int] = []
-            while left:
-                length = self.bptt
-                if self.vary_length:
-                    mean = self.bptt if draw.random() < 0.95 else self.bptt / 2
-                    length = min(max(5, int(draw.normal(mean, 5))), self.bptt + 20)
-                lengths.append(min(length, left))
-                left -= lengths[-1]
-            self._lengths = (epoch, lengths)
+            generator = np.random.default_rng((self.seed, epoch))
+            draw = Draw(generator.random, generator.normal) if self.vary_length else None
+            self._lengths = (epoch, segment_lengths(len(self.streams["train"][0]) - 1, self.bptt, draw))
         return self._lengths[1]
 
     def training_batch(self, epoch: int, step: int) -> list[Batch]:
