@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas import Genotype, SearchedRNN, load_genotype
-from flair_nas.kernels.choice import describe
+from flair_nas.cli.version import describe
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")

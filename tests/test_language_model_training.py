@@ -363,7 +363,7 @@ def test_averaged_sgd_is_that_of_pytorch_where_the_learning_rate_stays() -> None
     second = torch.nn.Parameter(first.detach().clone())
     sgd = torch.optim.SGD([first], lr=0.1, weight_decay=0.01)
     asgd = torch.optim.ASGD([second], lr=0.1, weight_decay=0.01, lambd=0, t0=0)
-    average = training._Average([first])
+    average = training._MeanWeights([first])
     for step in range(6):
         target = torch.randn(5, dtype=torch.float64)
         for parameter, optimizer in ((first, sgd), (second, asgd)):

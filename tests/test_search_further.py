@@ -156,7 +156,7 @@ CLIMBING = '''
 """Keeps a random cell, and takes the next one where that has the smaller loss on a batch."""
 
 from flair_nas.genotype import random_genotype
-from flair_nas.search.weights import WeightDescent
+from flair_nas.search.descent import WeightDescent
 from flair_nas.search.strategies import StepFigures, Strategy
 
 

@@ -20,6 +20,7 @@ from flair_nas.recurrent import SearchedRNN
 from flair_nas.search import config as settings_of_search
 from flair_nas.search.bilevel import first_order
 from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.gradient import Convergence, GradientStrategy
@@ -30,7 +31,6 @@ from flair_nas.search.strategies.random_search import (
     SharedRandomSearch,
     draw,
 )
-from flair_nas.search.weights import NotFinite, WeightDescent
 from flair_nas.supernet import mean_absolute_deviation
 
 

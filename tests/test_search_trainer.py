@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import killing
 import pytest
 import torch
 import yaml
@@ -27,7 +28,6 @@ from small_search import (
     assert_same_runs,
     contents,
     differences,
-    kill_and_resume,
     no_picture,
     patched,
     small,
@@ -44,10 +44,10 @@ from flair_nas.measure import Evaluation
 from flair_nas.runs import RunStopped, open_run
 from flair_nas.search import trainer
 from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.descent import NotFinite
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.search.weights import NotFinite
 from flair_nas.settings import preset_names, read_settings, resolve
 
 
@@ -201,11 +201,11 @@ def test_a_comparison_sees_one_bit(finished: Path, tmp_path: Path) -> None:
 
 def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
     """As `benchmarks/kill_and_resume.py` does it for all kinds of searches."""
-    context = kill_and_resume.processes()
+    context = killing.processes()
     settings = {**SMALL, **THREE, "epochs": 6, "text": str(text)}
-    times = kill_and_resume.run_whole(context, settings, tmp_path / "whole")
-    moments = kill_and_resume.draw_moments(times[:-1], kills=10, seed=5)  # all of them in an epoch
-    killed = kill_and_resume.run_killed(context, settings, tmp_path / "stopped", times, moments)
+    times = killing.run_whole(context, settings, tmp_path / "whole")
+    moments = killing.draw_moments(times[:-1], kills=10, seed=5)  # all of them in an epoch
+    killed = killing.run_killed(context, settings, tmp_path / "stopped", times, moments)
     assert len(killed.epochs) == 10
     assert len(set(killed.epochs)) > 3
     assert_same_runs(tmp_path / "whole", tmp_path / "stopped")
@@ -225,12 +225,12 @@ def search_until_replacing(settings: dict[str, Any], out: str, count: int, befor
             os.kill(os.getpid(), signal.SIGKILL)
 
     files.os.replace = replacing  # type: ignore[assignment]
-    kill_and_resume.run_search(settings, out)
+    killing.run_search(settings, out)
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_killed_while_files_are_written(before: bool, finished: Path, text: Path, tmp_path: Path) -> None:
-    context = kill_and_resume.processes()
+    context = killing.processes()
     settings, out = {**SMALL, **THREE, "text": str(text)}, tmp_path / "run"
     for count in range(1, 100):
         process = context.Process(target=search_until_replacing, args=(settings, str(out), count, before))

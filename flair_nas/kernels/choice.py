@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-import flair_nas
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.kernels import build
 
@@ -41,19 +37,6 @@ def chosen(device: torch.device) -> str:
     return "plain" if build.library() is None else "native"
 
 
-def describe() -> list[str]:
-    """What a report of a problem should say: versions, and the kernels used here, which this compiles if need be."""
-    wanted = setting()
-    lines = [f"flair-nas {flair_nas.__version__}", f"Python {platform.python_version()}"]
-    for package in ("torch", "flair"):
-        try:
-            lines.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            lines.append(f"{package}: not installed")
-    lines += [f"kernels on CPU: {_on_cpu(wanted)}", f"kernels on CUDA: {_on_cuda()}", f"{VARIABLE}: {wanted}"]
-    return lines
-
-
 def setting() -> str:
     """What ``FLAIR_NAS_KERNELS`` says.
 
@@ -69,30 +52,3 @@ def setting() -> str:
 
 def _triton_is_interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def _on_cpu(setting: str) -> str:
-    if setting == "plain":
-        return f"plain PyTorch, as {VARIABLE} says"
-    if setting == "triton" and _triton_is_interpreted():
-        return "Triton, interpreted"
-    found = build.built()
-    if found.library is None:
-        return f"plain PyTorch: {found.reason}"
-    return f"native{_instructions(found.library)}, compiled with {found.compiler}; {found.place}"
-
-
-def _instructions(library: ctypes.CDLL) -> str:
-    """The instruction set that the library was compiled for, after a blank; empty where it does not tell."""
-    name = getattr(library, "flair_nas_isa", None)
-    if name is None:
-        return ""
-    name.restype = ctypes.c_char_p
-    return f" {name().decode()}"
-
-
-def _on_cuda() -> str:
-    if not torch.cuda.is_available():
-        return "none, this PyTorch sees no GPU"
-    kernels = "Triton" if chosen(torch.device("cuda")) == "triton" else "plain PyTorch"
-    return f"{kernels} on {torch.cuda.get_device_name()}"

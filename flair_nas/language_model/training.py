@@ -92,7 +92,7 @@ def stops_improving(losses: list[float], patience: int) -> bool:
     return bool(earlier) and losses[-1] > min(earlier)
 
 
-class _Average:
+class _MeanWeights:
     """The running mean of the weights after each step (Polyak and Juditsky, 1992).
 
     With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, but each step has its own learning rate,
@@ -143,7 +143,7 @@ class _Training:
         )
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
-        self.average: _Average | None = None
+        self.mean_weights: _MeanWeights | None = None
         self.epoch = 0  # the last whole one
         self.best_epoch = 0
         self.averaged_from: int | None = None
@@ -157,7 +157,7 @@ class _Training:
 
     def save(self) -> None:
         """Writes the history and the checkpoint of this instant."""
-        average = self.average and {"steps": self.average.steps, "means": self.average.means}
+        average = self.mean_weights and {"steps": self.mean_weights.steps, "means": self.mean_weights.means}
         self.run.save(
             {
                 "epoch": self.epoch,
@@ -192,9 +192,9 @@ class _Training:
             )
         self.model.load_state_dict(state["model"])
         if state["average"] is not None:
-            self.average = _Average(list(self.model.parameters()))
-            self.average.steps = state["average"]["steps"]
-            self.average.means = [mean.to(self.device) for mean in state["average"]["means"]]
+            self.mean_weights = _MeanWeights(list(self.model.parameters()))
+            self.mean_weights.steps = state["average"]["steps"]
+            self.mean_weights.means = [mean.to(self.device) for mean in state["average"]["means"]]
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         self.averaged_from = state["averaged_from"]
         restore_random_state(state["random"])
@@ -224,7 +224,7 @@ class _Training:
         started, started_cpu = time.perf_counter(), time.process_time()
         train_loss = self._train(bar)
         trained, trained_cpu = time.perf_counter(), time.process_time()
-        with self.average.in_place() if self.average else contextlib.nullcontext():
+        with self.mean_weights.in_place() if self.mean_weights else contextlib.nullcontext():
             score = self._validate()
             self.epoch += 1
             line = {
@@ -233,7 +233,7 @@ class _Training:
                 "train_perplexity": perplexity_of(train_loss),
                 "valid_loss": score.loss,
                 "valid_perplexity": score.perplexity,
-                "averaged": self.average is not None,
+                "averaged": self.mean_weights is not None,
                 "seconds": trained - started,
                 "cpu_seconds": trained_cpu - started_cpu,
                 "evaluation_seconds": time.perf_counter() - trained,
@@ -273,8 +273,8 @@ class _Training:
             gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
             total += length * self._clip(gradients, loss, step)
             self.optimizer.step()
-            if self.average is not None:
-                self.average.add()
+            if self.mean_weights is not None:
+                self.mean_weights.add()
             state = loss.state
             bar.set_postfix_str(f"perplexity {perplexity_of(total / start):.2f}, valid {valid}", refresh=False)
             bar.update(length)
@@ -325,7 +325,7 @@ class _Training:
             "fingerprint": self.corpus.fingerprint,
             "epoch": self.epoch,
             "valid_loss": self.run.history[-1]["valid_loss"],
-            "averaged": self.average is not None,
+            "averaged": self.mean_weights is not None,
         }
         saved = SavedLanguageModel(self.model, self.corpus.vocabulary, self.config, self.genotype, origin)
         save_language_model(saved, self.run.folder / "model.pt")
@@ -333,8 +333,8 @@ class _Training:
     def _maybe_average(self, losses: list[float]) -> None:
         config = self.config
         due = config.average_after is not None and self.epoch >= config.average_after
-        if config.averaging and self.average is None and (due or stops_improving(losses, config.patience)):
-            self.average = _Average(list(self.model.parameters()))
+        if config.averaging and self.mean_weights is None and (due or stops_improving(losses, config.patience)):
+            self.mean_weights = _MeanWeights(list(self.model.parameters()))
             self.averaged_from = self.epoch + 1
 
 

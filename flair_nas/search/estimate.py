@@ -14,7 +14,7 @@ from flair_nas.device import peak_memory_mb
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchConfig, strategy_class
 from flair_nas.search.objectives import Objective
-from flair_nas.search.processes import averaging, make_accelerator
+from flair_nas.search.processes import make_accelerator, make_reduce
 
 
 class Estimate(NamedTuple):
@@ -65,7 +65,7 @@ def estimate_search(
     """
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
-    strategy = strategy_class(config.strategy)(learned, config, averaging(accelerator))
+    strategy = strategy_class(config.strategy)(learned, config, make_reduce(accelerator))
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds = []
     learned.module.train()

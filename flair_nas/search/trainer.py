@@ -20,7 +20,6 @@ from typing import Any
 
 from accelerate import Accelerator
 
-import flair_nas
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.measure import Measure
@@ -28,11 +27,12 @@ from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.runs import Run, open_run
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
-from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
-from flair_nas.search.weights import REMEDY, NotFinite
+from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.supernet.relaxation import check_relaxation
+from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
 
@@ -114,8 +114,8 @@ class _Search:
         self.run, self.config, self.objective, self.accelerator = run, config, objective, accelerator
         self.is_main = accelerator.is_main_process
         self.progress = progress and self.is_main
-        self.average = averaging(accelerator)
-        self.strategy = strategy_class(config.strategy)(objective, config, self.average)
+        self.reduce = make_reduce(accelerator)
+        self.strategy = strategy_class(config.strategy)(objective, config, self.reduce)
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -177,8 +177,8 @@ class _Search:
                 self.strategy,
             )
         trained, trained_cpu = time.perf_counter(), time.process_time()
-        if self.average is not None:  # each process has seen other columns; batch normalisation keeps their statistics
-            self.average([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
+        if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
+            self.reduce([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
         loss, value = self.objective.evaluate()
         if not math.isfinite(loss):
             self._check_weights(epoch, steps, largest)
@@ -288,7 +288,7 @@ class _Search:
                 f"supernet_{key}": history[-1][key] if history else None,
                 "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
             },
-            "flair_nas": flair_nas.__version__,
+            "flair_nas": __version__,
         }
         genotype = dataclasses.replace(found, origin=origin)
         by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))

@@ -20,10 +20,11 @@ from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
-from flair_nas.device import check_precision, peak_memory_mb
+from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
-from flair_nas.runs import Run, RunStopped, open_run
+from flair_nas.rnn_text import parse_rnn
+from flair_nas.runs import Run, open_run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import (
     TaggingCorpus,
@@ -32,16 +33,13 @@ from flair_nas.tagging.corpora import (
     parse_columns,
     sentences_of,
 )
-from flair_nas.tagging.device import use_device
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
-from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
+from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
-
-TrainingStopped = RunStopped
 
 # settings that may differ when a run goes on
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
@@ -68,7 +66,8 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
-    use_device(config.device)
+    if config.device is not None:
+        flair.device = choose_device(config.device)
     check_precision(config.precision, flair.device)
     with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
         return _train_seeds(run, progress)
@@ -110,7 +109,7 @@ def rnn_type(config: TaggerConfig) -> str:
     """
     if config.rnn.upper() in FLAIR_TYPES:
         return config.rnn.upper()
-    parse_rnn_type(config.rnn)
+    parse_rnn(config.rnn, FLAIR_TYPES)
     return config.rnn
 
 

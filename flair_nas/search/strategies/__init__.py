@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from flair_nas.genotype import Genotype
 
 if TYPE_CHECKING:
-    from flair_nas.search.bilevel import Average
+    from flair_nas.search.bilevel import Reduce
     from flair_nas.search.config import SearchConfig
     from flair_nas.search.objectives import Objective
 
@@ -32,7 +32,7 @@ class Strategy(Protocol):
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place; None for one process.
+        reduce: averages tensors over processes, in place; None for one process.
     """
 
     extendable: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class Strategy(Protocol):
     finishing: ClassVar[str] = ""
     """What `finish` does, in a few words, where it takes a while."""
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None: ...
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None: ...
 
     # --- what it declares of itself, before there is anything to search ---
 

@@ -12,11 +12,11 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.search.bilevel import Average, first_order, second_order
+from flair_nas.search.bilevel import Reduce, first_order, second_order
 from flair_nas.search.config import SearchConfig
+from flair_nas.search.descent import WeightDescent, check_finite
 from flair_nas.search.objectives import Objective
 from flair_nas.search.strategies import StepFigures, Strategy
-from flair_nas.search.weights import WeightDescent, check_finite
 
 CURVE = 20
 """Points of an epoch's MAD curve in the history."""
@@ -28,20 +28,20 @@ class GradientStrategy(Strategy):
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
 
     Raises:
         FlairNasError: phases that are too short to tell whether MAD has settled.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        self.objective, self.config, self.average = objective, config, average
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
         if config.learn == "joint" and config.convergence and config.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
                 f"convergence_steps {config.convergence_steps} must be less than the steps of a phase, "
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
-        self.descent = WeightDescent(objective, config, average)
+        self.descent = WeightDescent(objective, config, reduce)
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
         rates = {"intra": config.arch_learning_rate, "inter": config.inter_learning_rate}
@@ -81,7 +81,7 @@ class GradientStrategy(Strategy):
         training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
-        options: dict[str, Any] = {"architecture": group, "average": self.average}
+        options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
             validation_loss, gradients = first_order(self.objective, training, validation, **options)
         else:

@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.search.bilevel import Average
+from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchConfig
+from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives import Objective
 from flair_nas.search.strategies import StepFigures, Strategy
-from flair_nas.search.weights import NotFinite, WeightDescent
 from flair_nas.supernet import CellSupernet
 
 log = logging.getLogger("flair_nas")
@@ -57,11 +57,11 @@ class _Candidates(_WholeCells):
 
     finishing = "comparing the candidates"
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        self.objective, self.config, self.average = objective, config, average
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
         assert isinstance(objective.supernet, CellSupernet)
         self.supernet = objective.supernet
-        self.descent = WeightDescent(objective, config, average)
+        self.descent = WeightDescent(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.steps_done = 0
 
@@ -103,7 +103,7 @@ class SharedRandomSearch(_Candidates):
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
     """
 
     def step(self, epoch: int, step: int) -> StepFigures:
@@ -126,8 +126,8 @@ class SharedRandomSearch(_Candidates):
                 for segment in range(self.config.sample_segments):
                     for batch in self.objective.validation_batch(1, segment):
                         total += float(self.objective.validation_loss(batch, keep_state=True))
-            if self.average is not None:
-                self.average([total])
+            if self.reduce is not None:
+                self.reduce([total])
             first[number] = math.inf if math.isnan(total) else float(total)
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         scores: dict[int, float] = {}  # those of a search that was extended are of other weights
@@ -144,7 +144,7 @@ class IndependentRandomSearch(_Candidates):
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
 
     Raises:
         FlairNasError: fewer steps than candidates.
@@ -160,8 +160,8 @@ class IndependentRandomSearch(_Candidates):
             found.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
         return found
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        super().__init__(objective, config, average)
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        super().__init__(objective, config, reduce)
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
         if self.total < config.samples:
@@ -218,10 +218,10 @@ class Sampling(_WholeCells):
     Args:
         objective: not used.
         config: the settings.
-        average: not used.
+        reduce: not used.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         self.config = config
 
     def steps(self, epoch: int) -> int:
