@@ -79,19 +79,21 @@ class Run:
         else:
             self.whole.accept()
             self.folder.mkdir(exist_ok=True)
-        if self.history:
+        if self.history or (self.folder / "history.jsonl").exists():
             self._write_history()
 
-    def save(self, state: Mapping[str, Any]) -> None:
+    def save(self, state: Mapping[str, Any], *, first: bool = False) -> None:
         """Writes the history, then a checkpoint of it and of `state`, each whole or not at all.
 
         Args:
             state: as for `Checkpoints.save`.
+            first: before any epoch, so that there is no history to write.
 
         Raises:
             OSError: as `Checkpoints.save`.
         """
-        self._write_history()
+        if not first:
+            self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 
     def finish(self, figures: Mapping[str, Any]) -> None:

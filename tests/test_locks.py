@@ -30,6 +30,8 @@ with locked(Path(sys.argv[1])):
     signal.pause()
 """
 WAIT = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell has its background jobs ignore
 with locked(Path(sys.argv[1]), waiting=lambda: print("waiting", flush=True)):
     print("held", flush=True)
 """

@@ -80,8 +80,8 @@ class EpochPlugin(TrainerPlugin):
         self.exhausted, self.resumed = exhausted, state
         return self.config.epochs if self.exhausted else self.epoch
 
-    def save(self) -> None:
-        """Writes the history and the checkpoint of this instant."""
+    def save(self, *, first: bool = False) -> None:
+        """Writes the history, unless this is before the first epoch, and the checkpoint of this instant."""
         self.run.save(
             {
                 "epoch": self.epoch,
@@ -96,7 +96,8 @@ class EpochPlugin(TrainerPlugin):
                     k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
                 },
                 "random": random_state(),
-            }
+            },
+            first=first,
         )
 
     @TrainerPlugin.hook
@@ -107,7 +108,7 @@ class EpochPlugin(TrainerPlugin):
             optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
         )
         if self.resumed is None:
-            self.save()
+            self.save(first=True)
         else:
             optimizer.load_state_dict(self.resumed["optimizer"])
             vars(self.scheduler).update(self.resumed["scheduler"])
