@@ -8,7 +8,7 @@
 that speeds up or slows down favours none; a case has both precisions in one repeat. D = H.
 
     fast           `SearchedRNN` with FLAIR_NAS_KERNELS=auto
-    plain          the same module with FLAIR_NAS_KERNELS=plain, plain PyTorch
+    columns        the same module with FLAIR_NAS_KERNELS=columns, on PyTorch's operators
     lstm           `nn.LSTM`
     floor          the matrix products of the searched cell alone, in library calls (`product_floor.py`)
     without gates  the cell of an ESS genotype without its gates, fast
@@ -43,7 +43,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas import Genotype, SearchedRNN, load_genotype
-from flair_nas.kernels.choice import describe
+from flair_nas.cli.version import describe
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
@@ -55,7 +55,7 @@ GROWN, GROWN_SIZE = "i-darts-ptb", 256
 GROWTH = [f"32x{steps}x{GROWN_SIZE}" for steps in (10, 35, 70, 140, 500)]
 GROWTH += [f"{batch}x35x{GROWN_SIZE}" for batch in (1, 8, 32, 64, 256)]
 MEMORY_NAMES, MEMORY_SIZES = ("lstm", "i-darts-ptb", "ess-ptb"), ("32x35x512", "64x35x850")
-RATIOS = ("fast/lstm", "fast/floor", "plain/lstm", "plain/fast", "float32/bfloat16", "fast/without gates")
+RATIOS = ("fast/lstm", "fast/floor", "columns/lstm", "columns/fast", "float32/bfloat16", "fast/without gates")
 
 # --- layers ---
 
@@ -158,7 +158,7 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
         step = partial(Step, size=size, training=training, precision=precision)
         floors[precision] = floor_of(genotype, size, training, precision)
         steps[precision, "fast"] = step(searched)
-        steps[precision, "plain"] = step(searched, kernels="plain")
+        steps[precision, "columns"] = step(searched, kernels="columns")
         steps[precision, "lstm"] = step(lstm)
         steps[precision, "floor"] = partial(product_floor.seconds, floors[precision])
         if gated:
@@ -193,10 +193,10 @@ def measure_growth(size: str, arguments: argparse.Namespace) -> list[dict]:
     """The row of one size."""
     searched = SearchedRNN(GROWN_SIZE, GROWN_SIZE, genotype_of(GROWN))
     step = partial(Step, size=size, training=True, precision="float32")
-    steps = {"fast": step(searched), "plain": step(searched, kernels="plain")}
+    steps = {"fast": step(searched), "columns": step(searched, kernels="columns")}
     steps["lstm"] = step(nn.LSTM(GROWN_SIZE, GROWN_SIZE))
     found = in_turn(steps, arguments.repeats, arguments.seconds)
-    ratios = {pair: ratio(*(found[layer] for layer in pair.split("/"))) for pair in ("fast/lstm", "plain/fast")}
+    ratios = {pair: ratio(*(found[layer] for layer in pair.split("/"))) for pair in ("fast/lstm", "columns/fast")}
     medians = {layer: statistics.median(times) for layer, times in found.items()}
     return [{"threads": torch.get_num_threads(), "size": size, "genotype": GROWN, "ms": medians, "ratios": ratios}]
 
@@ -274,7 +274,7 @@ def print_tables(rows: Sequence[dict]) -> None:
     for row in rows:
         key = tuple(row.get(name) for name in ("mode", "threads", "precision", "size", "genotype", "kernels"))
         parts[row["part"]][key] = row
-    cases, layers = parts["cases"].values(), ("fast", "plain", "lstm", "floor")
+    cases, layers = parts["cases"].values(), ("fast", "columns", "lstm", "floor")
     for mode, threads in itertools.product(MODES, sorted({row["threads"] for row in cases})):
         lines = [
             [row["precision"], row["size"], row["genotype"], *(cell(row["ms"][layer]) for layer in layers)]
@@ -287,10 +287,10 @@ def print_tables(rows: Sequence[dict]) -> None:
     lines = []
     for row in parts["growth"].values():
         tokens = sum(batch_sizes(row["size"])[0])
-        times = [cell(row["ms"][layer]) for layer in ("fast", "plain", "lstm")]
+        times = [cell(row["ms"][layer]) for layer in ("fast", "columns", "lstm")]
         micro = cell(1000 * row["ms"]["fast"] / tokens)
         lines.append([str(row["threads"]), row["size"], *times, micro, *map(cell, row["ratios"].values())])
-    header = ["threads", "B×T×H", "fast ms", "plain ms", "lstm ms", "fast µs a token", "fast/lstm", "plain/fast"]
+    header = ["threads", "B×T×H", "fast ms", "columns ms", "lstm ms", "fast µs a token", "fast/lstm", "columns/fast"]
     table(f"growth: training, {GROWN}, float32", header, lines)
     peaks = parts["memory"]
     lines = []
@@ -323,7 +323,7 @@ def measure(arguments: argparse.Namespace) -> list[dict]:
 
     if wanted("memory"):
         for precision, size, name in itertools.product(arguments.precision, MEMORY_SIZES, MEMORY_NAMES):
-            for kernels in ("auto", "plain") if name != "lstm" else ("auto",):
+            for kernels in ("auto", "columns") if name != "lstm" else ("auto",):
                 case = size, name, kernels, precision, max(arguments.threads)
                 add("memory", *case, found=partial(measure_memory, *case))
     add("threads", found=partial(measure_threads, arguments.threads))

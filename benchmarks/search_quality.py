@@ -169,11 +169,11 @@ def tables() -> None:
 def picture(path: Path) -> None:
     """Draws perplexity and MAD of the searches that are done."""
     from flair_nas.drawing.progress import draw_progress
+    from flair_nas.language_model.perplexity import PERPLEXITY
 
     figures = {name: RESULTS / f"search-{name}.json" for name in SEARCHES}
-    draw_progress(
-        {name: json.loads(file.read_text())["history"] for name, file in figures.items() if file.exists()}, path
-    )
+    histories = {name: json.loads(file.read_text())["history"] for name, file in figures.items() if file.exists()}
+    draw_progress(histories, path, PERPLEXITY)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@
 `pass`: one training pass (forward; backward to all weights and the input), T = 35, H = D = 300, 8 nodes, of
 
     supernet                 `CellSupernet` with FLAIR_NAS_KERNELS=auto
-    supernet, plain kernels  the same with FLAIR_NAS_KERNELS=plain, plain PyTorch
+    supernet, columns        the same with FLAIR_NAS_KERNELS=columns, on PyTorch's operators
     edges                    the equations as they stand, in plain autograd: for each node, each edge, each operation
     stacked                  as the code of DARTS goes about it: for each node one product of all earlier states, then
                              each operation
@@ -18,7 +18,7 @@ what it held before.
 
 `epoch`: steps of a search with the default settings (I-DARTS, first order, H = 300, batch 256, here always 35 steps a
 segment), first as they are, then under torch.profiler, which gives each row its share of their seconds. Peak memory is
-that of a fresh process, in all. FLAIR_NAS_KERNELS=plain before the command measures the plain path.
+that of a fresh process, in all. FLAIR_NAS_KERNELS=columns before the command measures that engine.
 
 JSON lines are added to --out, tables go to standard output.
 """
@@ -44,12 +44,12 @@ from recurrent_speed import PRECISIONS, cell, forget_peak, in_turn, memory, rati
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from flair_nas.kernels.choice import describe
+from flair_nas.cli.version import describe
 from flair_nas.operations import OPERATIONS
-from flair_nas.search import weights
-from flair_nas.search.build import build_objective, read_text
+from flair_nas.search import descent
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import TextObjective
+from flair_nas.search.objectives import text as text_objective
+from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies import gradient
 from flair_nas.supernet import CellSupernet
@@ -130,7 +130,7 @@ def relaxed_gate(gate: GateSupernet, past: list[Tensor]) -> Tensor:
 
 LAYERS: dict[str, Callable[[CellSupernet, Tensor], Tensor]] = {
     "supernet": lambda net, input: net(input)[0],
-    "supernet, plain kernels": lambda net, input: net(input)[0],
+    "supernet, columns": lambda net, input: net(input)[0],
     "edges": lambda net, input: run_loop(net, input, nodes_by_edges),
     "stacked": lambda net, input: run_loop(net, input, nodes_stacked),
 }
@@ -147,7 +147,7 @@ def make(batch: int, relaxation: str, history: int, steps: int = STEPS) -> tuple
 
 def output_of(layer: str, net: CellSupernet, input: Tensor) -> Tensor:
     """What a layer gives, [T, B, H]."""
-    os.environ["FLAIR_NAS_KERNELS"] = "plain" if layer == "supernet, plain kernels" else "auto"
+    os.environ["FLAIR_NAS_KERNELS"] = "columns" if layer == "supernet, columns" else "auto"
     return LAYERS[layer](net, input)
 
 
@@ -279,7 +279,7 @@ def row_of(names: list[str]) -> str:
     if within("CrossEntropy"):
         return "softmax"
     if nodes[-1:] in (["_SequenceBackward"], ["_NativeRecurrenceBackward"]):
-        in_steps = len(nodes) > 1 or within("flair_nas::")  # the graph of the plain loop, or the native kernel
+        in_steps = len(nodes) > 1 or within("flair_nas::")  # the graph of the loop, or the native kernel
         return "recurrence gradients" if in_steps else "weight gradients"
     if within("_Sequence", "_NativeRecurrence", "flair_nas::recurrence"):
         return "recurrence"
@@ -306,7 +306,7 @@ def make_search(text: str, precision: str) -> tuple[gradient.GradientStrategy, T
     """A search with the default settings, about to begin."""
     config = SearchConfig(text=text, device="cpu", precision=precision, vary_length=False)
     accelerator = make_accelerator(config.device, config.precision)
-    objective = build_objective(config, read_text(config), accelerator)
+    objective = text_objective.build(config, text_objective.read(config), accelerator)
     objective.module.train()
     return gradient.GradientStrategy(objective, config, None), objective
 
@@ -316,8 +316,8 @@ def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective
     for name in ("training_batch", "validation_batch"):
         setattr(objective, name, recorded("data", getattr(objective, name)))
     for module, name in (
-        (weights, "check_finite"),
-        (weights, "clip_gradients"),
+        (descent, "check_finite"),
+        (descent, "clip_gradients"),
         (gradient, "check_finite"),
         (strategy, "deviations"),
     ):

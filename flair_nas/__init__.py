@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from wrapt import register_post_import_hook
 
+from flair_nas.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from flair_nas.errors import FlairNasError as FlairNasError
     from flair_nas.genotype import Edge as Edge
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from flair_nas.tagging.prediction import load_tagger as load_tagger
     from flair_nas.tagging.prediction import tag_lines as tag_lines
     from flair_nas.tagging.training import train_taggers as train_taggers
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "FlairNasError": "errors",

@@ -28,8 +28,10 @@ VERSION = 1
 OPTION_NAMES = ("highway", "combine", "gate")
 """Fields of a genotype that change its function without being part of its structure."""
 
+GATE_FORMS = ("product", "residual")
+"""Names of the forms of inter-cell gates."""
+
 _COMBINE = ("sum", "mean")
-_GATE = ("product", "residual")
 DEFAULT_COMBINE = "mean"
 DEFAULT_GATE = "residual"
 
@@ -161,7 +163,7 @@ class Genotype:
                 _check_gate(gate, name)
         if not isinstance(self.highway, bool):
             raise GenotypeError("true or false", found=self.highway, place="options.highway")
-        for name, allowed in (("combine", _COMBINE), ("gate", _GATE)):
+        for name, allowed in (("combine", _COMBINE), ("gate", GATE_FORMS)):
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), found=getattr(self, name), place=f"options.{name}")
         if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):

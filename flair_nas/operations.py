@@ -1,12 +1,14 @@
-"""The five operations of the search space and their derivatives."""
+"""What the search space is made of, as tables that equations and engines read: operations, and forms of gates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from flair_nas.genotype import GATE_FORMS as FORM_NAMES
 from flair_nas.genotype import OPERATIONS as NAMES
 
 OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -18,12 +20,6 @@ OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Each operation as a function of its pre-activation, in the order of the columns of architecture weights."""
 
-
-def sigmoid_tanh(pre: Tensor) -> Tensor:
-    """tanh z = 2 σ(2z) - 1: PyTorch's sigmoid takes a tenth of the time of its tanh on a CPU."""
-    return torch.sigmoid(pre * 2) * 2 - 1
-
-
 DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "drop": lambda pre, out: torch.zeros_like(pre),
     "tanh": lambda pre, out: 1 - out * out,
@@ -33,4 +29,40 @@ DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 """The derivative of each operation, from its pre-activation and its output."""
 
-assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES
+
+class GateForm(NamedTuple):
+    """A form of inter-cell gates.
+
+    Args:
+        factor: what a vector is multiplied with, from the output of the gate's network.
+        unit_gain: the entry weights start so that they neither shrink nor enlarge a signal.
+    """
+
+    factor: Callable[[Tensor], Tensor]
+    unit_gain: bool = False
+
+
+GATE_FORMS: dict[str, GateForm] = {
+    "product": GateForm(lambda gate: gate, unit_gain=True),  # ESS eq. 5 and 6
+    "residual": GateForm(lambda gate: 1 + gate),
+}
+
+assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES and tuple(GATE_FORMS) == FORM_NAMES
+
+
+def product(vectors: Tensor, weight: Tensor) -> Tensor:
+    """Multiplies vectors [..., E] with a matrix [E, F]; the result has their dtype.
+
+    Under autocast the product is taken in a lower precision, but states stay in that of the weights.
+    """
+    return torch.matmul(vectors, weight).to(vectors.dtype)
+
+
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype that a product with this weight is taken in: under autocast a lower one than the weight's own."""
+    return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
+
+
+def sigmoid_tanh(pre: Tensor) -> Tensor:
+    """tanh z = 2 σ(2z) - 1: PyTorch's sigmoid takes a tenth of the time of its tanh on a CPU."""
+    return torch.sigmoid(pre * 2) * 2 - 1

@@ -12,7 +12,10 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.cell import SearchedCell, default_init_range
 from flair_nas.genotype import Genotype
-from flair_nas.recurrence import Packing, RecurrentState, initial_state, product_dtype, run_cell
+from flair_nas.operations import product_dtype
+from flair_nas.packing import Packing
+from flair_nas.recurrence import run_cell
+from flair_nas.state import RecurrentState, initial_state
 
 LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 """The arguments of `SearchedRNN` that are no sizes."""

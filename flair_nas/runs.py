@@ -1,32 +1,26 @@
-"""Run folders: opened by one process at a time, with checkpoints from which a stopped run goes on exactly."""
+"""Run folders of searches, language models and taggers: opened by one process at a time, and gone on with exactly.
+
+OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, should it be damaged
+OUT/history.jsonl    a line per epoch            OUT/metrics.json     the figures of a run that has come to its end
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
+import json
 import logging
-import os
-import random
 import shlex
-import shutil
 import tempfile
-import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import is_part, whole_file
-from flair_nas.settings import read_settings
-
-try:
-    import fcntl
-except ImportError:  # Windows, where folders are not locked
-    fcntl = None  # type: ignore[assignment]
+from flair_nas.checkpoints import START_OVER, Checkpoints
+from flair_nas.errors import FlairNasError
+from flair_nas.files import is_part, write_text
+from flair_nas.locks import Held, locked
+from flair_nas.settings import read_settings, to_yaml
 
 log = logging.getLogger("flair_nas")
 
@@ -37,14 +31,113 @@ class RunStopped(KeyboardInterrupt):
     """A run was interrupted (Ctrl-C, SIGTERM); what it needs to go on is on disk. The message says how to go on."""
 
 
-# --- the folder ---
+class Run:
+    """One run in its folder.
+
+    Args:
+        folder: it is there, and `open_run` keeps it for this process, or for the one that this one works with.
+        config: the settings, a dataclass of `flair_nas.settings` with `epochs`.
+        whole: the run of which this is a part.
+
+    Attributes:
+        checkpoints: the last two.
+        history: a dictionary per epoch, as JSON data.
+    """
+
+    def __init__(self, folder: Path, config: Any, whole: Run | None = None) -> None:
+        self.folder, self.config, self.whole = folder, config, whole
+        self.checkpoints = Checkpoints(folder)
+        self.history: list[dict[str, Any]] = []
+
+    def part(self, name: str) -> Run:
+        """A part with a history and checkpoints of its own, such as one seed of several, in a folder below this one."""
+        return Run(self.folder / name, self.config, self)
+
+    def resume(self, start_over: str = START_OVER) -> dict[str, Any] | None:
+        """Reads the last good checkpoint and takes its history; nothing is written.
+
+        Args:
+            start_over: what to do when all checkpoints are damaged, for the error.
+
+        Returns:
+            What was saved, tensors on the CPU; None when there is no checkpoint.
+
+        Raises:
+            FlairNasError: all checkpoints are damaged.
+        """
+        state = self.checkpoints.load(start_over)
+        self.history = [] if state is None else state.get("history", [])
+        return state
+
+    def accept(self) -> None:
+        """Makes the folder that of these settings, and its history that of the checkpoint.
+
+        Called when nothing can refuse the run any more, so that a mistake leaves a folder that can be used.
+        """
+        if self.whole is None:
+            write_text(self.folder / "config.yaml", to_yaml(self.config))
+        else:
+            self.whole.accept()
+            self.folder.mkdir(exist_ok=True)
+        if self.history or (self.folder / "history.jsonl").exists():
+            self._write_history()
+
+    def save(self, state: Mapping[str, Any], *, first: bool = False) -> None:
+        """Writes the history, then a checkpoint of it and of `state`, each whole or not at all.
+
+        Args:
+            state: as for `Checkpoints.save`.
+            first: before any epoch, so that there is no history to write.
+
+        Raises:
+            OSError: as `Checkpoints.save`.
+        """
+        if not first:
+            self._write_history()
+        self.checkpoints.save({**state, "history": self.history})
+
+    def finish(self, figures: Mapping[str, Any]) -> None:
+        """Writes the figures of a run that has come to its end; those that `figures` is asked for have `epochs`."""
+        write_text(self.folder / "metrics.json", json.dumps(figures, indent=2) + "\n")
+
+    def figures(self, *names: str) -> dict[str, Any] | None:
+        """What `finish` wrote; None if it did not, if it is damaged, or if epochs have been added since.
+
+        Args:
+            names: what has to be among them.
+        """
+        try:
+            found = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+            _ = [found[name] for name in names]
+            return found if found["epochs"] == self._epochs(found["epochs"]) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def is_finished(self, epochs: int | None, early: bool = False) -> bool:
+        """Whether nothing is left to do.
+
+        Args:
+            epochs: after how many it came to its end; None if it has not.
+            early: it ended by itself, and would with more epochs.
+        """
+        return epochs is not None and (early or epochs >= self.config.epochs)
+
+    def _write_history(self) -> None:
+        write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
+
+    def _epochs(self, otherwise: int) -> int:
+        """How many are in the history on disk."""
+        try:
+            return (self.folder / "history.jsonl").read_bytes().count(b"\n")
+        except FileNotFoundError:
+            return otherwise
 
 
 @contextlib.contextmanager
 def open_run(
     out: str | Path, config: Any, *, may_change: Collection[str] = (), quantity: str = "run", command: str | None = None
-) -> Iterator[Path]:
-    """Keeps a run folder for this process while the block runs. Writing ``config.yaml`` there is the block's work.
+) -> Iterator[Run]:
+    """Keeps a run folder for this process while the block runs. Accepting the run is the block's work.
 
     Args:
         out: a folder that is new or empty, or one that holds a run with the same settings in its ``config.yaml``.
@@ -55,7 +148,7 @@ def open_run(
             `RunStopped` whose message names the command that goes on.
 
     Yields:
-        The folder.
+        The run.
 
     Raises:
         FlairNasError: the folder holds something else or other settings, cannot be written to, or is in use by another
@@ -70,12 +163,12 @@ def open_run(
             pass
     except OSError as error:
         raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
-    with _locked(out):
+    with _kept(out):
         _check(out, config, may_change, quantity)  # another process may have been here since
         for path in filter(is_part, out.rglob("*")):  # a killed process could not take them away
             path.unlink(missing_ok=True)
         try:
-            yield out
+            yield Run(out, config)
         except KeyboardInterrupt as stop:
             if command is None:
                 raise
@@ -107,178 +200,15 @@ def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder; the system gives it back when the process ends, in whatever way."""
-    path = folder / LOCK
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+def _kept(folder: Path) -> Iterator[None]:
+    """Keeps a folder from other processes."""
+    with contextlib.ExitStack() as stack:
         try:
-            _lock(handle, folder)
-            if _is_at(path, handle):
-                break
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # its owner took the file away between our opening and locking it
-    try:
-        with contextlib.suppress(OSError):  # a full disk: the number is there for the message only
-            os.ftruncate(handle, 0)
-            os.write(handle, str(os.getpid()).encode())
+            fault = stack.enter_context(locked(folder / LOCK))
+        except Held as other:
+            raise FlairNasError(
+                f"{folder} is in use by {other}; wait until it has ended, or choose another folder"
+            ) from None
+        if fault is not None:
+            log.warning("%s cannot be locked (%s): let no other process use it", folder, fault.strerror)
         yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink()
-        os.close(handle)
-
-
-def _lock(handle: int, folder: Path) -> None:
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-            log.warning("%s cannot be locked (%s): let no other process use it", folder, error.strerror)
-            return
-        number = os.read(handle, 20).decode(errors="replace")
-        process = f"another process ({number})" if number.isdigit() else "another process"
-        raise FlairNasError(
-            f"{folder} is in use by {process}; wait until it has ended, or choose another folder"
-        ) from None
-
-
-def _is_at(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False
-
-
-# --- checkpoints ---
-
-
-class Checkpoints:
-    """The last two checkpoints of a run: ``checkpoint.pt`` and, before it, ``checkpoint-previous.pt``.
-
-    Args:
-        folder: where they lie; it exists.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        self.newest = Path(folder) / "checkpoint.pt"
-        self.previous = Path(folder) / "checkpoint-previous.pt"
-        self._newest_is_whole: bool | None = None  # not known yet
-
-    def save(self, state: dict[str, Any]) -> None:
-        """Writes the newest checkpoint whole or not at all; the one that was the newest becomes the one before.
-
-        Args:
-            state: what `torch.load` reads with `weights_only`: tensors, numbers, text, None, and lists, tuples and
-                dictionaries of these.
-
-        Raises:
-            OSError: it cannot be written; in plain words when the disk is full. What was there stays as it was.
-        """
-        with whole_file(self.newest) as temporary:
-            torch.save(state, temporary)
-            with open(temporary, "rb") as stream:
-                os.fsync(stream.fileno())  # from here on there is little left that can fail
-            if self._may_replace_previous():
-                with whole_file(self.previous) as second_name:
-                    second_name.unlink()
-                    try:
-                        os.link(self.newest, second_name)
-                    except OSError:  # a disk that knows no hard links
-                        shutil.copyfile(self.newest, second_name)
-        self._newest_is_whole = True
-
-    def load(self) -> dict[str, Any] | None:
-        """Reads the newest checkpoint that is whole; a warning says when that is not the newest one.
-
-        Returns:
-            What was saved, tensors on the CPU; None when there is no checkpoint.
-
-        Raises:
-            FlairNasError: there are checkpoints, and all are damaged.
-        """
-        faults: list[str] = []
-        for path in (self.newest, self.previous):
-            if not path.exists():
-                continue
-            try:
-                state = read_checkpoint(path)
-            except FlairNasError as error:
-                faults.append(str(error))
-                continue
-            self._newest_is_whole = path == self.newest
-            if path == self.previous:
-                log.warning("%s; the one before is used: %s", faults[0] if faults else f"no {self.newest}", path)
-            return state
-        if faults:
-            raise FlairNasError(f"{'; '.join(faults)}. To start over, delete them or choose another folder")
-        return None
-
-    def _may_replace_previous(self) -> bool:
-        """Whether the newest is there and good, and not the same file as the one before."""
-        if not self.newest.exists():
-            return False
-        if self._newest_is_whole is None:
-            try:
-                _check_sums(self.newest)
-                self._newest_is_whole = True
-            except Exception:
-                self._newest_is_whole = False
-        return self._newest_is_whole and not (self.previous.exists() and self.previous.samefile(self.newest))
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint and checks the sums of all that is in it.
-
-    Returns:
-        What was saved, tensors on the CPU.
-
-    Raises:
-        FlairNasError: it is cut short or otherwise damaged, or no checkpoint.
-    """
-    try:
-        _check_sums(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict):
-            raise ValueError(f"it holds a {type(state).__name__}")
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged file can raise nearly anything
-        raise FlairNasError(f"{path}: this checkpoint cannot be read, it may be cut short ({shown(error)})") from None
-    return state
-
-
-def _check_sums(path: str | Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()  # torch.load does not look at the sums
-    if damaged is not None:
-        raise ValueError(f"{damaged} is damaged")
-
-
-# --- random states ---
-
-
-def random_state() -> dict[str, Any]:
-    """The states of the random generators of torch (CPU and GPUs), Python and NumPy, fit for a checkpoint."""
-    name, keys, *rest = np.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all(),
-        "python": random.getstate(),
-        "numpy": (name, torch.tensor(np.asarray(keys, dtype=np.int64)), *rest),
-    }
-
-
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Puts back what `random_state` gave; those of GPUs only where there are as many as there were."""
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))

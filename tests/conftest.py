@@ -53,9 +53,9 @@ def no_server_stays() -> Iterator[None]:
     multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]  # there is no public way
 
 
-@pytest.fixture(scope="module", params=["native", "plain"])
+@pytest.fixture(scope="module", params=["native", "columns", "plain"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
-    """What recurrences run on; a module that uses it runs its tests on both."""
+    """What recurrences run on; a module that uses it runs its tests on each engine."""
     from flair_nas.kernels import build
 
     if request.param == "native" and build.built().library is None:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("kernels", "gradients", "recurrent", "operations", "supernet", "device", "language_model", "search", "saved")
-FILES += ("benchmarks_floor", "cli_lm", "cli_search", "runs")
+FILES += ("benchmarks_floor", "cli_lm", "cli_search", "runs", "checkpoints", "locks", "randomness")
 NO_COMPILER = "there-is-no-compiler-here"
 PYTHON_3_10 = os.environ.get("PYTHON310", "python3.10")
 OLDEST = ROOT / ".venv-oldest"

@@ -5,27 +5,21 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import killing
 import torch
+from killing import contents, differences, write_text
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-import kill_and_resume  # noqa: E402
-from kill_and_resume import contents, differences, write_text  # noqa: E402
-
-from flair_nas.drawing import progress  # noqa: E402
-from flair_nas.language_model.corpus import load_text  # noqa: E402
-from flair_nas.search.build import build_objective  # noqa: E402
-from flair_nas.search.config import SearchConfig  # noqa: E402
-from flair_nas.search.objective import TextObjective  # noqa: E402
-from flair_nas.search.processes import make_accelerator  # noqa: E402
+from flair_nas.drawing import progress
+from flair_nas.language_model.corpus import load_text
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objectives.text import TextObjective, build
+from flair_nas.search.processes import make_accelerator
 
 SMALL: dict[str, Any] = {
     "hidden_size": 6,
@@ -67,7 +61,7 @@ def small(text: Path | None, /, **changes: Any) -> SearchConfig:
 
 def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool = True) -> TextObjective:
     """The objective that a search with these settings has, in training mode."""
-    objective = build_objective(config, load_text(config.text), make_accelerator("cpu", config.precision))
+    objective = build(config, load_text(config.text), make_accelerator("cpu", config.precision))
     if not batch_norm:
         objective.supernet.norm = None
     if double:
@@ -141,7 +135,7 @@ class Processes:
             }
             for rank in range(count)
         ]
-        context = kill_and_resume.processes()
+        context = killing.processes()
         self.processes = [
             context.Process(target=_answer, args=(environment, answer, work, arguments), daemon=True)
             for environment, answer in zip(environments, self.answers)

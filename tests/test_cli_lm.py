@@ -101,7 +101,7 @@ def test_settings_come_from_preset_then_file_then_flags_and_resume_goes_on(text,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "x"], "text is needed"),
+        (["--out", "x"], "no text: give a folder with train and valid text"),
         (["--text", "x"], "--out DIR is needed"),
         (["--text", "x", "--out", "y", "--preset", "ptb-smal"], "unknown preset 'ptb-smal'; there are darts-ptb, "),
         (["--text", "x", "--out", "y", "--rnn", "i-darts"], "unknown rnn 'i-darts'"),

@@ -192,8 +192,9 @@ def test_resume_takes_settings_from_the_run(short_run: Path, tmp_path: Path, cap
     assert "drop --out, --preset" in error
     error = refused(capsys, "tag", "train", "--resume", run, "--hidden-size", "9", "--rnn", "gru")
     assert "hidden_size was 8 and is now 9" in error and "rnn was 'lstm' and is now 'gru'" in error
-    checkpoint = run / "seed-1" / "checkpoint.pt"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    for name in ("checkpoint.pt", "checkpoint-previous.pt"):
+        checkpoint = run / "seed-1" / name
+        checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     error = refused(capsys, "tag", "train", "-q", "--resume", run, "--epochs", "4")
     assert f"{checkpoint}: this checkpoint cannot be read" in error
 

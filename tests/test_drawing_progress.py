@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flair_nas.drawing.progress import deviation_curves, draw_progress
+from flair_nas.language_model.perplexity import PERPLEXITY
 
 
 def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) -> list[dict[str, Any]]:
@@ -32,7 +33,7 @@ def test_the_curves_are_those_of_the_history_in_epochs() -> None:
 def test_the_picture_is_whole_names_its_searches_and_is_the_same_each_time(tmp_path: Path) -> None:
     searches = {"one": history(300.0, None, 200.0), "two": history(400.0, 250.0, parts=("intra", "inter")), "three": []}
     for name in ("a.svg", "b.svg"):
-        draw_progress(searches, tmp_path / name)
+        draw_progress(searches, tmp_path / name, PERPLEXITY)
     picture = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert picture == (tmp_path / "b.svg").read_text(encoding="utf-8")
     words = " ".join("".join(ElementTree.fromstring(picture).itertext()).split())
@@ -43,6 +44,6 @@ def test_the_picture_is_whole_names_its_searches_and_is_the_same_each_time(tmp_p
 
 @pytest.mark.parametrize("suffix", ["png", "pdf"])
 def test_other_formats(tmp_path: Path, suffix: str) -> None:
-    draw_progress({"one": history(300.0, 200.0)}, tmp_path / f"a.{suffix}")
+    draw_progress({"one": history(300.0, 200.0)}, tmp_path / f"a.{suffix}", PERPLEXITY)
     begins = {"png": b"\x89PNG", "pdf": b"%PDF"}[suffix]
     assert (tmp_path / f"a.{suffix}").read_bytes().startswith(begins)

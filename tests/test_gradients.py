@@ -114,7 +114,7 @@ def test_second_derivatives_are_right_where_the_equations_run(name: str, monkeyp
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("setting", ["auto"])
+@pytest.mark.parametrize("setting", ["auto", "columns"])
 def test_other_engines_refuse_second_derivatives(name: str, setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
     layer = made(name)

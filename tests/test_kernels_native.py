@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import dataclasses
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
 from flair_nas import FlairNasError, SearchedRNN, load_genotype, random_genotype
-from flair_nas.kernels import build, native
+from flair_nas.kernels import build, choice, native
 from flair_nas.supernet import CellSupernet
 
 GENOTYPES = {
@@ -198,8 +199,10 @@ def test_python_threads_may_run_at_once() -> None:
     assert all(torch.equal(output, expected[0]) for output in found.values()) and len(found) == 3
 
 
-def test_the_mirror_of_the_struct_is_as_large() -> None:
-    assert build.library().flair_nas_problem_bytes() == ctypes.sizeof(native._Problem)  # type: ignore[union-attr]
+def test_the_struct_that_the_library_tells_of_is_as_large() -> None:
+    library = build.library()
+    assert library is not None
+    assert library.flair_nas_problem_bytes() == ctypes.sizeof(native._problem_type(library))
 
 
 @pytest.mark.parametrize("frozen", ["weights", "architecture"])
@@ -217,12 +220,10 @@ def test_what_is_frozen_costs_no_gradient(frozen: str) -> None:
             torch.testing.assert_close(parameter.grad, expected[name])
 
 
-def test_a_form_without_native_kernels_runs_on_the_plain_path() -> None:
-    import dataclasses
-
+def test_a_form_without_native_kernels_runs_on_columns() -> None:
     plain_form = dataclasses.replace(GENOTYPES["darts-v2"], highway=False)
     rnn = SearchedRNN(20, 37, plain_form)
-    assert rnn.cells[0].plan() is None
+    assert choice.engine_for(rnn.cells[0].plan(), rnn.cells[0].weight_hidden, torch.float32) == "columns"
     assert rnn(torch.randn(4, 3, 20))[0].shape == (4, 3, 37)
     assert rnn.to(torch.bfloat16)(torch.randn(4, 3, 20).bfloat16())[0].dtype == torch.bfloat16
 
@@ -292,3 +293,23 @@ def test_a_gate_without_inner_edges_has_no_gradient_for_them() -> None:
     rnn(torch.randn(4, 3, 20))[0].sum().backward()
     assert rnn.cells[0].input_gate.weight_nodes.grad is None
     assert rnn.cells[0].input_gate.weight_entry.grad is not None
+
+
+@pytest.mark.parametrize("code", [0, 5, 99, -2])
+def test_a_code_that_is_no_operation_is_an_error(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rnn = layer("darts-v2")
+    plan = rnn.cells[0].plan()
+    pairs = dataclasses.replace(plan.pairs, codes=(*plan.pairs.codes[:-1], code))
+    monkeypatch.setattr(rnn.cells[0], "plan", lambda: dataclasses.replace(plan, pairs=pairs))
+    with pytest.raises(ValueError, match="a code that the native kernels do not know"):
+        rnn(torch.randn(4, 3, 20))
+
+
+def test_a_library_with_other_operations_or_members_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    native._problem_type.cache_clear()
+    monkeypatch.setattr(native, "OPERATIONS", (*native.OPERATIONS, "silu"))
+    with pytest.raises(FlairNasError, match="know drop, tanh, .*operations.h must have the same"):
+        layer("darts-v2")(torch.randn(4, 3, 20))
+    with pytest.raises(AttributeError, match="know no breadth"):
+        monkeypatch.undo()
+        native._problem({"steps": 1, "breadth": 2})

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas import SearchedRNN, load_genotype, random_genotype
-from flair_nas.kernels import triton_mixture
+from flair_nas.kernels import triton_elementwise
 from flair_nas.operations import OPERATIONS
-from flair_nas.supernet.cell import CellSupernet, plain_mixture
+from flair_nas.supernet.cell import CellSupernet
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # what Triton itself asks when it is imported
 SIZES = [(1, 1, 1), (1, 3, 2), (5, 1, 8), (5, 70, 3), (33, 3, 5), (33, 70, 1)]  # H, B, n: from 1 element to 10 blocks
@@ -36,13 +36,13 @@ def test_in_the_interpreter() -> None:
 
 
 def test_without_triton_the_module_is_there_and_nothing_is_imported() -> None:
-    code = "import sys; sys.modules['triton'] = None; import flair_nas.kernels.triton_mixture"
+    code = "import sys; sys.modules['triton'] = None; import flair_nas.kernels.triton_elementwise"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_unknown_operation() -> None:
     with pytest.raises(ValueError, match="op must be one of drop, tanh, .*, got 'gelu'"):
-        triton_mixture.highway(torch.zeros(2, 1), torch.zeros(1, 1), "gelu")
+        triton_elementwise.highway(torch.zeros(2, 1), torch.zeros(1, 1), "gelu")
 
 
 @pytest.mark.skipif(INTERPRETED, reason="an interpreted kernel is never compiled")
@@ -57,22 +57,25 @@ def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.Mon
 
     def check(kernel: Callable[..., None], **constants: Any) -> None:
         constants |= {"WIDE": triton.language.float32, "BLOCK": 256}
-        function = triton_mixture._compiled(kernel)
+        function = triton_elementwise._compiled(kernel)
         low = {name: f"*{dtype}" for name in ("pre", "of_pre")} | {name: "i32" for name in integers}
         signature = {name: "constexpr" if name in constants else low.get(name, "*fp32") for name in function.arg_names}
         source = triton.compiler.ASTSource(function, signature, constexprs=constants)
         assembly = triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"]
         assert ".f64" not in assembly  # a number of Python's that made everything wide
 
-    for op in OPERATIONS:
-        check(triton_mixture._gate, OP=op)
-        check(triton_mixture._gate_back, OP=op)
+    for op in range(len(OPERATIONS)):
+        check(triton_elementwise._gate, OP=op)
+        check(triton_elementwise._gate_back, OP=op)
+    ops = {"OPS": len(OPERATIONS)}
     for absent in ({}, {"state": None}):
-        check(triton_mixture._mix, HIGHWAY=not absent, **absent)
+        check(triton_elementwise._mix, **ops, HIGHWAY=not absent, **absent)
     for absent in ({}, {"state": None, "of_state": None}):
-        check(triton_mixture._mix_back, HIGHWAY=not absent, WANTED=True, **absent)
-        check(triton_mixture._mix_back, HIGHWAY=not absent, WANTED=False, **absent, parts=None)
-    check(triton_mixture._mix_back, HIGHWAY=True, WANTED=True, count=1, size=1, half=1)  # Triton makes constants of 1s
+        check(triton_elementwise._mix_back, **ops, HIGHWAY=not absent, WANTED=True, **absent)
+        check(triton_elementwise._mix_back, **ops, HIGHWAY=not absent, WANTED=False, **absent, parts=None)
+    check(
+        triton_elementwise._mix_back, **ops, HIGHWAY=True, WANTED=True, count=1, size=1, half=1
+    )  # Triton makes constants of 1s
 
 
 class TestInterpreted:
@@ -82,20 +85,20 @@ class TestInterpreted:
     @sizes
     def test_mixture(self, height: int, batch: int, count: int, dtype: torch.dtype) -> None:
         tensors = random(dtype, (count, height, batch), (count, 5))
-        check_agrees(triton_mixture.mixture, plain_edges, tensors)
+        check_agrees(triton_elementwise.mixture, plain_edges, tensors)
 
     @dtypes
     @sizes
     def test_highway_mixture(self, height: int, batch: int, count: int, dtype: torch.dtype) -> None:
         tensors = random(dtype, (2 * count * height, batch), (height, batch), (count, 5))
-        check_agrees(triton_mixture.highway_mixture, plain_mixture, tensors)
+        check_agrees(triton_elementwise.highway_mixture, plain_mixture, tensors)
 
     @dtypes
     @pytest.mark.parametrize("op", OPERATIONS)
     @pytest.mark.parametrize(("height", "batch"), [(1, 1), (5, 3), (33, 70)])
     def test_highway(self, height: int, batch: int, op: str, dtype: torch.dtype) -> None:
         tensors = random(dtype, (2 * height, batch), (height, batch))
-        check_agrees(partial(triton_mixture.highway, op=op), partial(plain_highway, op=op), tensors)
+        check_agrees(partial(triton_elementwise.highway, op=op), partial(plain_highway, op=op), tensors)
 
     def test_highway_of_each_of_several_heads(self) -> None:
         """Their c and z lie apart, as `SearchedCell` multiplies them: all c first."""
@@ -109,7 +112,7 @@ class TestInterpreted:
             return heads
 
         tensors = random(torch.float64, (2 * len(ops) * 5, 3), (5, 3))
-        check_agrees(run(triton_mixture.highway), run(plain_highway), tensors)
+        check_agrees(run(triton_elementwise.highway), run(plain_highway), tensors)
 
     @pytest.mark.parametrize("low", [torch.bfloat16, torch.float16], ids=str)
     @pytest.mark.parametrize("name", ["mixture", "highway_mixture", "highway"])
@@ -119,26 +122,26 @@ class TestInterpreted:
         pre, state, shares = random(torch.float32, (2 * count * height, batch), (height, batch), (count, 5))
         pre = pre.to(low)
         if name == "mixture":
-            check_agrees(triton_mixture.mixture, plain_edges, [pre.view(2 * count, height, batch)[:count], shares])
+            check_agrees(triton_elementwise.mixture, plain_edges, [pre.view(2 * count, height, batch)[:count], shares])
         elif name == "highway_mixture":
-            check_agrees(triton_mixture.highway_mixture, plain_mixture, [pre, state, shares])
+            check_agrees(triton_elementwise.highway_mixture, plain_mixture, [pre, state, shares])
         else:
-            run, plain = partial(triton_mixture.highway, op="tanh"), partial(plain_highway, op="tanh")
+            run, plain = partial(triton_elementwise.highway, op="tanh"), partial(plain_highway, op="tanh")
             check_agrees(run, plain, [pre[: 2 * height], state])
 
     def test_special_values(self) -> None:
         pre = torch.tensor(SPECIAL, dtype=torch.float64).repeat(2, 1)  # H = 1, c and z alike
         state, shares = random(torch.float64, (1, len(SPECIAL)), (1, 5))
-        check_agrees(triton_mixture.highway_mixture, plain_mixture, [pre, state, shares])
-        check_agrees(triton_mixture.mixture, plain_edges, [pre[:1, None], shares])
+        check_agrees(triton_elementwise.highway_mixture, plain_mixture, [pre, state, shares])
+        check_agrees(triton_elementwise.mixture, plain_edges, [pre[:1, None], shares])
         for op in OPERATIONS:
-            check_agrees(partial(triton_mixture.highway, op=op), partial(plain_highway, op=op), [pre, state])
+            check_agrees(partial(triton_elementwise.highway, op=op), partial(plain_highway, op=op), [pre, state])
 
     @pytest.mark.parametrize("op", ["tanh", "relu", "sigmoid", "identity"])
     def test_what_is_not_a_number_stays_so(self, op: str) -> None:
         pre = torch.tensor([[0.0], [math.nan]])
-        assert triton_mixture.highway(pre, torch.zeros(1, 1), op).isnan().all()
-        assert triton_mixture.highway_mixture(pre, torch.zeros(1, 1), torch.ones(1, 5)).isnan().all()
+        assert triton_elementwise.highway(pre, torch.zeros(1, 1), op).isnan().all()
+        assert triton_elementwise.highway_mixture(pre, torch.zeros(1, 1), torch.ones(1, 5)).isnan().all()
 
     def test_tensors_that_are_not_contiguous(self) -> None:
         """As the states of a batch whose shortest sequences have ended."""
@@ -150,16 +153,16 @@ class TestInterpreted:
         def turned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return lambda *tensors: function(*(tensor.transpose(-1, -2) for tensor in tensors))
 
-        check_agrees(of_a_part(triton_mixture.highway_mixture), of_a_part(plain_mixture), [pre, state, shares])
-        check_agrees(turned(triton_mixture.mixture), turned(plain_edges), [pre.view(2, 10, 7), shares])
-        run, plain = partial(triton_mixture.highway, op="tanh"), partial(plain_highway, op="tanh")
+        check_agrees(of_a_part(triton_elementwise.highway_mixture), of_a_part(plain_mixture), [pre, state, shares])
+        check_agrees(turned(triton_elementwise.mixture), turned(plain_edges), [pre.view(2, 10, 7), shares])
+        run, plain = partial(triton_elementwise.highway, op="tanh"), partial(plain_highway, op="tanh")
         check_agrees(turned(run), turned(plain), random(torch.float64, (3, 10), (3, 5)))
 
     def test_a_gradient_of_shares_that_is_not_wanted_is_not_made(self) -> None:
         pre, state, shares = random(torch.float64, (2 * 3 * 5, 70), (5, 70), (3, 5))
-        run, plain = partial(triton_mixture.highway_mixture, shares=shares), partial(plain_mixture, shares=shares)
+        run, plain = partial(triton_elementwise.highway_mixture, shares=shares), partial(plain_mixture, shares=shares)
         check_agrees(run, plain, [pre, state])
-        run, plain = partial(triton_mixture.mixture, shares=shares), partial(plain_edges, shares=shares)
+        run, plain = partial(triton_elementwise.mixture, shares=shares), partial(plain_edges, shares=shares)
         check_agrees(run, plain, [pre.view(6, 5, 70)[:3]])
 
     @pytest.mark.parametrize("kind", ["supernet with gates", "darts-v2", "ess-ptb", "two edges"])
@@ -182,6 +185,16 @@ class TestInterpreted:
 def random(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(sum(map(sum, shapes)))
     return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def plain_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
+    """As `highway_mixture`, by the equation: the sum over k of share_k (s + σ(c) (op_k(z) - s))."""
+    gate, value = pre.view(2, -1, *state.shape)  # [n, H, B] each
+    total = torch.zeros_like(value)
+    for share, (name, operation) in zip(shares.t(), OPERATIONS.items()):
+        if name != "drop":
+            total = total + share[:, None, None] * (state + torch.sigmoid(gate) * (operation(value) - state))
+    return total
 
 
 def plain_edges(pre: Tensor, shares: Tensor) -> Tensor:

@@ -28,8 +28,9 @@ from flair_nas.language_model.corpus import END, load_text
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import build_language_model, encode_text, load_language_model
-from flair_nas.language_model.training import segment_lengths, stops_improving, train_language_model
-from flair_nas.runs import RunStopped
+from flair_nas.language_model.segments import segment_lengths
+from flair_nas.language_model.training import stops_improving, train_language_model
+from flair_nas.runs import Run, RunStopped
 from flair_nas.settings import load_preset, preset_names, resolve
 
 GATED = "tanh0-tanh1/state=tanh-tanh+tanh1,init_range=0.2"
@@ -230,19 +231,6 @@ def test_epochs_are_reported_to_the_log_without_a_bar_and_drawn_with_one(text, t
 # --- the optimizer ---
 
 
-def test_segments_cover_the_stream_and_vary_as_in_awd_lstm() -> None:
-    torch.manual_seed(0)
-    lengths = segment_lengths(200_000, 35, True)
-    assert sum(lengths) == 200_000
-    assert min(lengths[:-1]) >= 5 and max(lengths) <= 55
-    halved = np.mean([length < 24 for length in lengths])  # more than two deviations below 35
-    assert halved == pytest.approx(0.05 * 0.9 + 0.02, abs=0.02)
-    whole = [length for length in lengths if length > 25]
-    assert np.mean(whole) == pytest.approx(34.9, abs=0.5) and np.std(whole) == pytest.approx(4.6, abs=0.5)
-    assert segment_lengths(100, 35, False) == [35, 35, 30]
-    assert set(segment_lengths(40, 2, True)[:-1]) <= set(range(2, 23))  # shorter than 5 where bptt is
-
-
 def test_the_learning_rate_follows_the_length_of_a_segment(text, tmp_path, monkeypatch) -> None:
     rates: list[tuple[int, float]] = []
     step = torch.optim.SGD.step
@@ -259,9 +247,10 @@ def test_the_learning_rate_follows_the_length_of_a_segment(text, tmp_path, monke
         expected: list[float] = [5.0] * len(rates)
         if vary:
             torch.manual_seed(1)
-            run = training._Training(settings(text), load_text(text), training.layer_of(settings(text)),
-                                     torch.device("cpu"), tmp_path)  # fmt: skip
-            expected = [5.0 * length / 5 for length in segment_lengths(len(run.tokens), 5, True)]
+            found = training._Training(
+                Run(tmp_path, settings(text)), load_text(text), training.layer_of(settings(text)), torch.device("cpu")
+            )
+            expected = [5.0 * length / 5 for length in segment_lengths(len(found.tokens), 5, training._DRAW)]
             assert len(set(expected)) > 1
         assert rates == pytest.approx(expected)
     assert loss is training.LanguageModelLoss
@@ -374,7 +363,7 @@ def test_averaged_sgd_is_that_of_pytorch_where_the_learning_rate_stays() -> None
     second = torch.nn.Parameter(first.detach().clone())
     sgd = torch.optim.SGD([first], lr=0.1, weight_decay=0.01)
     asgd = torch.optim.ASGD([second], lr=0.1, weight_decay=0.01, lambd=0, t0=0)
-    average = training._Average([first])
+    average = training._MeanWeights([first])
     for step in range(6):
         target = torch.randn(5, dtype=torch.float64)
         for parameter, optimizer in ((first, sgd), (second, asgd)):
@@ -584,7 +573,7 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         ({"adaptive_cutoffs": [100_000]}, "cutoffs"),
         ({"adaptive_cutoffs": [2, 5, 9]}, "3 adaptive_cutoffs need a hidden_size of at least 64"),
         ({"batch_size": 10_000}, "too few for a batch of 10,000"),
-        ({"text": None}, "text is needed"),
+        ({"text": None}, "no text: give a folder with train and valid text"),
         ({"text": "nowhere"}, "there is no such folder or file"),
     ],
 )

@@ -126,14 +126,15 @@ import json
 import flair_nas
 from flair_nas import bundled_names, load_genotype
 from flair_nas.library import resource_path
-from flair_nas.tagging.config import TaggerConfig, preset_names, resolve_config
-for name in preset_names():
-    assert isinstance(resolve_config(preset=name), TaggerConfig)
+from flair_nas.settings import preset_names, resolve
+from flair_nas.tagging.config import TaggerConfig
+for name in preset_names("tagging"):
+    assert isinstance(resolve(TaggerConfig, kind="tagging", preset=name), TaggerConfig)
 print(json.dumps({
     "package": flair_nas.__file__,
     "resources": str(resource_path()),
     "genotypes": {name: load_genotype(name).one_line() for name in bundled_names()},
-    "presets": preset_names(),
+    "presets": preset_names("tagging"),
     "demo": sorted(path.name for path in resource_path("demo").iterdir()),
 }))
 """

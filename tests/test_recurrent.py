@@ -20,7 +20,7 @@ from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
 from flair_nas.library import bundled_names, load_genotype
 from flair_nas.recurrent import RecurrentState, SearchedRNN
 
-pytestmark = pytest.mark.usefixtures("kernels")  # all of it on native kernels, and on the plain path
+pytestmark = pytest.mark.usefixtures("kernels")  # all of it on every engine
 
 D, H = 3, 4  # different, so that a mix-up of the two widths cannot pass
 LENGTHS = (4, 2, 5)  # ragged and unsorted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.corpus import load_text
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.search.bilevel import mean_gradients
-from flair_nas.search.objective import TextObjective
+from flair_nas.search.objectives.text import TextObjective
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -204,11 +205,13 @@ def test_evaluation_is_of_the_whole_valid_part(text: Path) -> None:
     objective = objective_of(small(text))
     before = [buffer.clone() for buffer in objective.buffers()]
     random = torch.get_rng_state()
-    loss = objective.evaluate()
+    found = objective.evaluate()
     assert objective.module.training
     assert torch.equal(torch.get_rng_state(), random)
     assert all(map(torch.equal, objective.buffers(), before))
-    assert loss == objective.evaluate()
+    assert found == objective.evaluate()
+    loss, perplexity = found
+    assert perplexity == pytest.approx(math.exp(loss))
     valid = load_text(str(text)).valid
     with objective.supernet.batch_statistics():
         assert loss == evaluate_stream(objective.model, valid, batch_size=4, bptt=12).loss
@@ -217,8 +220,8 @@ def test_evaluation_is_of_the_whole_valid_part(text: Path) -> None:
 
 @pytest.mark.usefixtures("bfloat16")
 def test_evaluation_in_bfloat16_comes_close(text: Path) -> None:
-    loss = objective_of(small(text)).evaluate()
-    coarse = objective_of(small(text, precision="bfloat16")).evaluate()
+    loss = objective_of(small(text)).evaluate().loss
+    coarse = objective_of(small(text, precision="bfloat16")).evaluate().loss
     assert coarse == pytest.approx(loss, rel=0.01) and coarse != loss
 
 

@@ -33,11 +33,12 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs import open_run
 from flair_nas.search import trainer
 from flair_nas.search.bilevel import first_order, mean_gradients, second_order
+from flair_nas.search.descent import WeightDescent
 from flair_nas.search.display import Display
-from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
+from flair_nas.search.objectives import text as text_objective
+from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
-from flair_nas.search.weights import WeightDescent
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -93,20 +94,20 @@ def gradients_of(text: Path, batch_norm: bool) -> Gradients:
     config = small(text, **NO_DROPOUT, history=2, learn="joint")
     accelerator = make_accelerator("cpu", "float32")
     with torch.random.fork_rng():
-        objective = trainer.build_objective(config, trainer.read_text(config), accelerator)
+        objective = text_objective.build(config, text_objective.read(config), accelerator)
     if not batch_norm:
         objective.supernet.norm = None
     objective.module.double().train()
-    average = averaging(accelerator)
+    reduce = make_reduce(accelerator)
     weights, training, validation = (
         objective.model_parameters(),
         objective.training_batch(1, 0),
         objective.validation_batch(1, 0),
     )
-    loss, of_weights = mean_gradients(objective, objective.training_loss, training, weights, average=average)
-    first_loss, first = first_order(objective, training, validation, average=average)
+    loss, of_weights = mean_gradients(objective, objective.training_loss, training, weights, reduce=reduce)
+    first_loss, first = first_order(objective, training, validation, reduce=reduce)
     second_loss, second = second_order(
-        objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25, average=average
+        objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25, reduce=reduce
     )
     losses = torch.tensor([loss, first_loss, second_loss], dtype=torch.float64)
     return {"losses": losses, "weights": flat(of_weights), "first": flat(first), "second": flat(second)}
@@ -143,8 +144,8 @@ def search_without_noise(text: Path, out: Path) -> str:
         objective.supernet.norm = None
         return objective
 
-    build = trainer.build_objective
-    with patched(trainer, "build_objective", without_norm):
+    build = text_objective.build
+    with patched(text_objective, "build", without_norm):
         return run(text, out, **NO_DROPOUT, **KINDS["joint"])
 
 
@@ -241,8 +242,8 @@ def full_disk(text: Path, out: Path) -> None:
         with patched(files.os, "fsync", fsync) if self.epoch == 2 else patched(self, "epoch", self.epoch):
             save(self, finished)
 
-    save = trainer._Run._save
-    with patched(trainer._Run, "_save", saving):
+    save = trainer._Search._save
+    with patched(trainer._Search, "_save", saving):
         run(text, out)
 
 
@@ -271,8 +272,8 @@ def poisoned(text: Path, out: Path) -> None:
             )
         return objective
 
-    build = trainer.build_objective
-    with patched(trainer, "build_objective", building):
+    build = text_objective.build
+    with patched(text_objective, "build", building):
         run(text, out)
 
 
@@ -343,7 +344,7 @@ def test_ctrl_c_ends_all_processes(to_all: bool, text: Path, tmp_path: Path) -> 
 
 def test_one_process_needs_no_messages() -> None:
     accelerator = make_accelerator("cpu", "float32")
-    assert averaging(accelerator) is None
+    assert make_reduce(accelerator) is None
     assert gathered({"a": 1}) == [{"a": 1}]
     assert by_main(accelerator, lambda: 5) == 5
     with pytest.raises(KeyError):
@@ -353,10 +354,10 @@ def test_one_process_needs_no_messages() -> None:
 def messages() -> dict[str, Any]:
     accelerator = make_accelerator("cpu", "float32")
     rank = accelerator.process_index
-    average = averaging(accelerator)
-    assert average is not None
+    reduce = make_reduce(accelerator)
+    assert reduce is not None
     tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 + rank), torch.zeros(0)]
-    average(tensors)
+    reduce(tensors)
     found: dict[str, Any] = {"average": tensors, "gathered": gathered(rank)}
     found["by_main"] = by_main(accelerator, lambda: f"rank {rank}")
     try:

@@ -14,11 +14,14 @@ from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, patched, 
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.measure import Evaluation
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.search import config as settings_of_search
 from flair_nas.search.bilevel import first_order
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import TextObjective
+from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.descent import NotFinite, WeightDescent
+from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.gradient import Convergence, GradientStrategy
 from flair_nas.search.strategies.random_search import (
@@ -28,8 +31,6 @@ from flair_nas.search.strategies.random_search import (
     SharedRandomSearch,
     draw,
 )
-from flair_nas.search.trainer import strategy_class
-from flair_nas.search.weights import NotFinite, WeightDescent
 from flair_nas.supernet import mean_absolute_deviation
 
 
@@ -282,7 +283,7 @@ def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
     found = {}
     for number in numbers:
         strategy.supernet.choose(draw(strategy.config, number))
-        found[number] = strategy.objective.evaluate()
+        found[number] = strategy.objective.evaluate().loss
     return found
 
 
@@ -332,8 +333,9 @@ class FakeScores:
     def __init__(self, losses: list[float]) -> None:
         self.losses = iter(losses)
 
-    def __call__(self, progress: bool = False) -> float:
-        return next(self.losses)
+    def __call__(self, progress: bool = False) -> Evaluation:
+        loss = next(self.losses)
+        return Evaluation(loss, perplexity_of(loss))
 
 
 def test_a_loss_that_is_no_number_never_wins(text: Path) -> None:
@@ -368,9 +370,10 @@ def test_independent_candidates_have_equal_shares_from_the_same_weights(samples:
         steps[number] = steps.get(number, 0) + 1
         return descend(*arguments)
 
-    def evaluating() -> float:
-        scored[strategy.candidate] = evaluate()
-        return scored[strategy.candidate]
+    def evaluating() -> Evaluation:
+        found = evaluate()
+        scored[strategy.candidate] = found.loss
+        return found
 
     with patched(strategy.descent, "step", descending), patched(strategy.objective, "evaluate", evaluating):
         finish(strategy, epochs)
@@ -392,7 +395,7 @@ def test_a_candidate_is_trained_as_if_it_were_alone(text: Path) -> None:
         alone.descent.step(1, step, alone.objective.training_batch(1, step))
     assert strategy.candidate == 1
     assert torch.equal(bits(strategy.objective.module.parameters()), bits(alone.objective.module.parameters()))
-    assert strategy.scores[1] == alone.objective.evaluate()
+    assert strategy.scores[1] == alone.objective.evaluate().loss
 
 
 def test_more_candidates_than_steps(text: Path) -> None:

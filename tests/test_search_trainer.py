@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import killing
 import pytest
 import torch
 import yaml
@@ -27,7 +28,6 @@ from small_search import (
     assert_same_runs,
     contents,
     differences,
-    kill_and_resume,
     no_picture,
     patched,
     small,
@@ -38,15 +38,16 @@ from flair_nas import files
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
+from flair_nas.language_model.perplexity import perplexity_of
 from flair_nas.library import load_genotype
+from flair_nas.measure import Evaluation
 from flair_nas.runs import RunStopped, open_run
 from flair_nas.search import trainer
-from flair_nas.search.build import build_objective, read_text
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import TextObjective
+from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.descent import NotFinite
+from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.search.weights import NotFinite
 from flair_nas.settings import preset_names, read_settings, resolve
 
 
@@ -200,11 +201,11 @@ def test_a_comparison_sees_one_bit(finished: Path, tmp_path: Path) -> None:
 
 def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
     """As `benchmarks/kill_and_resume.py` does it for all kinds of searches."""
-    context = kill_and_resume.processes()
+    context = killing.processes()
     settings = {**SMALL, **THREE, "epochs": 6, "text": str(text)}
-    times = kill_and_resume.run_whole(context, settings, tmp_path / "whole")
-    moments = kill_and_resume.draw_moments(times[:-1], kills=10, seed=5)  # all of them in an epoch
-    killed = kill_and_resume.run_killed(context, settings, tmp_path / "stopped", times, moments)
+    times = killing.run_whole(context, settings, tmp_path / "whole")
+    moments = killing.draw_moments(times[:-1], kills=10, seed=5)  # all of them in an epoch
+    killed = killing.run_killed(context, settings, tmp_path / "stopped", times, moments)
     assert len(killed.epochs) == 10
     assert len(set(killed.epochs)) > 3
     assert_same_runs(tmp_path / "whole", tmp_path / "stopped")
@@ -224,12 +225,12 @@ def search_until_replacing(settings: dict[str, Any], out: str, count: int, befor
             os.kill(os.getpid(), signal.SIGKILL)
 
     files.os.replace = replacing  # type: ignore[assignment]
-    kill_and_resume.run_search(settings, out)
+    killing.run_search(settings, out)
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_killed_while_files_are_written(before: bool, finished: Path, text: Path, tmp_path: Path) -> None:
-    context = kill_and_resume.processes()
+    context = killing.processes()
     settings, out = {**SMALL, **THREE, "text": str(text)}, tmp_path / "run"
     for count in range(1, 100):
         process = context.Process(target=search_until_replacing, args=(settings, str(out), count, before))
@@ -275,7 +276,7 @@ def test_a_comparison_sees_what_a_resume_forgot(
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {**KINDS[kind], "samples": 4, "bptt": 6}
     run(text, tmp_path / "whole", **settings)
-    owner = trainer.strategy_class(settings.get("strategy", "gradient"))
+    owner = strategy_class(settings.get("strategy", "gradient"))
     with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped):
         run(text, tmp_path / "run", **settings)
     finish = owner.finish  # type: ignore[attr-defined]
@@ -414,9 +415,12 @@ def evaluating(call: int, spoil: Callable[[TextObjective], float]) -> Iterator[N
     """At that call of the evaluation something else is done."""
     evaluate, calls = TextObjective.evaluate, [0]
 
-    def spoiled(self: TextObjective, progress: bool = False) -> float:
+    def spoiled(self: TextObjective, progress: bool = False) -> Evaluation:
         calls[0] += 1
-        return spoil(self) if calls[0] == call else evaluate(self, progress)
+        if calls[0] != call:
+            return evaluate(self, progress)
+        loss = spoil(self)
+        return Evaluation(loss, perplexity_of(loss))
 
     with patched(TextObjective, "evaluate", spoiled):
         yield
@@ -465,7 +469,7 @@ def test_one_random_cell_whose_evaluation_is_not_finite_ends_nothing(
 @pytest.mark.parametrize("where", ["fsync", "save"])
 def test_a_full_disk(where: str, finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    save = trainer._Run._write_checkpoint
+    save = trainer._Search._write_checkpoint
 
     def fails(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -477,7 +481,8 @@ def test_a_full_disk(where: str, finished: Path, text: Path, tmp_path: Path) -> 
                 save(self, *arguments)
         save(self, *arguments)
 
-    with patched(trainer._Run, "_write_checkpoint", saving), pytest.raises(OSError, match="no room to write") as error:
+    full = pytest.raises(OSError, match="no room to write")
+    with patched(trainer._Search, "_write_checkpoint", saving), full as error:
         run(text, out, **THREE)
     assert error.value.errno == errno.ENOSPC and "is kept" in str(error.value)
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
@@ -683,7 +688,7 @@ def test_another_objective(finished: Path, text: Path, tmp_path: Path) -> None:
     search_genotype(
         config,
         tmp_path / "run",
-        objective=lambda accelerator: build_objective(config, read_text(config), accelerator),
+        objective=lambda accelerator: build(config, read(config), accelerator),
         progress=False,
     )
     assert_same_runs(finished, tmp_path / "run")
@@ -700,7 +705,7 @@ def test_an_objective_whose_batches_are_its_own(text: Path, tmp_path: Path) -> N
             return super().training_loss(batch[0], keep_state)
 
     def make(accelerator: Any) -> TextObjective:
-        objective = build_objective(config, read_text(config), accelerator)
+        objective = build(config, read(config), accelerator)
         objective.__class__ = Wrapped
         return objective
 

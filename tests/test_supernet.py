@@ -35,12 +35,11 @@ from flair_nas.supernet import (
 )
 from flair_nas.supernet import relax as relax_arch
 
-pytestmark = pytest.mark.usefixtures("kernels")  # all of it on native kernels, and on the plain path
+pytestmark = pytest.mark.usefixtures("kernels")  # all of it on every engine
 
 D, H, N, B, T = 3, 4, 3, 5, 4  # all different, so that a mix-up cannot pass
 LARGE = 1e4  # a logit whose softmax is 1, exactly
 relaxations = pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
-implementations = pytest.mark.parametrize("implementation", ["fast", "plain"])
 CELL = random_genotype(7, nodes=3, edges_per_node=2)
 STATE_GATE = Gate((GateNode("tanh"), GateNode("relu", (Edge("sigmoid", 1),)), GateNode("identity", (Edge("tanh", 2),))))
 # a sigmoid as first entry: without one, the product form closes, and batch norm makes signals of rounding errors
@@ -162,14 +161,11 @@ def check_against_oracle(case: Case, xs: Tensor, hx: Any = None, tolerance: floa
 # --- forward and backward
 
 
-@implementations
 @relaxations
 @pytest.mark.parametrize("norm", ["no batch norm", "training", "evaluation"])
 @pytest.mark.parametrize("history, gate", [(0, "residual"), (3, "residual"), (3, "product")])
-def test_cell_supernet_equals_the_oracle(
-    history: int, gate: str, norm: str, relaxation: str, implementation: str
-) -> None:
-    options = {"history": history, "gate": gate, "implementation": implementation}
+def test_cell_supernet_equals_the_oracle(history: int, gate: str, norm: str, relaxation: str) -> None:
+    options = {"history": history, "gate": gate}
     for carried in (False, True):
         case = Case(relaxation, norm != "evaluation", batch_norm=norm != "no batch norm", **options)
         check_against_oracle(case, inputs(), case.state() if carried else None)
@@ -185,10 +181,9 @@ def test_inter_cell_supernet_equals_the_oracle(combine: str, history: int, gate:
         check_against_oracle(case, inputs(), case.state() if carried else None)
 
 
-@implementations
 @pytest.mark.parametrize("gate", ["product", "residual"])
 @pytest.mark.parametrize("kept", ["state_gate", "input_gate", "both"])
-def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str, implementation: str) -> None:
+def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str) -> None:
     """As in joint learning, where the gates stay while the cell learns."""
     gates = replace(
         CELL,
@@ -197,7 +192,7 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str, 
         input_gate=None if kept == "state_gate" else INPUT_GATE,
     )
     for carried in (False, True):
-        case = Case("i-darts", fixed_gates=gates, gate=gate, implementation=implementation)
+        case = Case("i-darts", fixed_gates=gates, gate=gate)
         check_against_oracle(case, inputs(), case.state() if carried else None)
     genotype = case.net.genotype()
     assert (genotype.state_gate, genotype.input_gate, genotype.gate) == (gates.state_gate, gates.input_gate, gate)
@@ -211,7 +206,6 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str, 
     gate=st.sampled_from(["product", "residual"]),
     batch_norm=st.booleans(),
     training=st.booleans(),
-    implementation=st.sampled_from(["fast", "plain"]),
     steps=st.integers(1, 4),
     batch=st.integers(3, 6),
     carried=st.booleans(),
@@ -221,19 +215,17 @@ def test_any_supernet_equals_the_oracle(steps: int, batch: int, carried: bool, *
     check_against_oracle(case, inputs(steps, batch), case.state(batch) if carried else None, 1e-10)
 
 
-@implementations
 @pytest.mark.parametrize("history", [0, 2])
-def test_a_tensor_as_state_means_no_history(history: int, implementation: str) -> None:
-    case = Case(history=history, implementation=implementation)
+def test_a_tensor_as_state_means_no_history(history: int) -> None:
+    case = Case(history=history)
     check_against_oracle(case, inputs(), torch.randn(1, B, H, dtype=torch.float64))
 
 
-@implementations
 @relaxations
 @pytest.mark.parametrize("history", [0, 3])
-def test_segments_with_the_state_carried_equal_one_run(history: int, relaxation: str, implementation: str) -> None:
+def test_segments_with_the_state_carried_equal_one_run(history: int, relaxation: str) -> None:
     """Also in training: batch statistics are those of one time step, so the border changes nothing."""
-    whole, parts = (Case(relaxation, history=history, implementation=implementation) for _ in range(2))
+    whole, parts = (Case(relaxation, history=history) for _ in range(2))
     xs = inputs(7).requires_grad_()
     expected = whole.run(xs)
     hx, outputs = None, []
@@ -250,11 +242,14 @@ def test_segments_with_the_state_carried_equal_one_run(history: int, relaxation:
 @relaxations
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("history", [0, 3])
-def test_fast_equals_plain(history: int, training: bool, relaxation: str) -> None:
+def test_every_engine_equals_the_equations(
+    history: int, training: bool, relaxation: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {"history": history, "input_dropout": 0.3, "recurrent_dropout": 0.3}
     collected = []
-    for implementation in ("fast", "plain"):
-        case = Case(relaxation, training, implementation=implementation, **options)
+    for engine in (kernels, "plain"):
+        monkeypatch.setenv("FLAIR_NAS_KERNELS", engine)
+        case = Case(relaxation, training, **options)
         xs = inputs().requires_grad_()
         leaves = [xs, *case.net.parameters()]
         torch.manual_seed(5)  # the same masks
@@ -263,11 +258,10 @@ def test_fast_equals_plain(history: int, training: bool, relaxation: str) -> Non
     assert_same(*collected, 1e-12)
 
 
-@implementations
 @pytest.mark.parametrize("wanted", ["arch", "weight", "state_gate", "nothing but the input"])
-def test_frozen_parameters_change_nothing_for_the_others(wanted: str, implementation: str) -> None:
+def test_frozen_parameters_change_nothing_for_the_others(wanted: str) -> None:
     """As in joint learning, where one part of the architecture is fixed while the other learns."""
-    case = Case(history=2, implementation=implementation)
+    case = Case(history=2)
     xs = inputs().requires_grad_()
     parameters = dict(case.net.named_parameters())
     results = case.run(xs)
@@ -283,9 +277,8 @@ def test_frozen_parameters_change_nothing_for_the_others(wanted: str, implementa
         assert_same(case.run(xs), results, 1e-12)
 
 
-@implementations
-def test_running_statistics_are_updated_in_training_alone(implementation: str) -> None:
-    case = Case(implementation=implementation)
+def test_running_statistics_are_updated_in_training_alone() -> None:
+    case = Case()
     before = [buffer.clone() for buffer in case.net.norm.buffers()]
     case.net.eval()
     case.run(inputs())
@@ -295,11 +288,10 @@ def test_running_statistics_are_updated_in_training_alone(implementation: str) -
     assert not torch.equal(before[0], next(case.net.norm.buffers()))
 
 
-@implementations
 @pytest.mark.parametrize("history", [0, 2])
-def test_mixed_precision_stays_close(history: int, implementation: str) -> None:
+def test_mixed_precision_stays_close(history: int) -> None:
     """Under autocast the products are bfloat16: three digits, and gradients for every parameter in its own dtype."""
-    case = Case(history=history, implementation=implementation, training=False)  # nothing is amplified
+    case = Case(history=history, training=False)  # nothing is amplified
     case.net.float()
     xs, leaves = inputs().float(), list(case.net.parameters())
     expected = case.run(xs)
@@ -335,16 +327,15 @@ def test_copies_and_state_dicts_are_the_same_supernet() -> None:
 # --- variational dropout
 
 
-@implementations
 @relaxations
 @pytest.mark.parametrize("history", [0, 2])
 @pytest.mark.parametrize("batch_norm", [True, False])
 def test_variational_dropout_equals_the_oracle_with_the_masks_it_drew(
-    batch_norm: bool, history: int, relaxation: str, implementation: str
+    batch_norm: bool, history: int, relaxation: str
 ) -> None:
     """First weights whose output shows the masks; then, from the same seed, ordinary weights with those masks."""
     rates = {"input_dropout": 0.5, "recurrent_dropout": 0.75}
-    options = {"history": history, "implementation": implementation, **rates}
+    options = {"history": history, **rates}
 
     def show_mask(source: str, x: float, h: float) -> Tensor:
         """Zero weights make every c and z zero, so a node halves s_0; `source` lets through what is masked."""
@@ -379,8 +370,7 @@ def test_variational_dropout_equals_the_oracle_with_the_masks_it_drew(
 
 @pytest.mark.parametrize(
     "options",
-    [{"history": m, "implementation": way} for m in (0, 2) for way in ("fast", "plain")]
-    + [{"history": 2, "cell": CELL}],
+    [{"history": 0}, {"history": 2}, {"history": 2, "cell": CELL}],
     ids=lambda options: "-".join(str(value) for value in options.values() if value is not CELL),
 )
 def test_dropout_is_drawn_from_the_seed_and_sleeps_in_evaluation(options: dict[str, Any]) -> None:
@@ -455,12 +445,11 @@ def assert_equals_layer(case: Case, genotype: Genotype) -> None:
             assert_same([a], [e], 1e-12, f"gradient of {name}")
 
 
-@implementations
 @relaxations
 @pytest.mark.parametrize("seed", [0, 1])
-def test_one_hot_supernet_equals_the_derived_cell(seed: int, relaxation: str, implementation: str) -> None:
+def test_one_hot_supernet_equals_the_derived_cell(seed: int, relaxation: str) -> None:
     picked = pick_edges(seed, 5)
-    case = Case(relaxation, nodes=5, batch_norm=False, implementation=implementation)
+    case = Case(relaxation, nodes=5, batch_norm=False)
     with torch.no_grad():
         case.net.arch.copy_(one_hot(picked, relaxation))
     genotype = case.net.genotype()
@@ -468,12 +457,11 @@ def test_one_hot_supernet_equals_the_derived_cell(seed: int, relaxation: str, im
     assert_equals_layer(case, replace(genotype, combine="sum"))
 
 
-@implementations
 @pytest.mark.parametrize("relaxation, combine", [("darts", "sum"), ("i-darts", "mean")])
-def test_two_hot_supernet_equals_the_cell_with_two_edges(relaxation: str, combine: str, implementation: str) -> None:
+def test_two_hot_supernet_equals_the_cell_with_two_edges(relaxation: str, combine: str) -> None:
     """Two pairs of one node each have a softmax of their own with DARTS, a half of one with I-DARTS."""
     picked = pick_edges(4, 5, per_node=2)
-    case = Case(relaxation, nodes=5, batch_norm=False, implementation=implementation)
+    case = Case(relaxation, nodes=5, batch_norm=False)
     with torch.no_grad():
         case.net.arch.copy_(one_hot(picked, relaxation))
     assert_equals_layer(case, cell_of(picked, combine=combine))
@@ -493,12 +481,12 @@ def pick_gate(seed: int, relaxation: str) -> tuple[list[int], list[list[tuple[in
 
 @relaxations
 @pytest.mark.parametrize("gate", ["product", "residual"])
-@pytest.mark.parametrize("kind", ["fixed cell", "fast", "plain"])
+@pytest.mark.parametrize("kind", ["fixed cell", "relaxed cell"])
 @pytest.mark.filterwarnings("ignore:with gate='product' and no sigmoid")
 def test_one_hot_gates_equal_the_derived_gates(kind: str, gate: str, relaxation: str) -> None:
     picked = pick_edges(2, 3)
     fixed = kind == "fixed cell"
-    options: Any = {"cell": cell_of(picked)} if fixed else {"batch_norm": False, "implementation": kind}
+    options: Any = {"cell": cell_of(picked)} if fixed else {"batch_norm": False}
     case = Case(relaxation, history=3, gate=gate, **options)
     parameters, gates = case.parameters(), {}
     with torch.no_grad():
@@ -675,15 +663,14 @@ def test_an_unknown_relaxation_lists_those_that_exist() -> None:
             attempt()
 
 
-@implementations
-def test_batch_norm_wants_more_than_one_sequence_in_training(implementation: str) -> None:
-    net = CellSupernet(D, H, nodes=2, implementation=implementation)
+def test_batch_norm_wants_more_than_one_sequence_in_training() -> None:
+    net = CellSupernet(D, H, nodes=2)
     before = [buffer.clone() for buffer in net.buffers()]
     with pytest.raises(ValueError, match=r"(?i)batch.*(1|one)"):
         net(torch.zeros(T, 1, D))
     assert all(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
     assert net.eval()(torch.zeros(T, 1, D))[0].shape == (T, 1, H)
-    alone = CellSupernet(D, H, nodes=2, implementation=implementation, batch_norm=False)
+    alone = CellSupernet(D, H, nodes=2, batch_norm=False)
     assert alone(torch.zeros(T, 1, D))[0].shape == (T, 1, H)
 
 
@@ -696,7 +683,6 @@ def test_batch_norm_wants_more_than_one_sequence_in_training(implementation: str
         {"nodes": 0},
         {"history": -1},
         {"gate": "sum"},
-        {"implementation": "slow"},
         {"input_dropout": 1.0},
         {"recurrent_dropout": -0.1},
         {"init_range": 0.0},
@@ -707,7 +693,7 @@ def test_settings_that_cannot_be_are_refused_by_name(wrong: dict[str, Any]) -> N
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         CellSupernet(**{"input_size": D, "hidden_size": H, **wrong})
-    if name not in ("nodes", "implementation"):
+    if name != "nodes":
         with pytest.raises(ValueError, match=name):
             InterCellSupernet(**{"input_size": D, "hidden_size": H, "cell": CELL, "history": 2, **wrong})
 
@@ -719,19 +705,17 @@ def test_a_gate_needs_a_history_and_a_cell() -> None:
         InterCellSupernet(D, H, "darts-v2", 2, "darts")  # type: ignore[arg-type]
 
 
-@implementations
 @pytest.mark.parametrize("history", [0, 2])
 @pytest.mark.parametrize("shape", [(T, B, D + 1), (B, D), (0, B, D), (T, 0, D)])
-def test_inputs_of_another_shape_are_refused(shape: tuple[int, ...], history: int, implementation: str) -> None:
-    net = CellSupernet(D, H, nodes=2, history=history, implementation=implementation)
+def test_inputs_of_another_shape_are_refused(shape: tuple[int, ...], history: int) -> None:
+    net = CellSupernet(D, H, nodes=2, history=history)
     with pytest.raises(ValueError, match=r"D"):
         net(torch.zeros(shape))
 
 
-@implementations
-def test_states_of_another_shape_are_refused(implementation: str) -> None:
-    net = CellSupernet(D, H, nodes=2, implementation=implementation)
-    gated = CellSupernet(D, H, nodes=2, history=2, implementation=implementation)
+def test_states_of_another_shape_are_refused() -> None:
+    net = CellSupernet(D, H, nodes=2)
+    gated = CellSupernet(D, H, nodes=2, history=2)
     hidden, past_x, past_h = torch.zeros(1, B, H), torch.zeros(2, B, D), torch.zeros(1, B, H)
     gated(torch.zeros(T, B, D), RecurrentState(hidden, (past_x,), (past_h,)))
     for wrong in (hidden[:, 1:], hidden[0], hidden[..., 1:], hidden.double()):

@@ -24,13 +24,16 @@ from gensim.models import KeyedVectors
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
+from flair_nas import runs
 from flair_nas.errors import FlairNasError
 from flair_nas.library import load_genotype
+from flair_nas.runs import RunStopped
+from flair_nas.settings import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
-from flair_nas.tagging.config import TaggerConfig, load_preset, preset_names, read_settings, resolve_config
+from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
-from flair_nas.tagging.training import TrainingStopped, train_taggers
+from flair_nas.tagging.training import train_taggers
 
 PEOPLE = ("Ada Byron", "Alan", "Grace Hopper", "Edsger")
 PLACES = ("London", "New York", "Oslo")
@@ -97,14 +100,14 @@ def untimed(value: Any) -> Any:
 
 def assert_same_run(one: Path, other: Path) -> None:
     """All that two runs left is equal bit for bit, but for times and memory."""
-    assert read_settings(one / "config.yaml") == read_settings(other / "config.yaml")
+    assert read_settings(one / "config.yaml", TaggerConfig) == read_settings(other / "config.yaml", TaggerConfig)
     names = sorted(str(path.relative_to(one)) for path in one.rglob("*"))
     assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*"))
     for name in names:
         a, b = one / name, other / name
         if name.endswith("model.pt"):
             torch.testing.assert_close(weights(a), weights(b), rtol=0, atol=0)
-        elif name.endswith("checkpoint.pt"):
+        elif name.endswith(("checkpoint.pt", "checkpoint-previous.pt")):
             a, b = (torch.load(path, weights_only=True) for path in (a, b))
             assert untimed(a.pop("history")) == untimed(b.pop("history"))
             torch.testing.assert_close(a.pop("optimizer"), b.pop("optimizer"), rtol=0, atol=0)
@@ -161,10 +164,10 @@ def two_seeds(tmp_path_factory: pytest.TempPathFactory, corpus: str) -> Path:
 def test_defaults_then_preset_then_file_then_flags(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("batch_size: 7\nclip: 1.5\ncrf: false\n")
-    config = resolve_config(preset="ess-ner", file=file, flags={"clip": 2.5})
+    config = resolve(TaggerConfig, kind="tagging", preset="ess-ner", file=file, flags={"clip": 2.5})
     assert (config.layers, config.hidden_size, config.batch_size, config.clip) == (1, 512, 7, 2.5)
     assert (config.precision, config.crf) == ("float32", False)
-    assert resolve_config() == TaggerConfig() and TaggerConfig().batch_size == 32
+    assert resolve(TaggerConfig, kind="tagging") == TaggerConfig() and TaggerConfig().batch_size == 32
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_defaults_then_preset_then_file_then_flags(tmp_path: Path) -> None:
     [("i-darts-ner", "conll_03", 32), ("ess-ner", "conll_03", 24), ("ess-chunk", "conll_2000", 24)],
 )
 def test_presets_hold_the_published_settings(preset: str, corpus: str, batch_size: int) -> None:
-    config = resolve_config(preset=preset)
+    config = resolve(TaggerConfig, kind="tagging", preset=preset)
     published = {
         "layers": 1,
         "hidden_size": 512,
@@ -183,7 +186,7 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, batch_siz
     }
     assert {name: getattr(config, name) for name in published} == published
     assert (config.corpus, config.batch_size, len(config.seeds)) == (corpus, batch_size, 5)
-    assert config.locked_dropout > 0 and preset in preset_names()
+    assert config.locked_dropout > 0 and preset in preset_names("tagging")
     assert config.rnn == ("i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb") + ",init_range=0.04"
 
 
@@ -193,9 +196,11 @@ def test_settings_survive_yaml(tmp_path: Path) -> None:
         corpus="Łódź: ünï/#1", columns="text=0,ner=3", rnn="i-darts-ptb,recurrent_dropout=0.25", seeds=[3, 1],
         min_learning_rate=1e-7, clip=1e12, crf=False, device="cuda:1", embeddings=["word:a b.gensim", "char"],
     )  # fmt: skip
-    file.write_text(config.to_yaml(), encoding="utf-8")
-    assert TaggerConfig(**read_settings(file)) == config == resolve_config(file=file)
-    assert list(yaml.safe_load(config.to_yaml())) == [setting.name for setting in dataclasses.fields(TaggerConfig)]
+    file.write_text(to_yaml(config), encoding="utf-8")
+    assert (
+        TaggerConfig(**read_settings(file, TaggerConfig)) == config == resolve(TaggerConfig, kind="tagging", file=file)
+    )
+    assert list(yaml.safe_load(to_yaml(config))) == [setting.name for setting in dataclasses.fields(TaggerConfig)]
 
 
 def test_all_unusable_settings_are_named_at_once() -> None:
@@ -218,12 +223,12 @@ def test_a_value_of_the_wrong_kind_in_a_file_is_named(tmp_path: Path, text: str)
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     with pytest.raises(FlairNasError, match=text.split(":")[0]):
-        resolve_config(file=file)
+        resolve(TaggerConfig, kind="tagging", file=file)
 
 
 def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match="unknown preset 'ess'.*ess-chunk, ess-ner, i-darts-ner"):
-        load_preset("ess")
+        load_preset("tagging", "ess", TaggerConfig)
     file = tmp_path / "mine.yaml"
     for text, expected in (
         ("hiden_size: 3\nepochs: 2\n3: 4", r"mine\.yaml: unknown settings hiden_size, 3;.*hidden_size"),
@@ -233,21 +238,22 @@ def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) 
     ):
         file.write_text(text)
         with pytest.raises(FlairNasError, match=expected):
-            read_settings(file)
+            read_settings(file, TaggerConfig)
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(FlairNasError, match=f"{path}: cannot read"):
-            read_settings(path)
+            read_settings(path, TaggerConfig)
 
 
 # What a run leaves.
 
 
 def test_a_run_writes_every_file_and_its_settings(two_seeds: Path, corpus: str) -> None:
-    each = {"checkpoint.pt", "history.jsonl", "metrics.json", "model.pt", "dev.txt", "test.txt"}
+    each = {"checkpoint.pt", "checkpoint-previous.pt", "model.pt"}
+    each |= {"history.jsonl", "metrics.json", "dev.txt", "test.txt"}
     expected = {"config.yaml", "metrics.json", "model.pt", "seed-1", "seed-2"}
     expected |= {f"seed-{seed}/{name}" for seed in (1, 2) for name in each}
     assert {str(path.relative_to(two_seeds)) for path in two_seeds.rglob("*")} == expected
-    assert resolve_config(file=two_seeds / "config.yaml") == settings(corpus, seeds=[1, 2])
+    assert resolve(TaggerConfig, kind="tagging", file=two_seeds / "config.yaml") == settings(corpus, seeds=[1, 2])
     for seed in (1, 2):
         history = lines(two_seeds / f"seed-{seed}" / "history.jsonl")
         assert [line["epoch"] for line in history] == [1, 2, 3]
@@ -361,7 +367,7 @@ INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         patch, epochs, "evaluate_tagger", lambda tagger, *_, **__: "epoch" in str(tagger.model_card)
     ),
     "between model and checkpoint": lambda patch: interrupt_while(
-        patch, epochs, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
+        patch, runs, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
     ),
     "while a checkpoint is written": lambda patch: interrupt_while(
         patch, torch, "save", lambda state, *_, **__: state.get("epoch") == 2
@@ -379,7 +385,7 @@ def test_a_stopped_run_goes_on_exactly(corpus: str, two_seeds: Path, tmp_path: P
         INSTANTS[instant](patch)
         with pytest.raises(KeyboardInterrupt) as caught:  # a bare one that escapes would end pytest
             train_taggers(config, out, progress=False)
-    assert isinstance(caught.value, TrainingStopped)
+    assert isinstance(caught.value, RunStopped)
     assert str(caught.value).endswith(f"go on with: flair-nas tag train --resume {out}")
     assert not list(out.rglob("*.part")) and not (out / "metrics.json").exists()
     train_taggers(config, out, progress=False)
@@ -404,7 +410,7 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
     }[kind]
     config = settings(corpus, **changes)
     train_taggers(config, tmp_path / "whole", progress=False)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(TrainingStopped):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunStopped):
         at_batch(patch, BATCHES + 2, press_ctrl_c)
         train_taggers(config, tmp_path / "stopped", progress=False)
     train_taggers(config, tmp_path / "stopped", progress=False)
@@ -439,29 +445,86 @@ def test_other_settings_are_refused_and_named(two_seeds: Path, corpus: str) -> N
     assert (two_seeds / "config.yaml").read_bytes() == written
 
 
-@pytest.mark.parametrize("damage", ["empty", "first bytes", "half", "last byte", "text", "list", "other tagger"])
-def test_a_damaged_checkpoint_is_an_error_and_stays(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
-    out = tmp_path / "run"
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "first bytes": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "text": lambda path: path.write_bytes(b"no checkpoint"),
+    "list": lambda path: torch.save([1], path),
+    "flipped bit": lambda path: flip_a_weight(path),
+}
+
+
+def flip_a_weight(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.load(path, weights_only=True)["model"]["linear.weight"].numpy().tobytes()) + 1] ^= 1
+    path.write_bytes(content)
+
+
+def stopped_at_the_end(two_seeds: Path, out: Path) -> Path:
+    """A copy of a run without the result of its first seed; gives the folder of that."""
     shutil.copytree(two_seeds, out)
-    checkpoint = out / "seed-1" / "checkpoint.pt"
-    whole = checkpoint.read_bytes()
-    cut = {"empty": b"", "first bytes": whole[:100], "half": whole[: len(whole) // 2], "last byte": whole[:-1],
-           "text": b"no checkpoint"}  # fmt: skip
-    if damage in cut:
-        checkpoint.write_bytes(cut[damage])
-    else:
-        torch.save([1] if damage == "list" else {"model": {"linear.weight": torch.zeros(3)}}, checkpoint)
-    (out / "seed-1" / "metrics.json").unlink()  # as though it had been stopped at the very end
+    (out / "seed-1" / "metrics.json").unlink()
+    return out / "seed-1"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_costs_an_epoch(
+    two_seeds: Path, corpus: str, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    out = tmp_path / "run"
+    folder = stopped_at_the_end(two_seeds, out)
+    DAMAGES[damage](folder / "checkpoint.pt")
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert f"{folder / 'checkpoint.pt'}: this checkpoint cannot be read" in caplog.text
+    assert f"the one before is used: {folder / 'checkpoint-previous.pt'}" in caplog.text
+    assert_same_run(out, two_seeds)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "other tagger"])
+def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
+    out = tmp_path / "run"
+    folder = stopped_at_the_end(two_seeds, out)
+    checkpoints = [folder / "checkpoint.pt", folder / "checkpoint-previous.pt"]
+    for path in checkpoints:
+        if damage == "other tagger":
+            torch.save({"model": {"linear.weight": torch.zeros(3)}}, path)
+        else:
+            DAMAGES[damage](path)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(FlairNasError) as caught:
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
-    assert f"{checkpoint}: this checkpoint cannot be read" in str(caught.value)
-    assert "delete it to train seed 1 from the start" in str(caught.value)
+    assert f"{checkpoints[0]}: this checkpoint cannot be read" in str(caught.value)
+    assert "To train seed 1 from the start, delete " in str(caught.value)
+    assert all(path.name in str(caught.value) for path in checkpoints)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     if damage == "half":  # the advice is good
-        checkpoint.unlink()
+        for path in checkpoints:
+            path.unlink()
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
         assert_same_run(out, two_seeds)
+
+
+def test_a_run_of_an_earlier_version_with_one_checkpoint_goes_on(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
+    for folder in (out / "seed-1", out / "seed-2"):
+        (folder / "checkpoint-previous.pt").unlink()
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
+def test_figures_of_fewer_epochs_than_the_model_has_are_made_again(corpus: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    (first,) = train_taggers(settings(corpus, epochs=1), out, progress=False)["seeds"]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunStopped):
+        at_batch(patch, BATCHES + 2, press_ctrl_c)
+        train_taggers(settings(corpus, epochs=3), out, progress=False)
+    (again,) = train_taggers(settings(corpus, epochs=1), out, progress=False)["seeds"]
+    assert (first["epochs"], again["epochs"]) == (1, 2)
+    assert again["dev_f1"] == max(line["dev_f1"] for line in lines(out / "seed-1" / "history.jsonl"))
 
 
 # Numbers that are not finite.
@@ -625,7 +688,7 @@ def test_a_folder_with_another_config_file_is_left_alone(corpus: str, tmp_path: 
 def test_a_small_number_in_a_settings_file_may_be_written_with_an_exponent(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("min_learning_rate: 1e-5\n", encoding="utf-8")  # which YAML 1.1 takes for text
-    assert resolve_config(file=file).min_learning_rate == 1e-5
+    assert resolve(TaggerConfig, kind="tagging", file=file).min_learning_rate == 1e-5
 
 
 @pytest.mark.parametrize("embeddings", [["one-hot", "char"], ["char", "one-hot"]])
@@ -722,4 +785,4 @@ def test_a_bad_value_in_a_settings_file_is_told_with_the_file(tmp_path: Path) ->
     file = tmp_path / "mine.yaml"
     file.write_text("seeds: 1,2\n", encoding="utf-8")
     with pytest.raises(FlairNasError, match=r"mine\.yaml: .*seeds must be a list .*as \[1, 2\], got '1,2'"):
-        resolve_config(file=file)
+        resolve(TaggerConfig, kind="tagging", file=file)

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
-import flair_nas
 from flair_nas.cli import lm, search, tag
 from flair_nas.errors import FlairNasError
+from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
@@ -30,7 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version",
         action="version",
-        version=f"flair-nas {flair_nas.__version__}",
+        version=f"flair-nas {__version__}",
         help="show the version; with -v those of libraries and the kernels used here, too",
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
-            from flair_nas.kernels.choice import describe
+            from flair_nas.cli.version import describe
 
             print(*describe(), sep="\n")
             return 0

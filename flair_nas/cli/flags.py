@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,6 +103,23 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
     """The settings that were given as flags."""
     given = {name: getattr(arguments, name, None) for name in kinds_of(config_type)}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def as_flags(config: Any, config_type: type) -> str:
+    """The flags that give settings as they are, without those that are the defaults.
+
+    Args:
+        config: the settings.
+        config_type: their dataclass, or one that they inherit from, whose settings are wanted alone.
+    """
+    flags = []
+    for field in dataclasses.fields(config_type):
+        value, name = getattr(config, field.name), field.name.replace("_", "-")
+        if isinstance(value, bool) and value != field.default:
+            flags.append(f"--{name}" if value else f"--no-{name}")
+        elif value != field.default:
+            flags.append(f"--{name} {shlex.quote(str(value))}")
+    return " ".join(flags)
 
 
 def settings_of_run(

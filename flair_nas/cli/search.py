@@ -7,8 +7,9 @@ import shlex
 import sys
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, given_flags, settings_of_run
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, as_flags, given_flags, settings_of_run
 from flair_nas.cli.log import quiet_libraries
+from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings import resolve
 
@@ -57,26 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
     path = out / "genotype.json"
     figures = result.genotype.origin["figures"]
     print(result.genotype.one_line())
-    perplexity = figures["supernet_valid_perplexity"]
-    of_supernet = "" if perplexity is None else f"; the supernet's valid perplexity is {perplexity:.1f}"
+    measure = result.measure
+    value = figures[f"supernet_{measure.key}"]
+    of_supernet = "" if value is None else f"; the supernet's valid {measure.title} is {measure.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     print(f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; settings: {out / 'config.yaml'}")
     rnn = shlex.quote(str(path))
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
-    print(f"  or: flair-nas lm train {_text_flags(config)} --rnn {rnn} --out runs/lm")
+    if config.text is not None:
+        print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
     return 0
-
-
-def _text_flags(config: SearchConfig) -> str:
-    """The flags that read the same text in the same way."""
-    flags = [f"--text {shlex.quote(str(config.text))}"]
-    if config.valid_share is not None:
-        flags.append(f"--valid-share {config.valid_share}")
-    if config.vocabulary_size is not None:
-        flags.append(f"--vocabulary-size {config.vocabulary_size}")
-    if config.min_count > 1:
-        flags.append(f"--min-count {config.min_count}")
-    return " ".join([*flags, "--lowercase"] if config.lowercase else flags)
 
 
 def _estimate(config: SearchConfig, progress: bool) -> int:
@@ -88,6 +79,6 @@ def _estimate(config: SearchConfig, progress: bool) -> int:
     print(f"peak memory so far: {found.peak_memory_mb:,.0f} MB")
     print(f"a step: {found.step_seconds:.2f} s; the evaluation after an epoch: {duration(found.evaluation_seconds)}")
     print(f"an epoch of {found.steps:,} steps, with it: {duration(found.epoch_seconds)}")
-    rest = "; comparing the candidates comes on top" if config.strategy.startswith("random") else ""
+    rest = f"; {found.finishing} comes on top" if found.finishing else ""
     print(f"all {config.epochs} epochs: {duration(found.total_seconds)}{rest}")
     return 0

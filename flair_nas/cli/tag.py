@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.config import TaggerConfig, read_settings
+from flair_nas.settings import read_settings
+from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger
@@ -136,7 +137,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     written = arguments.columns
     settings = Path(arguments.model) / "config.yaml"
     if not written and settings.exists() and arguments.corpus not in NAMES:
-        written = read_settings(settings).get("columns")  # files of one's own are laid out as in training
+        written = read_settings(settings, TaggerConfig).get("columns")  # files of one's own are laid out as in training
     columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
     if arguments.file:
@@ -206,13 +207,11 @@ def _lines(path: str | None) -> Iterator[str]:
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
-    from flair_nas.tagging.device import use_device
-    from flair_nas.tagging.prediction import load_tagger
-
-    use_device(arguments.device)
     if arguments.batch_size < 1:
         raise FlairNasError(f"--batch-size must be at least 1, got {arguments.batch_size}")
-    return load_tagger(arguments.model)
+    from flair_nas.tagging.prediction import load_tagger
+
+    return load_tagger(arguments.model, arguments.device)
 
 
 def _quiet_libraries(arguments: argparse.Namespace) -> None:

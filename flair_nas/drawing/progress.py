@@ -1,4 +1,4 @@
-"""How searches went: perplexity and MAD over epochs, as one picture."""
+"""How searches went: what they are judged by, and MAD, over epochs, as one picture."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.files import whole_file
+from flair_nas.measure import Measure
 
 
-def draw_progress(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path) -> None:
-    """Draws the valid perplexity of supernets, and the MAD of their architecture weights, over epochs.
+def draw_progress(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, measure: Measure) -> None:
+    """Draws a measure of supernets on the validation part, and the MAD of their architecture weights, over epochs.
 
     Args:
         histories: for each search its history, a dictionary per epoch as in ``history.jsonl``.
         path: of the picture; its ending says the format: .svg, .png or .pdf.
+        measure: by which they are judged; its `key` is in the histories.
 
     Raises:
         OSError: it cannot be written.
@@ -25,18 +27,17 @@ def draw_progress(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: st
         from matplotlib.figure import Figure  # needs no display, as pyplot may
 
         figure = Figure(figsize=(10, 3.6), layout="constrained")
-        perplexities, deviations = figure.subplots(1, 2)
+        values, deviations = figure.subplots(1, 2)
         for name, history in histories.items():
             epochs = [line["epoch"] for line in history]
-            (drawn,) = perplexities.plot(
-                epochs, [line["valid_perplexity"] for line in history], marker=".", label=name
-            )  # None leaves a gap
+            (drawn,) = values.plot(epochs, [line[measure.key] for line in history], marker=".", label=name)
+            # None leaves a gap
             for part, (xs, ys) in deviation_curves(history).items():
                 style = "--" if part == "inter" else "-"
                 deviations.plot(xs, ys, style, color=drawn.get_color(), label=f"{name}, {part}" if name else part)
-        perplexities.set(xlabel="epoch", ylabel="valid perplexity of the supernet", yscale="log")
+        values.set(xlabel="epoch", ylabel=f"valid {measure.title} of the supernet", yscale=measure.scale)
         deviations.set(xlabel="epoch", ylabel="MAD of the mixing weights")
-        for axes in (perplexities, deviations):
+        for axes in (values, deviations):
             axes.grid(alpha=0.3)
             if len(axes.lines) > 1:
                 axes.legend(fontsize="small")

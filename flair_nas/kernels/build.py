@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,16 +22,13 @@ import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import cache_root, whole_file
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from flair_nas.locks import locked
 
 log = logging.getLogger("flair_nas")
 
 SOURCES = Path(__file__).parent / "native"
 
+_LOCK = ".lock"
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared")
 # OpenMP is compiled but not linked, so that all its symbols come from the runtime that torch has loaded for all. Many
@@ -100,8 +96,8 @@ def built(sources: Path = SOURCES) -> Built:
 @functools.cache
 def _warn_once(reason: str) -> None:
     log.warning(
-        "no native kernels, so recurrences run on plain PyTorch, several times slower (silence this "
-        "with FLAIR_NAS_KERNELS=plain): %s",
+        "no native kernels, so recurrences run on PyTorch's operators, several times slower (silence this "
+        "with FLAIR_NAS_KERNELS=columns): %s",
         reason,
     )
 
@@ -159,7 +155,7 @@ def _from_cache(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     loaded = _loaded(path)
     if loaded is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.parent):
+        with locked(path.parent / _LOCK, waiting=lambda: None):
             loaded = _loaded(path) or _compiled(path, sources, command)
     return loaded
 
@@ -169,18 +165,6 @@ def _loaded(path: Path) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(path))
     except OSError:  # not there, or damaged
         return None
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder, which ends with the process; does nothing where there are no locks."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:

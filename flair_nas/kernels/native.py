@@ -5,110 +5,67 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from flair_nas.kernels import build, choice
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import GATE_FORMS, OPERATIONS
+from flair_nas.kernels import build
+from flair_nas.kernels.engine import Recurrence
 from flair_nas.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.kernels.sequence_gradient import keeps_graph
 from flair_nas.kernels.tracing import first_order_only
 
-# the members of `Problem` in native/problem.h, in its order
-_MEMBERS: dict[type[Any], str] = {
-    ctypes.c_int64: """
-        threads steps rows batch hidden_size input_size keep states pairs levels norm history residual gate_pairs""",
-    ctypes.c_double: "momentum epsilon",
-    ctypes.c_void_p: """
-        sizes level_start first_pair tail code scale share_of_output shares weight_hidden weight_nodes
-        running_mean running_variance
-        gate_first gate_tail gate_code entry_code gate_shares entry_shares weight_input weight_entry weight_gate
-        projected data hidden past mask factor
-        output gated state deviation pre_start pre input_hidden input_state input_entry entered gate_state gate_input
-        gate_pre gate_factor input_data
-        of_output of_pre_start of_pre of_entered of_gate_pre of_hidden of_past of_data of_factor of_shares
-        of_gate_shares of_entry_shares""",
-}
+_KINDS: dict[str, type[Any]] = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
 
-class _Problem(ctypes.Structure):
-    _fields_ = [(name, kind) for kind, names in _MEMBERS.items() for name in names.split()]
+@lru_cache(maxsize=8)
+def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
+    """The struct that the library is called with, as it says itself.
 
-
-class Normalisation(NamedTuple):
-    """Batch normalisation of a supernet's states.
-
-    Args:
-        of_batch: by the statistics of the batch, otherwise by running ones.
-        mean: running mean, [H], or None if it is neither used nor brought up to date.
-        variance: running variance, [H], or None.
-        momentum: weight of a batch in the running statistics.
-        epsilon: added to the variance.
+    Raises:
+        FlairNasError: it has other operations or forms of gates than Python.
     """
-
-    of_batch: bool
-    mean: Tensor | None
-    variance: Tensor | None
-    momentum: float
-    epsilon: float
-
-
-class Recurrence(NamedTuple):
-    """One layer in one direction over a batch, without the tensors that may need gradients.
-
-    Args:
-        cell: the plan of the cell.
-        gate: the plan of its input gate, or None.
-        sizes: number of sequences with a token at each step, [T].
-        input_size: D.
-        hidden_size: H.
-        product: dtype that products are taken in.
-        mask: variational dropout mask of the states, [B, H], or None.
-        normalisation: of the states, or None.
-    """
-
-    cell: CellPlan
-    gate: GatePlan | None
-    sizes: Sequence[int]
-    input_size: int
-    hidden_size: int
-    product: torch.dtype
-    mask: Tensor | None
-    normalisation: Normalisation | None
+    for function, names in (("flair_nas_operations", OPERATIONS), ("flair_nas_gate_forms", GATE_FORMS)):
+        told = _told(library, function).split()
+        if told != list(names):
+            raise FlairNasError(
+                f"the native kernels know {', '.join(told)}, Python {', '.join(names)}: flair_nas/operations.py and "
+                "kernels/native/operations.h must have the same in one order"
+            )
+    members = [member.rsplit(" ", 1) for member in _told(library, "flair_nas_members").split(";") if member]
+    fields = [(name, ctypes.c_void_p if kind.endswith("*") else _KINDS[kind]) for kind, name in members]
+    return type("Problem", (ctypes.Structure,), {"_fields_": fields})
 
 
-def available(device: torch.device, dtype: torch.dtype, product: torch.dtype) -> bool:
-    """Whether native kernels are to run a recurrence.
+def _told(library: ctypes.CDLL, function: str) -> str:
+    ask = getattr(library, function)
+    ask.restype = ctypes.c_char_p
+    told: bytes = ask()
+    return told.decode()
 
-    Args:
-        device: where.
-        dtype: of its weights.
-        product: of its products, a lower one under autocast.
-    """
-    if device.type != "cpu" or dtype not in (torch.float32, torch.float64) or _is_traced():
-        return False
-    if choice.chosen(device) != "native":
-        return False
-    return product == dtype or (product == torch.bfloat16 and hasattr(build.library(), "flair_nas_forward_bfloat16"))
+
+def _problem(members: Mapping[str, Any]) -> ctypes.Structure:
+    """The struct with these members; those that are not named are 0 or null."""
+    library = build.library()
+    assert library is not None
+    kind = _problem_type(library)
+    if unknown := members.keys() - {name for name, *_ in kind._fields_}:
+        raise AttributeError(f"the native kernels know no {', '.join(sorted(unknown))}")
+    return kind(**members)
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-    """Runs a recurrence.
+    """Runs a recurrence, as `flair_nas.kernels.engine.Engine` says; its cell has the highway form.
 
     Args:
         recurrence: what to run.
-        sources: tensors that the output depends on:
-            ``projected`` x W_x, [S, 2H], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
-            ``past``, the states before that, [m - 1, B, H], with an input gate; ``factor`` of h_{t-1}, [S, H], with a
-            state gate; ``shares``, ``gate_shares`` of relaxed parts; ``weight_hidden``, ``weight_nodes``, and with an
-            input gate ``weight_input``, ``weight_entry``, ``weight_gate``.
-
-    Returns:
-        Packed output, [S, H].
+        sources: what it depends on.
     """
     tensors = {name: tensor.contiguous() for name, tensor in sources.items()}
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors.values()):
@@ -138,12 +95,6 @@ class _NativeRecurrence(torch.autograd.Function):
             _MEMORY.give_back(ctx.borrowed)
             ctx.kept = ctx.borrowed = None
         return (None, None, *(found.get(name) for name in ctx.names))
-
-
-def _is_traced() -> bool:
-    """Whether torch.compile or torch.jit traces this; neither can look into native code."""
-    ask = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    return torch.jit.is_tracing() or (ask is not None and bool(ask()))
 
 
 # --- sizes and memory ---
@@ -230,7 +181,9 @@ def _arrays(cell: CellPlan, gate: GatePlan | None, number: Any) -> dict[str, Any
         found = {prefix + "tail": (ctypes.c_int64 * count)(*pairs.tails)}
         found[prefix + "code"] = (ctypes.c_int64 * count)(*pairs.codes)
         if pairs.shares is not None:
-            found[prefix + "shares"] = (number * (5 * count))(*(share for row in pairs.shares for share in row))
+            found[prefix + "shares"] = (number * (len(OPERATIONS) * count))(
+                *(share for row in pairs.shares for share in row)
+            )
         return found
 
     found = {
@@ -277,10 +230,14 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         members |= {"norm": 1 if normalisation.of_batch else 2}
         members |= {"momentum": normalisation.momentum, "epsilon": normalisation.epsilon}
     if recurrence.gate is not None:
-        members |= {"residual": recurrence.gate.residual, "gate_pairs": len(recurrence.gate.pairs.tails)}
+        members |= {"form": recurrence.gate.form_code, "gate_pairs": len(recurrence.gate.pairs.tails)}
     kind = str(recurrence.product).removeprefix("torch.")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
-        failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_Problem(**members)))
+        failed = getattr(build.library(), f"flair_nas_{name}_{kind}")(ctypes.byref(_problem(members)))
+    if failed == 2:
+        raise ValueError(
+            f"a plan with a code that the native kernels do not know: {recurrence.cell}, {recurrence.gate}"
+        )
     if failed:
         raise MemoryError(
             f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
@@ -392,8 +349,8 @@ def _backward(
 
     of_start = of["of_pre_start"]  # [S, 2 Hp]
     found: dict[str, Tensor] = {}
-    for name, size in (("hidden", width), ("past", width), ("factor", width), ("data", input_width), ("shares", 5),
-                       ("gate_shares", 5), ("entry_shares", 5)):  # fmt: skip
+    for name, size in (("hidden", width), ("past", width), ("factor", width), ("data", input_width), ("shares", None),
+                       ("gate_shares", None), ("entry_shares", None)):  # fmt: skip
         if name in wanted:
             found[name] = of["of_" + name][..., :size]
     if "projected" in wanted:

@@ -1,4 +1,4 @@
-"""What the native kernels know of a cell: which products there are, in which order, and what becomes of each."""
+"""What engines know of a network: which products there are, in which order, and what becomes of each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from flair_nas.genotype import OPERATIONS, GateNode, Genotype
+from flair_nas.genotype import GATE_FORMS, OPERATIONS, GateNode, Genotype
 
-MIXED = 0
+MIXED = -1
 """The code of a pair with a mixture of operations; a single operation has its place in `OPERATIONS`."""
 
 
@@ -22,20 +22,42 @@ class PairPlan:
         first: the pairs into node i are first[i] to first[i + 1], one entry more than there are nodes.
         tails: per pair, the node that is read.
         codes: per pair, an operation or `MIXED`.
-        shares: per pair, how often each operation occurs, for those that are mixed; None if a relaxation gives them.
-        rows: per pair, its row in the shares of a relaxation.
+        shares: per pair, how often each operation occurs, for those that are mixed; None if a relaxation gives them,
+            in rows in the order of the pairs.
     """
 
     first: tuple[int, ...]
     tails: tuple[int, ...]
     codes: tuple[int, ...]
     shares: tuple[tuple[float, ...], ...] | None
-    rows: tuple[int, ...] = ()
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether every pair mixes all operations."""
+        return self.shares is None
+
+    def operations(self, pair: int) -> tuple[str, ...]:
+        """The operations of a pair of a discrete network."""
+        assert self.shares is not None
+        return tuple(name for name, share in zip(OPERATIONS, self.shares[pair]) if share)
+
+    def by_tail(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each node the pairs that read it: their number and the head, by head."""
+        return _by_tail(self)
+
+
+@lru_cache(maxsize=1024)
+def _by_tail(pairs: PairPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
+    found: list[list[tuple[int, int]]] = [[] for _ in pairs.first[1:]]
+    for head, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
+        for pair in range(first, last):
+            found[pairs.tails[pair]].append((pair, head))
+    return tuple(map(tuple, found))
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """A cell in the highway form.
+    """A cell.
 
     Args:
         pairs: of its states, in an order in which a level of states reads earlier levels alone.
@@ -43,6 +65,7 @@ class CellPlan:
         level_start: first state of each level, and behind the last.
         scale: per state, the factor of the sum of its edges.
         output: per state, its share of h_t.
+        highway: edges are gated, and products have twice the hidden size.
     """
 
     pairs: PairPlan
@@ -50,6 +73,7 @@ class CellPlan:
     level_start: tuple[int, ...]
     scale: tuple[float, ...]
     output: tuple[float, ...]
+    highway: bool
 
 
 @dataclass(frozen=True)
@@ -59,12 +83,17 @@ class GatePlan:
     Args:
         entries: per node, the operation on its entry, or `MIXED`.
         pairs: between its nodes.
-        residual: the gate multiplies with 1 + g.
+        form: one of `GATE_FORMS`.
     """
 
     entries: tuple[int, ...]
     pairs: PairPlan
-    residual: bool
+    form: str
+
+    @property
+    def form_code(self) -> int:
+        """The code of the form."""
+        return GATE_FORMS.index(self.form)
 
 
 def code(operation: str) -> int:
@@ -92,33 +121,21 @@ def pair_plan(heads: Sequence[Iterable[tuple[str, int]]]) -> PairPlan:
     return PairPlan(tuple(first), tuple(tails), tuple(codes), tuple(shares))
 
 
-def relaxed_pair_plan(nodes: int, offset: int = 0) -> PairPlan:
-    """All pairs of a relaxed network, whose shares are ordered by tail, then head.
-
-    Args:
-        nodes: number of nodes, with the first.
-        offset: rows of the shares before those of pairs.
-    """
-    first = [0]
-    tails: list[int] = []
-    rows: list[int] = []
-    for head in range(nodes):
-        for tail in range(head):
-            tails.append(tail)
-            # tails before this one have nodes - 1, nodes - 2, ... heads
-            rows.append(offset + tail * (nodes - 1) - tail * (tail - 1) // 2 + head - tail - 1)
-        first.append(len(tails))
-    return PairPlan(tuple(first), tuple(tails), (MIXED,) * len(tails), None, tuple(rows))
+def relaxed_pair_plan(nodes: int) -> PairPlan:
+    """All pairs of a relaxed network with so many nodes, the first one counted."""
+    first = tuple(head * (head - 1) // 2 for head in range(nodes + 1))
+    tails = tuple(tail for head in range(nodes) for tail in range(head))
+    return PairPlan(first, tails, (MIXED,) * len(tails), None)
 
 
-def cell_plan(genotype: Genotype) -> CellPlan | None:
-    """The plan of a genotype's cell without its dead nodes; None for the plain form, which has no native kernel."""
-    return _cell_plan(genotype, genotype.combine) if genotype.highway else None
+def cell_plan(genotype: Genotype) -> CellPlan:
+    """The plan of a genotype's cell without its dead nodes."""
+    return _cell_plan(genotype, genotype.combine, genotype.highway)
 
 
 @lru_cache(maxsize=1024)
-def _cell_plan(genotype: Genotype, combine: str) -> CellPlan:
-    # two genotypes are equal where their structure is, so the cache needs to know `combine`, too
+def _cell_plan(genotype: Genotype, combine: str, highway: bool) -> CellPlan:
+    # two genotypes are equal where their structure is, so the cache needs to know the options, too
     level = {0: 0}
     for number in genotype.live_nodes:
         level[number] = 1 + max(level[edge.tail] for edge in genotype.nodes[number - 1])
@@ -131,6 +148,7 @@ def _cell_plan(genotype: Genotype, combine: str) -> CellPlan:
         level_start=tuple(bisect_left([level[number] for number in nodes], n) for n in range(max(level.values()) + 2)),
         scale=tuple(1 / len(into) if combine == "mean" and into else 1.0 for into in edges),
         output=tuple(genotype.output.count(number) / len(genotype.output) for number in nodes),
+        highway=highway,
     )
 
 
@@ -143,6 +161,7 @@ def relaxed_cell_plan(nodes: int) -> CellPlan:
         level_start=tuple(range(nodes + 2)),
         scale=(1.0,) * (nodes + 1),
         output=(0.0,) + (1 / nodes,) * nodes,
+        highway=True,
     )
 
 
@@ -150,10 +169,10 @@ def relaxed_cell_plan(nodes: int) -> CellPlan:
 def gate_plan(nodes: tuple[GateNode, ...], form: str) -> GatePlan:
     """The plan of an inter-cell gate."""
     pairs = pair_plan([[(edge.op, edge.tail - 1) for edge in node.edges] for node in nodes])
-    return GatePlan(tuple(code(node.entry) for node in nodes), pairs, form == "residual")
+    return GatePlan(tuple(code(node.entry) for node in nodes), pairs, form)
 
 
 @lru_cache(maxsize=1024)
 def relaxed_gate_plan(history: int, form: str) -> GatePlan:
-    """The plan of a relaxed inter-cell gate, whose shares have those of its entries first."""
-    return GatePlan((MIXED,) * history, relaxed_pair_plan(history, offset=history), form == "residual")
+    """The plan of a relaxed inter-cell gate."""
+    return GatePlan((MIXED,) * history, relaxed_pair_plan(history), form)

@@ -2,10 +2,7 @@
 
 Plain autograd multiplies and adds a gradient as large as the weight at every step. Here the weights take no part in
 the graph of the recurrence; the gradients of the products (pre-activations) come from it, and each weight's gradient
-is then inputs x gradients^T over all steps together.
-
-Within a recurrence vectors are columns, [E, B]: a product W^T s of two contiguous matrices is faster than s W when B is
-small, above all on several threads, and splitting [gate | candidate] leaves contiguous parts.
+is then inputs x gradients^T over all steps together. Vectors are columns, [E, B].
 """
 
 from __future__ import annotations
@@ -17,14 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flair_nas.kernels import choice
 from flair_nas.kernels.tracing import first_order_only, untraced
-from flair_nas.operations import OPERATIONS, sigmoid_tanh
-
-
-def transposed(weights: Mapping[Hashable, Tensor]) -> dict[Hashable, Tensor]:
-    """Matrices [E, F] as `Products` takes them, [F, E] and contiguous: copied once a sequence."""
-    return {name: weight.t().contiguous() for name, weight in weights.items()}
 
 
 class Products:
@@ -34,8 +24,6 @@ class Products:
         weights: the matrices, transposed and contiguous.
         record: keep inputs and outputs of the products with these weights, for `run_sequence`.
     """
-
-    operations = OPERATIONS
 
     def __init__(self, weights: Mapping[Hashable, Tensor], record: Collection[Hashable] = ()) -> None:
         self.weights = weights
@@ -51,33 +39,6 @@ class Products:
             self.recorded[name].append((vectors.detach(), product))
         return product.to(vectors.dtype)  # under autocast the product is of lower precision
 
-    def stacked(self, name: Hashable, vectors: Tensor, count: int) -> Tensor:
-        """The product with a matrix that is `count` matrices below one another, [count, E, B]."""
-        product: Tensor = self(name, vectors)
-        return product.view(count, -1, product.shape[1])
-
-
-class RowProducts:
-    """The same where vectors are rows, [S, E], for what is no recurrence; autograd forms all gradients.
-
-    Args:
-        weights: the matrices, [E, F].
-    """
-
-    operations = {**OPERATIONS, "tanh": sigmoid_tanh}
-
-    def __init__(self, weights: Mapping[Hashable, Tensor]) -> None:
-        self.weights = weights
-
-    def __call__(self, name: Hashable, vectors: Tensor) -> Tensor:
-        """Multiplies [S, E] with the matrix of that name, [E, F]."""
-        return torch.mm(vectors, self.weights[name]).to(vectors.dtype)
-
-    def stacked(self, name: Hashable, vectors: Tensor, count: int) -> Tensor:
-        """The product with a matrix that is `count` matrices side by side, [count, S, F / count]."""
-        product: Tensor = self(name, vectors)
-        return product.view(len(product), count, -1).transpose(0, 1)
-
 
 @untraced
 def run_sequence(
@@ -92,9 +53,14 @@ def run_sequence(
         sources: everything else that the output depends on and that may need a gradient.
     """
     tensors = [*sources.values(), *weights.values()]
-    if choice.setting() != "plain" and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         output: Tensor = _Sequence.apply(loop, tuple(weights), tuple(sources), *tensors)
         return output
+    return run_plain(loop, weights, sources)
+
+
+def run_plain(loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]) -> Tensor:
+    """The same by plain autograd, which can be differentiated again; arguments as of `run_sequence`."""
     return loop(Products(weights), **sources)
 
 

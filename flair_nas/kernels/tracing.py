@@ -33,6 +33,12 @@ def untraced(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
+def is_transformed() -> bool:
+    """Whether torch.jit traces what runs now, or torch.func transforms it: neither sees into an engine of our own."""
+    transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
+    return torch.jit.is_tracing() or (transforms is not None and bool(transforms()))
+
+
 def first_order_only(backward: Callable[..., Any]) -> Callable[..., Any]:
     """The `backward` of an autograd function whose own derivative does not exist: refuses `create_graph=True`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 
@@ -14,7 +15,7 @@ def rising(cutoffs: list[int]) -> str:
 
 
 @dataclass
-class LanguageModelConfig:
+class LanguageModelConfig(TextSettings):
     """Settings of `train_language_model`; each is also a flag of ``flair-nas lm train`` and a key of its ``--config``.
 
     The defaults are those with which DARTS retrains on PTB, but for the size and the number of epochs.
@@ -23,16 +24,6 @@ class LanguageModelConfig:
         FlairNasError: settings that cannot be used, all of them named at once.
     """
 
-    text: str | None = setting(
-        None,
-        "folder of train and valid text, a file, train=FILE,valid=FILE, or demo, the bundled text (./demo is a folder)",
-    )
-    vocabulary_size: int | None = setting(None, "at most so many types, the most frequent ones", low=4, high=10**8)
-    min_count: int = setting(1, "words that are less often in the training part become <unk>", **COUNT)
-    lowercase: bool = setting(False, "read all words in lower case")
-    valid_share: float | None = setting(
-        None, "without a valid file: this share of the training text, its end, as 0.1", low=1e-6, high=0.99
-    )
     rnn: str = setting(
         "i-darts-ptb", "lstm, a genotype's name, a genotype file or a one-line genotype; options after commas"
     )

@@ -27,6 +27,7 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.text_cache import cached_folder
 from flair_nas.language_model.text_parts import LINE_END, PARTS, Piece, Text, find_text
+from flair_nas.language_model.text_settings import TextSettings
 
 if TYPE_CHECKING:
     from torch import LongTensor
@@ -38,7 +39,6 @@ END = "<eos>"
 
 _FORMAT = 1  # of the cache; another number makes all caches anew
 _BLOCK = 1 << 22  # ids that are in memory at a time
-_SMALLEST_VOCABULARY = 4  # <unk>, <eos>, and two words, between which a model can choose
 
 Ids = npt.NDArray[np.int32]
 
@@ -122,13 +122,13 @@ def load_text(
             or cannot be read; a vocabulary of fewer than two words; a cache folder that cannot be written.
         OSError: the disk is full; nothing half-written stays.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "vocabulary_size": vocabulary_size,
         "min_count": min_count,
         "lowercase": lowercase,
         "valid_share": valid_share,
     }
-    _check_settings(settings)
+    TextSettings(**settings)  # refuses what cannot be used
     text = find_text(source, lowercase)
     _check_valid(text, valid_share)
     digests = {name: part.digest for name, part in text.parts.items()}
@@ -157,6 +157,31 @@ def load_text(
         test=test if text.test else None,
         fingerprint=fingerprint,
         origin=origin,
+    )
+
+
+def load_text_of(settings: TextSettings, source: Any = None, *, progress: bool = False) -> TextCorpus:
+    """Loads the text that settings name, or another source in the same way.
+
+    Args:
+        settings: of a search or of a language model.
+        source: as for `load_text`, in place of the setting `text`.
+        progress: draw a progress bar on standard error while ids are made.
+
+    Raises:
+        FlairNasError: none is named; else as `load_text`.
+        OSError: as `load_text`.
+    """
+    source = settings.text or None if source is None else source
+    if source is None:
+        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
+    return load_text(
+        source,
+        vocabulary_size=settings.vocabulary_size,
+        min_count=settings.min_count,
+        lowercase=settings.lowercase,
+        valid_share=settings.valid_share,
+        progress=progress,
     )
 
 
@@ -196,24 +221,6 @@ def batchify(ids: Ids, batch_size: int) -> LongTensor:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    size, count, share = settings["vocabulary_size"], settings["min_count"], settings["valid_share"]
-    problems = []
-    if size is not None and not (_is_whole(size) and size >= _SMALLEST_VOCABULARY):
-        problems.append(
-            f"vocabulary_size must be a whole number from {_SMALLEST_VOCABULARY} ({UNKNOWN}, {END} and two words), "
-            f"got {size!r}"
-        )
-    if not (_is_whole(count) and count >= 1):
-        problems.append(f"min_count must be a whole number from 1, got {count!r}")
-    if not isinstance(settings["lowercase"], bool):
-        problems.append(f"lowercase must be true or false, got {settings['lowercase']!r}")
-    if share is not None and not (isinstance(share, float) and 0 < share < 1):
-        problems.append(f"valid_share must be a number between 0 and 1, as 0.1, got {share!r}")
-    if problems:
-        raise FlairNasError("settings that cannot be used: " + "; ".join(problems))
 
 
 def _check_valid(text: Text, valid_share: float | None) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from flair_nas.kernels.choice import setting
 from flair_nas.kernels.cross_entropy import cross_entropies, mean_cross_entropy
-from flair_nas.recurrent import RecurrentState
+from flair_nas.state import RecurrentState
 
 State = TypeVar("State", Tensor, tuple, RecurrentState, None)
 
@@ -48,9 +49,6 @@ class LanguageModel(nn.Module):
             of falling frequency; () for a plain softmax.
         init_range: embedding and softmax start uniform in +-init_range, biases at zero; an adaptive softmax as
             PyTorch's own.
-        implementation: "plain" computes the loss so that it can be differentiated twice; "fast" needs less time and
-            memory, and makes the softmax's gradients in the forward pass: where they are not wanted, the time for them
-            is saved by not letting `decoder.weight` require one.
 
     Raises:
         ValueError: a size or probability out of range, `tied` with D other than H, cutoffs that do not rise to below V
@@ -70,7 +68,6 @@ class LanguageModel(nn.Module):
         tied: bool = True,
         adaptive_cutoffs: Sequence[int] = (),
         init_range: float = 0.1,
-        implementation: Literal["fast", "plain"] = "fast",
     ) -> None:
         super().__init__()
         sizes = {"vocabulary_size": vocabulary_size, "embedding_size": embedding_size, "hidden_size": hidden_size}
@@ -88,7 +85,7 @@ class LanguageModel(nn.Module):
             )
         self.vocabulary_size, self.embedding_size, self.hidden_size = vocabulary_size, embedding_size, hidden_size
         self.dropout, self.embedding_dropout, self.word_dropout = dropout, embedding_dropout, word_dropout
-        self.tied, self.adaptive_cutoffs, self.implementation = tied, tuple(adaptive_cutoffs), implementation
+        self.tied, self.adaptive_cutoffs = tied, tuple(adaptive_cutoffs)
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)
         self.layer = layer
         nn.init.uniform_(self.embedding.weight, -init_range, init_range)
@@ -140,7 +137,7 @@ class LanguageModel(nn.Module):
         rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
         if self.adaptive_cutoffs:
             losses = self._adaptive_losses(rows, ids)
-        elif self.implementation == "plain" or torch.is_grad_enabled():
+        elif setting() == "plain" or torch.is_grad_enabled():
             losses = functional.cross_entropy(_wide(self.decoder(rows)), ids, reduction="none")
         else:
             losses = cross_entropies(rows, self.decoder.weight, self.decoder.bias, ids)
@@ -176,7 +173,7 @@ class LanguageModel(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
     def _mean_loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        if self.adaptive_cutoffs or self.implementation == "plain":
+        if self.adaptive_cutoffs or setting() == "plain":  # the equations, which can be differentiated twice
             return self.token_losses(output, targets).mean()
         rows = output.flatten(0, 1)  # [T * B, H]
         return mean_cross_entropy(rows, self.decoder.weight, self.decoder.bias, targets.flatten())

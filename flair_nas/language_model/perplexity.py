@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, detach
+from flair_nas.measure import Measure
 
 TOKENS_AT_ONCE = 2048
 """Tokens per forward pass, all columns together, unless told otherwise: enough that the softmax is one good product."""
@@ -108,6 +109,10 @@ def perplexity_of(loss: float) -> float:
         return math.exp(loss)
     except OverflowError:
         return math.inf
+
+
+PERPLEXITY = Measure("perplexity", "perplexity", perplexity_of, scale="log")
+"""By which language models are judged."""
 
 
 def _segments(

@@ -14,18 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import cache_root, write_text
+from flair_nas.locks import locked
 
 log = logging.getLogger("flair_nas")
 
 _MANIFEST = "corpus.json"
-_LOCK = "lock"
 
 
 def cached_folder(
@@ -102,10 +97,9 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
 def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> None:
     files = {}
     for path in folder.iterdir():
-        if path.name != _LOCK:
-            with open(path, "rb") as stream:
-                os.fsync(stream.fileno())
-            files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest_of_file(path)}
+        with open(path, "rb") as stream:
+            os.fsync(stream.fileno())
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest_of_file(path)}
     written = {"fingerprint": fingerprint, "files": files, "content": content}
     write_text(folder / _MANIFEST, json.dumps(written | {"sha256": _digest_of(written)}))
 
@@ -131,57 +125,21 @@ def _claimed(folder: Path) -> Iterator[Path]:
 
     When the block ends, the folder is gone, unless it has been renamed. What a killed process left there is cleared.
     """
-    part = folder.with_name(f".{folder.name}.part")
-    while True:
-        part.mkdir(exist_ok=True)
+
+    def waiting() -> None:
+        log.info("%s: waiting for another process that is making these token ids", folder)
+
+    with locked(folder.with_name(f".{folder.name}.lock"), waiting) as fault:
+        part = folder.with_name(f".{folder.name}.part")
+        _remove(part)
+        if fault is None:
+            part.mkdir()
+        else:  # other processes may make one at the same time
+            part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
         try:
-            descriptor = os.open(part / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        except FileNotFoundError:  # renamed or removed just now
-            continue
-        try:
-            if not _lock(descriptor, folder):
-                _remove(part)
-                part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
-                try:
-                    yield part
-                finally:
-                    _remove(part)
-                return
-            if not _is_open_file(part / _LOCK, descriptor):
-                continue
-            for path in part.iterdir():
-                if path.name != _LOCK:
-                    _remove(path)
-            try:
-                yield part
-            finally:
-                if _is_open_file(part / _LOCK, descriptor):
-                    _remove(part)
-            return
+            yield part
         finally:
-            os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> bool:
-    """Locks a file for this process; False where there are no locks, as on some network drives."""
-    if fcntl is None:
-        return False
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("%s: waiting for another process that is making these token ids", folder)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
-
-
-def _is_open_file(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+            _remove(part)
 
 
 def _put_in_place(part: Path, folder: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import math
 import re
@@ -25,10 +24,9 @@ from tqdm import tqdm
 
 from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
-from flair_nas.files import write_text
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text
+from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
 from flair_nas.language_model.saved import (
@@ -38,12 +36,16 @@ from flair_nas.language_model.saved import (
     load_language_model,
     save_language_model,
 )
-from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_state
-from flair_nas.settings import to_yaml
+from flair_nas.language_model.segments import Draw, segment_lengths
+from flair_nas.randomness import random_state, restore_random_state
+from flair_nas.runs import Run, open_run
 
 log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size")  # other text shows in its fingerprint
+
+# the global generator, whose state is in the checkpoint
+_DRAW = Draw(lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
 
 
 def train_language_model(
@@ -72,50 +74,16 @@ def train_language_model(
     layer = layer_of(config)  # a bad name should not cost the time that a text takes to load
     device = choose_device(config.device)
     check_precision(config.precision, device)
-    if corpus is None and not config.text:
-        raise FlairNasError("text is needed: a folder with train, valid and test files, or a file, with --text")
     command = "flair-nas lm train" if corpus is None else None
-    with open_run(out, config, may_change=_MAY_CHANGE, command=command) as folder:
+    with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
         if corpus is None:
-            corpus = load_text(
-                config.text,
-                vocabulary_size=config.vocabulary_size,
-                min_count=config.min_count,
-                lowercase=config.lowercase,
-                valid_share=config.valid_share,
-                progress=progress,
-            )
+            corpus = load_text_of(config, progress=progress)
         torch.manual_seed(config.seed)
-        training = _Training(config, corpus, layer, device, folder)
+        training = _Training(run, corpus, layer, device)
         training.resume()
-        # only now, so that what is refused leaves a folder that can be used
-        write_text(folder / "config.yaml", to_yaml(config))
-        training.run(progress)
+        run.accept()
+        training.train(progress)
         return _finish(training, progress)
-
-
-def segment_lengths(steps: int, bptt: int, vary: bool) -> list[int]:
-    """Cuts a stream into segments, of lengths that are drawn from the global generator as AWD-LSTM does.
-
-    Args:
-        steps: how many steps there are to cut.
-        bptt: the usual length.
-        vary: draw from a normal distribution around `bptt`, or around half of it one time in twenty, with standard
-            deviation 5; no shorter than 5 and no longer than bptt + 20 (as the DARTS code has it).
-
-    Returns:
-        The lengths in order; they add up to `steps`.
-    """
-    lengths = []
-    while steps:
-        length = bptt
-        if vary:
-            mean = bptt if float(torch.rand(())) < 0.95 else bptt / 2
-            drawn = int(mean + 5 * float(torch.randn(())))
-            length = min(max(drawn, min(5, bptt)), bptt + 20)
-        lengths.append(min(length, steps))
-        steps -= lengths[-1]
-    return lengths
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
@@ -124,7 +92,7 @@ def stops_improving(losses: list[float], patience: int) -> bool:
     return bool(earlier) and losses[-1] > min(earlier)
 
 
-class _Average:
+class _MeanWeights:
     """The running mean of the weights after each step (Polyak and Juditsky, 1992).
 
     With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, but each step has its own learning rate,
@@ -161,17 +129,13 @@ class _Average:
 
 
 class _Training:
-    """A run between two epochs: model, mean of its weights, history; and how it gets to the next."""
+    """A run between two epochs: model, mean of its weights; and how it gets to the next."""
 
     def __init__(
-        self,
-        config: LanguageModelConfig,
-        corpus: TextCorpus,
-        layer: tuple[Genotype | None, dict[str, float]],
-        device: torch.device,
-        folder: Path,
+        self, run: Run, corpus: TextCorpus, layer: tuple[Genotype | None, dict[str, float]], device: torch.device
     ) -> None:
-        self.config, self.corpus, self.device, self.folder = config, corpus, device, folder
+        config: LanguageModelConfig = run.config
+        self.run, self.config, self.corpus, self.device = run, config, corpus, device
         self.genotype = layer[0]
         self.model = build_language_model(config, len(corpus.vocabulary), layer).to(device)
         self.optimizer = torch.optim.SGD(
@@ -179,12 +143,10 @@ class _Training:
         )
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
-        self.checkpoints = Checkpoints(folder)
-        self.average: _Average | None = None
+        self.mean_weights: _MeanWeights | None = None
         self.epoch = 0  # the last whole one
         self.best_epoch = 0
         self.averaged_from: int | None = None
-        self.history: list[dict[str, Any]] = []
 
     # --- checkpoints ---
 
@@ -194,14 +156,13 @@ class _Training:
         return _without_start(f"{cell} {self.model.layer.extra_repr()}")
 
     def save(self) -> None:
-        """Writes the checkpoint of this instant."""
-        average = self.average and {"steps": self.average.steps, "means": self.average.means}
-        self.checkpoints.save(
+        """Writes the history and the checkpoint of this instant."""
+        average = self.mean_weights and {"steps": self.mean_weights.steps, "means": self.mean_weights.means}
+        self.run.save(
             {
                 "epoch": self.epoch,
                 "best_epoch": self.best_epoch,
                 "averaged_from": self.averaged_from,
-                "history": self.history,
                 "fingerprint": self.corpus.fingerprint,
                 "architecture": self.architecture(),
                 "model": self.model.state_dict(),
@@ -212,39 +173,35 @@ class _Training:
 
     def resume(self) -> None:
         """Puts the last good checkpoint in place, if there is one."""
-        state = self.checkpoints.load()
+        state, folder = self.run.resume(), self.run.folder
         if state is None:
             return
         if state["fingerprint"] != self.corpus.fingerprint:
             raise FlairNasError(
-                f"{self.folder}: the text is not the one that this run began with, so its figures would be of two "
+                f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
         if _without_start(state["architecture"]) != self.architecture():
             raise FlairNasError(
-                f"{self.folder}: {self.config.rnn} stood for another layer when this run began; choose another "
+                f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
             )
-        if state["best_epoch"] and not (self.folder / "model.pt").exists():
+        if state["best_epoch"] and not (folder / "model.pt").exists():
             raise FlairNasError(
-                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or choose another folder"
+                f"{folder}: model.pt, the best model so far, is missing; give it back, or choose another folder"
             )
         self.model.load_state_dict(state["model"])
         if state["average"] is not None:
-            self.average = _Average(list(self.model.parameters()))
-            self.average.steps = state["average"]["steps"]
-            self.average.means = [mean.to(self.device) for mean in state["average"]["means"]]
-        self.epoch, self.best_epoch, self.history = state["epoch"], state["best_epoch"], state["history"]
+            self.mean_weights = _MeanWeights(list(self.model.parameters()))
+            self.mean_weights.steps = state["average"]["steps"]
+            self.mean_weights.means = [mean.to(self.device) for mean in state["average"]["means"]]
+        self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
         self.averaged_from = state["averaged_from"]
         restore_random_state(state["random"])
-        self._write_history()
-
-    def _write_history(self) -> None:
-        write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
     # --- epochs ---
 
-    def run(self, progress: bool) -> None:
+    def train(self, progress: bool) -> None:
         """Trains until the last epoch."""
         left = (self.config.epochs - self.epoch) * len(self.tokens)
         with tqdm(total=max(left, 0), unit="step", disable=not progress, leave=False) as bar:
@@ -267,7 +224,7 @@ class _Training:
         started, started_cpu = time.perf_counter(), time.process_time()
         train_loss = self._train(bar)
         trained, trained_cpu = time.perf_counter(), time.process_time()
-        with self.average.in_place() if self.average else contextlib.nullcontext():
+        with self.mean_weights.in_place() if self.mean_weights else contextlib.nullcontext():
             score = self._validate()
             self.epoch += 1
             line = {
@@ -276,18 +233,17 @@ class _Training:
                 "train_perplexity": perplexity_of(train_loss),
                 "valid_loss": score.loss,
                 "valid_perplexity": score.perplexity,
-                "averaged": self.average is not None,
+                "averaged": self.mean_weights is not None,
                 "seconds": trained - started,
                 "cpu_seconds": trained_cpu - started_cpu,
                 "evaluation_seconds": time.perf_counter() - trained,
             }
-            self.history.append(line)
-            losses = [line["valid_loss"] for line in self.history]
+            self.run.history.append(line)
+            losses = [line["valid_loss"] for line in self.run.history]
             if losses[-1] < min(losses[:-1], default=math.inf):
                 self.best_epoch = self.epoch
                 self._save_model()
         self._maybe_average(losses)
-        self._write_history()
         self.save()
         return line
 
@@ -297,8 +253,9 @@ class _Training:
         model.train()
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         state, start, total = None, 0, 0.0
-        valid = f"{self.history[-1]['valid_perplexity']:.2f}" if self.history else "-"
-        for step, length in enumerate(segment_lengths(len(self.tokens), config.bptt, config.vary_length), start=1):
+        lengths = segment_lengths(len(self.tokens), config.bptt, _DRAW if config.vary_length else None)
+        valid = f"{self.run.history[-1]['valid_perplexity']:.2f}" if self.run.history else "-"
+        for step, length in enumerate(lengths, start=1):
             piece = slice(start, start + length)
             start += length
             for group in self.optimizer.param_groups:  # a longer segment counts for more
@@ -316,8 +273,8 @@ class _Training:
             gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
             total += length * self._clip(gradients, loss, step)
             self.optimizer.step()
-            if self.average is not None:
-                self.average.add()
+            if self.mean_weights is not None:
+                self.mean_weights.add()
             state = loss.state
             bar.set_postfix_str(f"perplexity {perplexity_of(total / start):.2f}, valid {valid}", refresh=False)
             bar.update(length)
@@ -344,7 +301,7 @@ class _Training:
         return value
 
     def _what_is_kept(self) -> str:
-        kept = f"the last good checkpoint, of epoch {self.epoch}, is {self.checkpoints.newest}"
+        kept = f"the last good checkpoint, of epoch {self.epoch}, is {self.run.checkpoints.newest}"
         kept = kept if self.epoch else "there is no checkpoint yet"
         return (
             f"{kept[:1].upper()}{kept[1:]}. A lower learning_rate (it is {self.config.learning_rate:g}) in a new "
@@ -367,17 +324,17 @@ class _Training:
             "text": self.corpus.name,
             "fingerprint": self.corpus.fingerprint,
             "epoch": self.epoch,
-            "valid_loss": self.history[-1]["valid_loss"],
-            "averaged": self.average is not None,
+            "valid_loss": self.run.history[-1]["valid_loss"],
+            "averaged": self.mean_weights is not None,
         }
         saved = SavedLanguageModel(self.model, self.corpus.vocabulary, self.config, self.genotype, origin)
-        save_language_model(saved, self.folder / "model.pt")
+        save_language_model(saved, self.run.folder / "model.pt")
 
     def _maybe_average(self, losses: list[float]) -> None:
         config = self.config
         due = config.average_after is not None and self.epoch >= config.average_after
-        if config.averaging and self.average is None and (due or stops_improving(losses, config.patience)):
-            self.average = _Average(list(self.model.parameters()))
+        if config.averaging and self.mean_weights is None and (due or stops_improving(losses, config.patience)):
+            self.mean_weights = _MeanWeights(list(self.model.parameters()))
             self.averaged_from = self.epoch + 1
 
 
@@ -391,15 +348,14 @@ def _without_start(architecture: str) -> str:
 
 def _finish(training: _Training, progress: bool) -> dict[str, Any]:
     """Evaluates the best model and writes the figures, unless that is done already."""
-    path = training.folder / "metrics.json"
-    config, corpus, history = training.config, training.corpus, training.history
-    before = _read_metrics(path)
-    if before and (before["epochs"], before["eval_batch_size"]) == (training.epoch, config.eval_batch_size):
+    run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
+    before = run.figures("eval_batch_size", "valid_perplexity")
+    if before and run.is_finished(before["epochs"]) and before["eval_batch_size"] == config.eval_batch_size:
         log.warning(
-            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", path.parent, training.epoch
+            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )
         return before
-    saved = load_language_model(training.folder, training.device)
+    saved = load_language_model(run.folder, training.device)
     first = corpus.vocabulary.index(END)
     metrics: dict[str, Any] = {
         "text": corpus.name,
@@ -442,14 +398,5 @@ def _finish(training: _Training, progress: bool) -> dict[str, Any]:
     }
     if training.device.type == "cuda":
         metrics["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
-    write_text(path, json.dumps(metrics, indent=2) + "\n")
+    run.finish(metrics)
     return metrics
-
-
-def _read_metrics(path: Path) -> dict[str, Any] | None:
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-        _ = metrics["epochs"], metrics["eval_batch_size"], metrics["valid_perplexity"]
-    except (OSError, ValueError, KeyError, TypeError):  # not there or damaged; then it is written again
-        return None
-    return metrics  # type: ignore[no-any-return]

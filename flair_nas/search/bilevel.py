@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[..., Tensor]
-Average = Callable[[list[Tensor]], None]
+Reduce = Callable[[list[Tensor]], None]
+"""Averages tensors over processes, in place."""
 
 
 class BilevelObjective(Protocol):
-    """The part of `flair_nas.search.objective.Objective` that is needed here."""
+    """The part of `flair_nas.search.objectives.Objective` that is needed here."""
 
     def model_parameters(self) -> list[nn.Parameter]:
         """The model weights w."""
@@ -39,7 +40,7 @@ def mean_gradients(
     wanted: Sequence[nn.Parameter],
     *,
     keep_state: bool = False,
-    average: Average | None = None,
+    reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
     """The mean loss of the parts of a batch, and its gradients.
 
@@ -49,7 +50,7 @@ def mean_gradients(
         parts: the parts, of one size.
         wanted: the parameters.
         keep_state: carry states to the next batch.
-        average: averages a list of tensors over processes, in place.
+        reduce: averages a list of tensors over processes, in place.
 
     Returns:
         The loss and a gradient per parameter, zero where the loss does not depend on it.
@@ -65,8 +66,8 @@ def mean_gradients(
                     gradient += new
             losses.append(value.detach())
     total = torch.stack(losses).sum()
-    if average is not None:
-        average([total, *gradients])
+    if reduce is not None:
+        reduce([total, *gradients])
     return float(total), gradients
 
 
@@ -76,7 +77,7 @@ def first_order(
     validation_batch: Sequence[Any],
     *,
     architecture: Sequence[nn.Parameter] | None = None,
-    average: Average | None = None,
+    reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
     """∇_α L_val(w, α).
 
@@ -85,7 +86,7 @@ def first_order(
         training_batch: not used; here so that both orders are called alike.
         validation_batch: the parts of a batch of validation data.
         architecture: the architecture weights to learn; all of them when None.
-        average: averages a list of tensors over processes, in place.
+        reduce: averages a list of tensors over processes, in place.
 
     Returns:
         The validation loss, and a gradient per architecture weight. Running statistics stay as they were.
@@ -93,7 +94,7 @@ def first_order(
     architecture = objective.architecture_parameters() if architecture is None else architecture
     with _kept(objective.buffers()):
         return mean_gradients(
-            objective, objective.validation_loss, validation_batch, architecture, keep_state=True, average=average
+            objective, objective.validation_loss, validation_batch, architecture, keep_state=True, reduce=reduce
         )
 
 
@@ -106,7 +107,7 @@ def second_order(
     weight_decay: float = 0.0,
     clip: float | None = None,
     architecture: Sequence[nn.Parameter] | None = None,
-    average: Average | None = None,
+    reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
     """∇_α L_val(w', α) - ξ k (∇_α L_train(w+, α) - ∇_α L_train(w-, α)) / 2ε with w' = w - ξ ∇_w L_train(w, α).
 
@@ -122,7 +123,7 @@ def second_order(
         weight_decay: of the model weights.
         clip: largest norm of the model's gradient; None for no clipping.
         architecture: the architecture weights to learn; all of them when None.
-        average: averages a list of tensors over processes, in place.
+        reduce: averages a list of tensors over processes, in place.
 
     Returns:
         The validation loss at w', and a gradient per architecture weight. Weights and running statistics stay as they
@@ -132,7 +133,7 @@ def second_order(
     architecture = list(objective.architecture_parameters() if architecture is None else architecture)
 
     def training_gradients(wanted: Sequence[nn.Parameter]) -> list[Tensor]:
-        return mean_gradients(objective, objective.training_loss, training_batch, wanted, average=average)[1]
+        return mean_gradients(objective, objective.training_loss, training_batch, wanted, reduce=reduce)[1]
 
     randomness = _get_random_state(weights[0].device)
     with _kept([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
@@ -149,7 +150,7 @@ def second_order(
                 validation_batch,
                 [*architecture, *weights],
                 keep_state=True,
-                average=average,
+                reduce=reduce,
             )
         result, direction = found[: len(architecture)], found[len(architecture) :]
         clip_gradients(direction, clip)

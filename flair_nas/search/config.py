@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import rising
+from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.library import load_genotype
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
+
+if TYPE_CHECKING:  # both load torch, which asking for help must not
+    from flair_nas.search.objectives import Kind
+    from flair_nas.search.strategies import Strategy
+
+OBJECTIVES = {
+    "text": "text",
+}
+"""What the setting `objective` stands for: a module of `flair_nas.search.objectives`."""
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
@@ -20,8 +32,20 @@ STRATEGIES = {
 """What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
 
 
+def objective_kind(name: str) -> Kind:
+    """What reads the data of an objective of `OBJECTIVES` and builds it."""
+    return import_module(f"flair_nas.search.objectives.{OBJECTIVES[name]}")
+
+
+def strategy_class(name: str) -> type[Strategy]:
+    """The class of a strategy of `STRATEGIES`."""
+    module, _, attribute = STRATEGIES[name].partition(":")
+    found: type[Strategy] = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
+    return found
+
+
 @dataclass
-class SearchConfig:
+class SearchConfig(TextSettings):
     """Settings of `search_genotype`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
 
     The defaults are those of I-DARTS on Penn Treebank, where the papers give them.
@@ -30,18 +54,7 @@ class SearchConfig:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    text: str | None = setting(
-        None, "folder with train and valid text, a file, or demo, the bundled text (./demo is a folder)"
-    )
-    valid_share: float | None = setting(
-        None,
-        "share of the training lines, from their end, that is valid where there is no valid text",
-        low=1e-6,
-        high=0.5,
-    )
-    vocabulary_size: int | None = setting(None, "keep that many types, the most frequent", low=4, high=10**8)
-    min_count: int = setting(1, "rarer types become <unk>", **COUNT)
-    lowercase: bool = setting(False, "lower-case the text")
+    objective: str = setting("text", f"what the model learns: {', '.join(OBJECTIVES)}", choices=tuple(OBJECTIVES))
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)")
     order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
@@ -117,23 +130,18 @@ class SearchConfig:
                 f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "
                 "would always end first"
             )
-        if self.order == 2 and self.strategy != "gradient":
-            found.append(f"order 2 belongs to strategy gradient, not {self.strategy}")
-        if self.strategy != "gradient" and self.learn == "inter":
-            found.append(f"strategy {self.strategy} draws whole cells: learn must be intra or joint")
-        if self.strategy != "gradient" and self.fixed is not None:
-            found.append(f"strategy {self.strategy} draws whole cells: fixed must be left out")
-        if self.strategy != "gradient" and self.avoid_first:
-            found.append(f"strategy {self.strategy} draws all edges alike: avoid_first must be left out")
-        if self.strategy == "random-independent" and self.schedule != "constant":
-            found.append("strategy random-independent trains candidates alike: schedule must be constant")
-        if self.strategy == "gradient" and self.epochs == 0:
-            found.append("epochs must be at least 1 for strategy gradient")
+        least = 1
+        if self.strategy in STRATEGIES:  # else it is named as unknown already
+            strategy = strategy_class(self.strategy)
+            found += strategy.contradictions(self)
+            least = strategy.least_sequences(self)
         parts = max(self.parts, 1)  # 0 is named as out of range already
         if self.batch_size % parts:
             found.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
-        elif self.batch_size // parts < 2 and self.strategy == "gradient" and self.learn != "inter":
-            found.append(f"parts {self.parts} leaves less than 2 sequences in a part: batch normalisation needs 2")
+        elif self.batch_size // parts < least:
+            found.append(
+                f"parts {self.parts} leaves less than {least} sequences in a part: batch normalisation needs {least}"
+            )
         if self.fixed is not None:
             try:
                 self._fixed = load_genotype(self.fixed)

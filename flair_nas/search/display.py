@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.measure import Measure
 from flair_nas.search.strategies import Strategy
 
 log = logging.getLogger("flair_nas")
@@ -22,10 +22,11 @@ class Display:
     Args:
         steps: how many there will be in all.
         progress: draw the lines; otherwise each epoch is logged.
+        measure: by which losses and epochs are shown.
     """
 
-    def __init__(self, steps: int, progress: bool) -> None:
-        self.progress, self.steps = progress, steps
+    def __init__(self, steps: int, progress: bool, measure: Measure) -> None:
+        self.progress, self.steps, self.measure = progress, steps, measure
         self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
         self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
         self.started, self.steps_done = time.perf_counter(), 0
@@ -43,8 +44,8 @@ class Display:
         Args:
             epoch: from 1.
             epochs: how many there will be.
-            training: nats per token.
-            validation: the same, or None.
+            training: of the training part.
+            validation: of the validation part, or None.
             strategy: for MAD and the genotype.
         """
         self.steps_done += 1
@@ -52,9 +53,9 @@ class Display:
             return
         if self.bar.n % 10 == 0:  # deriving takes longer than drawing
             mad = strategy.figures().get("mad", {})
-            parts = [f"train {perplexity_of(training):.1f}"]
+            parts = [f"train {self.measure.shown_loss(training)}"]
             if validation is not None:
-                parts.append(f"valid {perplexity_of(validation):.1f}")
+                parts.append(f"valid {self.measure.shown_loss(validation)}")
             parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
             self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
             self.bar.set_postfix_str(", ".join(parts), refresh=False)
@@ -66,10 +67,11 @@ class Display:
         spent = time.perf_counter() - self.started
         left = spent / max(self.steps_done, 1) * (self.steps - self.steps_done)
         mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
-        training = "" if line["training_loss"] is None else f"train {perplexity_of(line['training_loss']):.1f}, "
+        loss, valid = line["training_loss"], self.measure.shown(line[self.measure.key])
+        training = "" if loss is None else f"train {self.measure.shown_loss(loss)}, "
         text = (
-            f"epoch {line['epoch']} of {epochs}: {training}valid {line['valid_perplexity'] or math.inf:.1f}{mad}, "
-            f"{line['seconds']:.0f} s, {duration(left)} left; {line['genotype']}"
+            f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}, {line['seconds']:.0f} s, "
+            f"{duration(left)} left; {line['genotype']}"
         )
         if self.progress:
             self.bar.write(text, file=sys.stderr)

@@ -17,7 +17,7 @@ from flair_nas.device import check_precision, choose_device
 from flair_nas.errors import FlairNasError, shown
 
 if TYPE_CHECKING:
-    from flair_nas.search.bilevel import Average
+    from flair_nas.search.bilevel import Reduce
 
 Result = TypeVar("Result")
 
@@ -52,12 +52,12 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
     return Accelerator(**options)
 
 
-def averaging(accelerator: Accelerator) -> Average | None:
+def make_reduce(accelerator: Accelerator) -> Reduce | None:
     """A function that averages tensors over all processes, in place; None where there is one process."""
     if accelerator.num_processes == 1:
         return None
 
-    def average(tensors: list[Tensor]) -> None:
+    def reduce(tensors: list[Tensor]) -> None:
         if not tensors:
             return
         flat = torch.cat([tensor.detach().flatten().to(accelerator.device) for tensor in tensors])  # one message
@@ -66,7 +66,7 @@ def averaging(accelerator: Accelerator) -> Average | None:
         for tensor, part in zip(tensors, reduced.split([tensor.numel() for tensor in tensors])):
             tensor.copy_(part.view_as(tensor))
 
-    return average
+    return reduce
 
 
 def gathered(value: Any) -> list[Any]:

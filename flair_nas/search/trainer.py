@@ -2,7 +2,7 @@
 
 OUT/config.yaml      the resolved settings      OUT/history.jsonl           a line per epoch
 OUT/genotype.json    the best genotype so far   OUT/checkpoint.pt           and checkpoint-previous.pt: the last epochs
-OUT/progress.svg     perplexity and MAD over epochs, at the end
+OUT/progress.svg     the objective's measure and MAD over epochs, at the end
 """
 
 from __future__ import annotations
@@ -10,44 +10,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import json
 import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
-import flair_nas
 from flair_nas.errors import FlairNasError
-from flair_nas.files import write_text
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.perplexity import perplexity_of
-from flair_nas.runs import Checkpoints, open_run, random_state, restore_random_state
-from flair_nas.search.bilevel import Average
-from flair_nas.search.build import build_objective, read_text
-from flair_nas.search.config import STRATEGIES, SearchConfig
+from flair_nas.measure import Measure
+from flair_nas.randomness import random_state, restore_random_state
+from flair_nas.runs import Run, open_run
+from flair_nas.search.build import make_objective
+from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
-from flair_nas.search.objective import Objective
-from flair_nas.search.processes import averaging, by_main, gathered, make_accelerator, only_main_logs
-from flair_nas.search.strategies import Strategy
-from flair_nas.search.weights import REMEDY, NotFinite
-from flair_nas.settings import to_yaml
+from flair_nas.search.objectives import Objective
+from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.supernet.relaxation import check_relaxation
+from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
-
-
-def strategy_class(name: str) -> Callable[[Objective, SearchConfig, Average | None], Strategy]:
-    """What makes the strategy of that name."""
-    module, _, attribute = STRATEGIES[name].partition(":")
-    found: Callable[[Objective, SearchConfig, Average | None], Strategy]
-    found = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
-    return found
 
 
 @dataclass(frozen=True)
@@ -58,11 +45,13 @@ class SearchResult:
         genotype: with its origin.
         history: what ``history.jsonl`` holds, a dictionary per epoch.
         out: the run folder.
+        measure: by which the objective is judged; its `key` is in the history.
     """
 
     genotype: Genotype
     history: list[dict[str, Any]]
     out: Path
+    measure: Measure
 
 
 def search_genotype(
@@ -80,7 +69,8 @@ def search_genotype(
         out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
             goes on from the last checkpoint, with the same result, to the bit on a CPU, as a run that never stopped.
         text: what `load_text` takes, such as a Flair corpus, in place of the setting `text`.
-        objective: makes another objective than language modelling, on the accelerator's device, and seeds generators.
+        objective: makes another objective than the one of the settings, on the accelerator's device, and seeds
+            generators.
         progress: draw progress bars on standard error.
 
     Returns:
@@ -99,15 +89,13 @@ def search_genotype(
         command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        by_main(accelerator, lambda: stack.enter_context(_folder(config, out, command)))
-        if objective is not None:
-            return _Run(config, out, objective(accelerator), accelerator, progress).run()
-        # the others read what the main process has put into the cache
-        corpus = by_main(accelerator, lambda: read_text(config, text, progress)) or read_text(config, text)
-        return _Run(config, out, build_objective(config, corpus, accelerator), accelerator, progress).run()
+        # the main process keeps the folder for all
+        run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
+        learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
+        return _Search(run, learned, accelerator, progress).run_all()
 
 
-def _folder(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Path]:
+def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
     """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     may_change = ("device", "text", "epochs") if _can_be_extended(config) else ("device", "text")
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
@@ -115,58 +103,55 @@ def _folder(config: SearchConfig, out: Path, command: str | None) -> contextlib.
 
 def _can_be_extended(config: SearchConfig) -> bool:
     """Whether the first epochs are the same whatever the number of epochs is."""
-    return config.schedule == "constant" and config.strategy != "random-independent"
+    return config.schedule == "constant" and strategy_class(config.strategy).extendable
 
 
-class _Run:
+class _Search:
     """One search in its folder."""
 
-    def __init__(
-        self, config: SearchConfig, out: Path, objective: Objective, accelerator: Accelerator, progress: bool
-    ) -> None:
-        self.config, self.out, self.objective, self.accelerator = config, out, objective, accelerator
+    def __init__(self, run: Run, objective: Objective, accelerator: Accelerator, progress: bool) -> None:
+        config: SearchConfig = run.config
+        self.run, self.config, self.objective, self.accelerator = run, config, objective, accelerator
         self.is_main = accelerator.is_main_process
         self.progress = progress and self.is_main
-        self.average = averaging(accelerator)
-        self.strategy = strategy_class(config.strategy)(objective, config, self.average)
-        self.checkpoints = Checkpoints(out)
+        self.reduce = make_reduce(accelerator)
+        self.strategy = strategy_class(config.strategy)(objective, config, self.reduce)
         self.epoch = 0  # the last whole one
-        self.history: list[dict[str, Any]] = []
 
-    def run(self) -> SearchResult:
-        finished = self._resume()
-        by_main(self.accelerator, lambda: write_text(self.out / "config.yaml", to_yaml(self.config)))
+    def run_all(self) -> SearchResult:
+        run, finished = self.run, self._resume()
+        by_main(self.accelerator, run.accept)
         if finished:
             extends = _can_be_extended(self.config) and not self.strategy.converged()
             log.warning(
-                "%s is finished, so nothing was searched%s", self.out, "; --epochs extends it" if extends else ""
+                "%s is finished, so nothing was searched%s", run.folder, "; --epochs extends it" if extends else ""
             )
         else:
             self._train()
         genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
-        if self.is_main and self.history:
+        if self.is_main and run.history:
             from flair_nas.drawing.progress import draw_progress
 
-            draw_progress({"": self.history}, self.out / "progress.svg")
-        return SearchResult(genotype, self.history, self.out)
+            draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.measure)
+        return SearchResult(genotype, run.history, run.folder, self.objective.measure)
 
     # --- epochs ---
 
     def _train(self) -> None:
         epochs = range(self.epoch + 1, self.config.epochs + 1)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
-        with Display(sum(steps.values()), self.progress) as display:
+        with Display(sum(steps.values()), self.progress, self.objective.measure) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
                     # asked first, since a run that goes on may have been stopped right after its last epoch
-                    if self.history and self.strategy.converged():
+                    if self.run.history and self.strategy.converged():
                         log.info("nothing is left to learn after epoch %d of %d", self.epoch, self.config.epochs)
                         break
                     self._train_epoch(epoch, steps[epoch], display)
                 self.strategy.finish(self.progress)
             except NotFinite as error:
-                kept = f"The checkpoint of epoch {self.epoch} is kept: {self.checkpoints.newest}"
+                kept = f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
                 raise NotFinite(f"{error} {kept if self.epoch else 'There is no checkpoint yet.'}") from None
         self._save(finished=True)
 
@@ -192,21 +177,20 @@ class _Run:
                 self.strategy,
             )
         trained, trained_cpu = time.perf_counter(), time.process_time()
-        if self.average is not None:  # each process has seen other columns; batch normalisation keeps their statistics
-            self.average([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
-        loss = self.objective.evaluate()
+        if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
+            self.reduce([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
+        loss, value = self.objective.evaluate()
         if not math.isfinite(loss):
             self._check_weights(epoch, steps, largest)
-            if self.config.strategy == "gradient":
+            if not self.strategy.bears_nan:
                 raise NotFinite(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
-            # a random cell has no normalisation, and one that fails is no reason to stop
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         line: dict[str, Any] = {
             "epoch": epoch,
             "training_loss": training / trained_steps if trained_steps else None,
             "architecture_loss": validation / looked if looked else None,
             "valid_loss": loss if math.isfinite(loss) else None,
-            "valid_perplexity": perplexity if math.isfinite(perplexity := perplexity_of(loss)) else None,
+            self.objective.measure.key: value if math.isfinite(value) else None,
             **self.strategy.figures(),
             "genotype": self.strategy.genotype().one_line(),
             "steps": steps,
@@ -214,7 +198,7 @@ class _Run:
             "cpu_seconds": trained_cpu - started_cpu,
             "evaluation_seconds": time.perf_counter() - trained,
         }
-        self.history.append(line)
+        self.run.history.append(line)
         self.epoch = epoch
         self._save(finished=False)
         self._write_genotype()
@@ -236,14 +220,12 @@ class _Run:
         by_main(self.accelerator, lambda: self._write_checkpoint(finished, randomness))
 
     def _write_checkpoint(self, finished: bool, randomness: list[Any]) -> None:
-        write_text(self.out / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
-        self.checkpoints.save(
+        self.run.save(
             {
                 "epoch": self.epoch,
                 "finished": finished,
                 "text": self.objective.fingerprint,
                 "fixed": self._fixed(),
-                "history": self.history,
                 "model": self.objective.module.state_dict(),
                 "strategy": self.strategy.state_dict(),
                 "objective": self.objective.state_dict(),
@@ -253,30 +235,30 @@ class _Run:
 
     def _resume(self) -> bool:
         """Goes on from the checkpoint if there is one; whether the run was finished."""
-        state = self.checkpoints.load()
+        state, newest, data = self.run.resume(), self.run.checkpoints.newest, self.objective.data
         if state is None:
             return False
         if state["text"] != self.objective.fingerprint:
             raise FlairNasError(
-                f"{self.checkpoints.newest}: the text has changed since this search began; it is now that of "
-                f"{self.objective.name}; choose another folder, or give back the text"
+                f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
+                f"choose another folder, or give back the {data}"
             )
         if state.get("fixed", self._fixed()) != self._fixed():
             raise FlairNasError(
-                f"{self.checkpoints.newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
+                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
                 "when this search began; choose another folder, or give back the genotype"
             )
         if len(state["random"]) != self.accelerator.num_processes:
             raise FlairNasError(
-                f"{self.checkpoints.newest} is of a search with {len(state['random'])} processes, this one has "
+                f"{newest} is of a search with {len(state['random'])} processes, this one has "
                 f"{self.accelerator.num_processes}; they would not go on alike"
             )
         self.objective.module.load_state_dict(state["model"])
         self.strategy.load_state_dict(state["strategy"])
         self.objective.load_state_dict(state["objective"])
-        self.epoch, self.history = state["epoch"], state["history"]
+        self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
-        return bool(state["finished"]) and (self.epoch >= self.config.epochs or self.strategy.converged())
+        return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())
 
     def _fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()
@@ -288,37 +270,29 @@ class _Run:
         """What a finished search has written, if it is still there: its origin says when and by what it was found."""
         found = self.strategy.genotype()
         try:
-            kept = Genotype.load(self.out / "genotype.json")
+            kept = Genotype.load(self.run.folder / "genotype.json")
         except (FlairNasError, OSError):
             return None
         return kept if (kept, kept.options) == (found, found.options) else None
 
     def _write_genotype(self) -> Genotype:
-        found = self.strategy.genotype()
+        found, history, key = self.strategy.genotype(), self.run.history, self.objective.measure.key
         origin: dict[str, Any] = {
-            "method": self._method(),
+            "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
             "settings": _changed_settings(self.config),
             "date": datetime.date.today().isoformat(),
             "figures": {
                 "epochs": self.epoch,
-                "supernet_valid_perplexity": self.history[-1]["valid_perplexity"] if self.history else None,
-                "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in self.history),
+                f"supernet_{key}": history[-1][key] if history else None,
+                "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
             },
-            "flair_nas": flair_nas.__version__,
+            "flair_nas": __version__,
         }
         genotype = dataclasses.replace(found, origin=origin)
-        by_main(self.accelerator, lambda: genotype.save(self.out / "genotype.json"))
+        by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
         return genotype
-
-    def _method(self) -> str:
-        config = self.config
-        if config.strategy != "gradient":
-            return f"{config.strategy} search, seed {config.seed}"
-        order = ("first", "second")[config.order - 1]
-        what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
-        return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
 
 
 def _changed_settings(config: SearchConfig) -> dict[str, Any]:

@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from flair_nas.cell import SearchedCell
+from flair_nas.cell import SearchedCell, edge, masked
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
-from flair_nas.kernels.mixture import highway_mixture
-from flair_nas.kernels.native import Normalisation
+from flair_nas.kernels.engine import Normalisation
 from flair_nas.kernels.plan import CellPlan, relaxed_cell_plan
-from flair_nas.kernels.sequence_gradient import Products, transposed
-from flair_nas.operations import OPERATIONS
-from flair_nas.recurrence import RecurrentState, product_dtype
+from flair_nas.operations import OPERATIONS, product
+from flair_nas.state import RecurrentState
 from flair_nas.supernet.derive import derive
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
 from flair_nas.supernet.relaxation import check_relaxation, mean_absolute_deviation, relax
 
 
-def plain_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
-    """As `highway_mixture`, by the equation: the sum over k of share_k (s + σ(c) (op_k(z) - s))."""
-    gate, value = pre.view(2, -1, *state.shape)  # [n, H, B] each
-    total = torch.zeros_like(value)
-    for share, (name, operation) in zip(shares.t(), OPERATIONS.items()):
-        if name != "drop":
-            total = total + share[:, None, None] * (state + torch.sigmoid(gate) * (operation(value) - state))
-    return total
-
-
-_MIXTURES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {"fast": highway_mixture, "plain": plain_mixture}
-
-
 class CellSupernet(nn.Module):
     """The relaxed cell, and with `history` the relaxed inter-cell gates, as a recurrent layer.
-
-    s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i; s_0 and every s_i pass one shared
-    batch normalisation without affine parameters, over the batch at one time step; h_t is the mean of s_1..s_N.
 
     Args:
         input_size: D.
@@ -56,7 +37,6 @@ class CellSupernet(nn.Module):
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
         init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
-        implementation: of the cell's mixtures: ``fast``, or ``plain`` autograd.
 
     Shape of the parameters:
         weight_input [D, 2H], weight_hidden [H, 2H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;
@@ -67,8 +47,6 @@ class CellSupernet(nn.Module):
         ValueError: sizes or probabilities out of range.
         FlairNasError: an unknown relaxation.
     """
-
-    _by_tail: Tensor
 
     def __init__(
         self,
@@ -84,16 +62,12 @@ class CellSupernet(nn.Module):
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         init_range: float = 0.04,
-        implementation: str = "fast",
     ) -> None:
         super().__init__()
         check_sizes(input_size, hidden_size, nodes, history, gate, input_dropout, recurrent_dropout, init_range)
         check_relaxation(relaxation)
-        if implementation not in _MIXTURES:
-            raise ValueError(f"implementation must be {' or '.join(_MIXTURES)}, got {implementation!r}")
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout, self.init_range = input_dropout, recurrent_dropout, init_range
-        self.mixture = _MIXTURES[implementation]
         self.weight_input = nn.Parameter(torch.empty(input_size, 2 * hidden_size))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))
@@ -111,9 +85,6 @@ class CellSupernet(nn.Module):
             self.state_gate = GateSupernet(history, input_size, hidden_size, gate, relaxation)
             self.input_gate = GateSupernet(history, hidden_size, input_size, gate, relaxation)
         self.fixed_gates = fixed_gates
-        # the rows of `arch` by tail, then head
-        by_tail = [head * (head - 1) // 2 + tail for tail in range(nodes) for head in range(tail + 1, nodes + 1)]
-        self.register_buffer("_by_tail", torch.tensor(by_tail), persistent=False)
         self._chosen: SearchedCell | None = None
         self._of_batch = False
         self.reset_parameters()
@@ -142,14 +113,10 @@ class CellSupernet(nn.Module):
         """
         check_input(input, self.input_size)
         if self._chosen is not None:
-            return run_supernet(self._chosen, self, input, hx, {})
+            return run_supernet(self._chosen, self, input, hx)
         if (self.training or self._of_batch) and self.norm is not None and input.shape[1] < 2:
             raise ValueError("batch normalisation by the batch needs at least 2 sequences in it; got a batch of 1")
-        shares = {"cell": relax(self.arch, self.relaxation)[self._by_tail]}
-        for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
-            if isinstance(gate, GateSupernet):
-                shares[name] = gate.shares()
-        return run_supernet(self, self, input, hx, shares)
+        return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
         """Runs one genotype with the shared weights, without normalisation, until told otherwise (random search; ENAS).
@@ -223,62 +190,40 @@ class CellSupernet(nn.Module):
 
     # --- what the recurrence asks of a cell ---
 
-    def weights(self) -> dict[Hashable, Tensor]:
-        """The matrices of one pass over a sequence, transposed, by the names that `step` and the gates use.
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None) -> Tensor:
+        """One time step, by the equations (DARTS; I-DARTS eq. 4); engines do the same for a whole sequence.
 
-        Returns:
-            ``input`` [2H, D]; ``hidden`` [2H, H]; for each node j but the last, ``j`` [(N - j) * 2H, H], the matrices
-            of all its heads one below the other (all gate rows, then all candidates): edges of a tail share a product.
-        """
-        dtype = product_dtype(self.weight_hidden)
-        matrices: dict[Hashable, Tensor] = {
-            "input": self.weight_input.to(dtype),
-            "hidden": self.weight_hidden.to(dtype),
-        }
-        halves = self.weight_nodes.to(dtype).unflatten(2, (2, -1))  # [N, H, 2, H]
-        stacked = halves.permute(2, 0, 3, 1)  # [2, N, H, H]: half, head, column, row
-        result = transposed(matrices)
-        for tail in range(self.nodes):
-            result[tail] = stacked[:, tail:].flatten(0, 2)  # [2 (N - j) H, H]
-        if self.input_gate is not None:
-            inner = {name: weight.to(dtype) for name, weight in self.input_gate.inner_weights().items()}
-            entry = self.input_gate.weight_entry.to(dtype).transpose(0, 1).flatten(1)  # [H, m * D]
-            result |= transposed({"entry": entry, **inner})
-        return result
-
-    def step(
-        self, projected: Tensor, hidden: Tensor, products: Products, mask: Tensor | None, shares: Tensor
-    ) -> Tensor:
-        """One time step, h_t from h_{t-1}; vectors are columns here (see `Products`).
+        s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i, where drop adds nothing; s_0 and
+        every s_i pass one shared batch normalisation without affine parameters, over the batch.
 
         Args:
-            projected: x_t W_x, [2H, B].
-            hidden: h_{t-1}, gated if there is a state gate, [H, B].
-            products: multiplies with `weights`.
-            mask: variational dropout mask of the states, [H, B], or None.
-            shares: the mixing weights p, [N (N + 1) / 2, 5], rows by tail, then head.
+            x: x_t, gated if there is an input gate, [B, D].
+            h: h_{t-1}, gated if there is a state gate, [B, H].
+            mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
 
         Returns:
-            h_t, [H, B].
+            h_t, the mean of s_1..s_N, [B, H].
         """
+        pairs = iter(self.shares())
+        pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
+        states = [self._normalised(edge(torch.tanh, pre, h))]
+        for weight in self.weight_nodes:
+            terms: list[Tensor] = []
+            for state in states:
+                pre = product(masked(state, mask), weight)  # s_j W_i, [B, 2H]
+                for share, (name, operation) in zip(next(pairs), OPERATIONS.items()):
+                    if name != "drop":
+                        terms.append(share * edge(operation, pre, state))
+            states.append(self._normalised(torch.stack(terms).sum(0)))
+        return torch.stack(states[1:]).mean(0)
 
-        def product(name: Hashable, state: Tensor) -> Tensor:
-            return products(name, state if mask is None else state * mask)
+    def plan(self) -> CellPlan:
+        """What engines need to know."""
+        return relaxed_cell_plan(self.nodes)
 
-        gate, value = (projected + product("hidden", hidden)).chunk(2)  # [H, B] each
-        state = self._normalised(torch.lerp(hidden, torch.tanh(value), torch.sigmoid(gate)))
-        totals: Tensor | None = None
-        outputs: list[Tensor] = []
-        for tail, of_tail in enumerate(shares.split([*range(self.nodes, 0, -1)])):
-            given = self.mixture(product(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
-            totals = given if totals is None else totals[1:] + given
-            state = self._normalised(totals[0])
-            outputs.append(state)
-        return torch.stack(outputs).mean(0)
-
-    def plan(self) -> CellPlan | None:
-        """What the native kernels need to know; None where plain autograd was asked for."""
-        return relaxed_cell_plan(self.nodes) if self.mixture is highway_mixture else None
+    def shares(self) -> Tensor:
+        """The mixing weights p, [N (N + 1) / 2, 5], by head, then tail."""
+        return relax(self.arch, self.relaxation)
 
     def normalisation(self) -> Normalisation | None:
         """How states are normalised now."""
@@ -290,14 +235,8 @@ class CellSupernet(nn.Module):
         return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
 
     def _normalised(self, state: Tensor) -> Tensor:
-        norm = self.norm
-        if norm is None:
-            return state
-        if self._of_batch and not self.training:
-            return functional.batch_norm(state[None], None, None, training=True, eps=norm.eps)[0]
-        return functional.batch_norm(
-            state[None], norm.running_mean, norm.running_var, training=self.training, eps=norm.eps
-        )[0]
+        normalisation = self.normalisation()
+        return state if normalisation is None else normalisation(state)
 
     def extra_repr(self) -> str:
         """Sizes and relaxation, for printing."""

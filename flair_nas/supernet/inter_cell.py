@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from flair_nas.cell import SearchedCell
 from flair_nas.genotype import Genotype
-from flair_nas.recurrence import RecurrentState
+from flair_nas.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_sizes, run_supernet
 from flair_nas.supernet.relaxation import check_relaxation
@@ -74,8 +74,7 @@ class InterCellSupernet(nn.Module):
 
     def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
         """Runs the supernet over whole sequences; arguments and returns as `CellSupernet.forward`."""
-        shares = {"state_gate": self.state_gate.shares(), "input_gate": self.input_gate.shares()}
-        return run_supernet(self.cell, self, input, hx, shares)
+        return run_supernet(self.cell, self, input, hx)
 
     def genotype(self, edges_per_node: int = 1, avoid_first: bool = False) -> Genotype:
         """The genotype that the architecture weights stand for now: the fixed cell with the derived gates.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from flair_nas.recurrence import CellLike, Packing, RecurrentState, initial_state, run_cell
+from flair_nas.genotype import GATE_FORMS
+from flair_nas.packing import Packing
+from flair_nas.recurrence import CellLike, run_cell
+from flair_nas.state import RecurrentState, initial_state
 
 
 class _Layer(Protocol):
@@ -20,7 +22,7 @@ class _Layer(Protocol):
 
 
 def run_supernet(
-    cell: CellLike, layer: _Layer, input: Tensor, hx: Tensor | RecurrentState | None, shares: Mapping[str, Tensor]
+    cell: CellLike, layer: _Layer, input: Tensor, hx: Tensor | RecurrentState | None
 ) -> tuple[Tensor, Any]:
     """Runs a cell over whole sequences of one length.
 
@@ -29,7 +31,6 @@ def run_supernet(
         layer: the supernet, for its size, mode and dropouts.
         input: [T, B, D].
         hx: the state to begin with, or None for zeros.
-        shares: mixing weights of the relaxed parts.
 
     Returns:
         The output, [T, B, H], and the final state: [1, B, H], or a `RecurrentState` when there are gates.
@@ -48,7 +49,6 @@ def run_supernet(
         (state.hidden[0], state.inputs[0], state.states[0]),
         input_dropout=layer.input_dropout if layer.training else 0.0,
         recurrent_dropout=layer.recurrent_dropout if layer.training else 0.0,
-        shares=shares,
     )
     gated = cell.state_gate is not None or cell.input_gate is not None
     final = RecurrentState(hidden[None], (inputs,), (states,)) if gated else hidden[None]  # [1, B, H]
@@ -96,5 +96,5 @@ def check_sizes(
             raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
     if not 0 < init_range < math.inf:
         raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
-    if gate not in ("product", "residual"):
-        raise ValueError(f"gate must be product or residual, got {gate!r}")
+    if gate not in GATE_FORMS:
+        raise ValueError(f"gate must be {' or '.join(GATE_FORMS)}, got {gate!r}")

@@ -1,14 +1,11 @@
-"""The settings of a tagger's training: names, defaults, help texts, ranges; and their presets."""
+"""The settings of a tagger's training: names, defaults, help texts, ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from flair_nas import settings
-from flair_nas.settings import COUNT, PROBABILITY, setting
+from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 
 def _all_different(values: list[Any]) -> str:
@@ -68,7 +65,7 @@ class TaggerConfig:
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
     def __post_init__(self) -> None:
-        settings.raise_problems(settings.problems_of(self))
+        raise_problems(problems_of(self))
 
     @property
     def embeddings_storage_mode(self) -> Literal["none", "cpu", "gpu"]:
@@ -78,41 +75,3 @@ class TaggerConfig:
         """
         pooled = any(spec.startswith("pooled-flair") for spec in self.embeddings)
         return self.storage or ("none" if pooled else "cpu")  # type: ignore[return-value]  # checked
-
-    def to_yaml(self) -> str:
-        """The settings as a ``--config`` file."""
-        return settings.to_yaml(self)
-
-
-def preset_names() -> tuple[str, ...]:
-    """The names of the bundled presets."""
-    return settings.preset_names("tagging")
-
-
-def load_preset(name: str) -> dict[str, Any]:
-    """The settings of a bundled preset.
-
-    Raises:
-        FlairNasError: there is none by that name.
-    """
-    return settings.load_preset("tagging", name, TaggerConfig)
-
-
-def read_settings(path: str | Path) -> dict[str, Any]:
-    """Reads settings from a YAML file; not all need be there.
-
-    Raises:
-        FlairNasError: as `flair_nas.settings.read_settings`.
-    """
-    return settings.read_settings(path, TaggerConfig)
-
-
-def resolve_config(
-    *, preset: str | None = None, file: str | Path | None = None, flags: Mapping[str, Any] | None = None
-) -> TaggerConfig:
-    """Puts settings together: defaults, then the preset, then the file, then flags; the later wins.
-
-    Raises:
-        FlairNasError: an unknown preset, a bad file, settings that cannot be used.
-    """
-    return settings.resolve(TaggerConfig, kind="tagging", preset=preset, file=file, flags=flags)

@@ -18,9 +18,10 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import whole_file, write_text
+from flair_nas.files import whole_file
+from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.recurrent import SearchedRNN
-from flair_nas.runs import random_state, read_checkpoint, restore_random_state
+from flair_nas.runs import Run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger
@@ -32,36 +33,31 @@ log = logging.getLogger("flair_nas")
 class EpochPlugin(TrainerPlugin):
     """What happens around the epochs of Flair's trainer: progress, dev evaluation, annealing, saving."""
 
-    def __init__(
-        self,
-        config: TaggerConfig,
-        tagger: SequenceTagger,
-        corpus: TaggingCorpus,
-        folder: Path,
-        seed: int,
-        progress: bool,
-    ) -> None:
+    def __init__(self, run: Run, tagger: SequenceTagger, corpus: TaggingCorpus, seed: int, progress: bool) -> None:
         super().__init__()
-        self.config, self.tagger, self.folder, self.seed, self.progress = config, tagger, folder, seed, progress
+        config: TaggerConfig = run.config
+        self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress
         self.corpus_read = corpus
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
         self.best_epoch = 0
         self.best: tuple[float, float] = (-1.0, 0.0)  # F1 and minus loss on dev
-        self.history: list[dict[str, Any]] = []
         self.exhausted = False
         self.interrupted = False
         self.resumed: dict[str, Any] | None = None
 
     # --- checkpoints ---
 
-    def load(self, path: Path) -> int:
-        """Reads a checkpoint, to be put in place once the trainer has its optimizer; returns its epoch."""
-        start_over = f"delete it to train seed {self.seed} from the start"
-        try:
-            state = read_checkpoint(path)
-        except FlairNasError as error:
-            raise FlairNasError(f"{error}; {start_over}") from None
+    def resume(self) -> int:
+        """Reads the checkpoint if there is one, to be put in place once the trainer has its optimizer.
+
+        Returns:
+            Its epoch; 0 when there is none.
+        """
+        path, start_over = self.run.checkpoints.newest, f"To train seed {self.seed} from the start, delete"
+        state = self.run.resume(f"{start_over} them")
+        if state is None:
+            return 0
         try:
             check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
             if _without_start(state["architecture"]) != _architecture(self.tagger):
@@ -71,38 +67,38 @@ class EpochPlugin(TrainerPlugin):
                 )
             self.tagger.load_state_dict(state["model"])
             epoch, best_epoch, (f1, loss) = state["epoch"], state["best_epoch"], state["best"]
-            history, exhausted = state["history"], state["exhausted"]
-            _ = state["optimizer"], state["scheduler"], state["random"]
+            exhausted = state["exhausted"]
+            _ = state["history"], state["optimizer"], state["scheduler"], state["random"]
         except FlairNasError:
             raise
         except Exception as error:  # of another kind of run, or of another tagger
             raise FlairNasError(
-                f"{path}: this checkpoint cannot be read, it is of another tagger ({shown(error)}); {start_over}"
+                f"{path}: this checkpoint cannot be read, it is of another tagger ({shown(error)}). "
+                f"{start_over} it and {self.run.checkpoints.previous.name}"
             ) from None
         self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
-        self.history, self.exhausted = history, exhausted
-        self.resumed = state
+        self.exhausted, self.resumed = exhausted, state
         return self.config.epochs if self.exhausted else self.epoch
 
-    def save(self) -> None:
-        """Writes the checkpoint of this instant, whole or not at all."""
-        state = {
-            "epoch": self.epoch,
-            "best_epoch": self.best_epoch,
-            "best": list(self.best),
-            "history": self.history,
-            "exhausted": self.exhausted,
-            "corpus_sha256": self.corpus_read.sha256,
-            "architecture": _architecture(self.tagger),
-            "model": self.tagger.state_dict(),
-            "optimizer": self.trainer.optimizer.state_dict(),
-            "scheduler": {
-                k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
+    def save(self, *, first: bool = False) -> None:
+        """Writes the history, unless this is before the first epoch, and the checkpoint of this instant."""
+        self.run.save(
+            {
+                "epoch": self.epoch,
+                "best_epoch": self.best_epoch,
+                "best": list(self.best),
+                "exhausted": self.exhausted,
+                "corpus_sha256": self.corpus_read.sha256,
+                "architecture": _architecture(self.tagger),
+                "model": self.tagger.state_dict(),
+                "optimizer": self.trainer.optimizer.state_dict(),
+                "scheduler": {
+                    k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
+                },
+                "random": random_state(),
             },
-            "random": random_state(),
-        }
-        with whole_file(self.folder / "checkpoint.pt") as temporary:
-            torch.save(state, temporary)
+            first=first,
+        )
 
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
@@ -112,7 +108,7 @@ class EpochPlugin(TrainerPlugin):
             optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
         )
         if self.resumed is None:
-            self.save()
+            self.save(first=True)
         else:
             optimizer.load_state_dict(self.resumed["optimizer"])
             vars(self.scheduler).update(self.resumed["scheduler"])
@@ -177,17 +173,16 @@ class EpochPlugin(TrainerPlugin):
             "cpu_seconds": trained_cpu - self.started_cpu,
             "evaluation_seconds": time.perf_counter() - trained,
         }
-        self.history.append(line)
+        self.run.history.append(line)
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best:
             self.best, self.best_epoch = score, epoch
-            with whole_file(self.folder / "model.pt") as temporary:
+            with whole_file(self.run.folder / "model.pt") as temporary:
                 self.tagger.save(temporary)
         self.scheduler.step(evaluation.f1, evaluation.loss or None)
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
-        write_text(self.folder / "history.jsonl", "".join(json.dumps(entry) + "\n" for entry in self.history))
         self.save()
         log.log(
             logging.DEBUG if self.progress else logging.INFO,  # the bar says it already
@@ -207,7 +202,7 @@ class EpochPlugin(TrainerPlugin):
         self.bar.close()
 
     def _what_is_kept(self) -> str:
-        return f"The checkpoint of epoch {self.epoch} is kept: {self.folder / 'checkpoint.pt'}"
+        return f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
 
     def get_state(self) -> dict[str, Any]:
         """Kept out of the model card: it says nothing about the model."""

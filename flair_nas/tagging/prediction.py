@@ -7,11 +7,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import flair
 import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.tokenization import SegtokTokenizer, SpaceTokenizer
 
+from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
@@ -20,15 +22,18 @@ _BATCHES_AT_ONCE = 16
 """Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
 
 
-def load_tagger(path: str | Path) -> SequenceTagger:
+def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     """Loads a tagger.
 
     Args:
         path: a model file, or the folder of a training run (then its ``model.pt``).
+        device: has Flair compute on cpu, cuda or cuda:N from now on; None leaves Flair's choice.
 
     Raises:
-        FlairNasError: there is no such file, it is cut short, or it holds something else.
+        FlairNasError: there is no such file, it is cut short, or it holds something else; no such device here.
     """
+    if device is not None:
+        flair.device = choose_device(device)
     path = Path(path)
     if path.is_dir():
         if not (path / "model.pt").exists():

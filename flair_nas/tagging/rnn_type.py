@@ -51,7 +51,7 @@ def build_rnn(
         except (KeyError, ValueError) as error:
             raise FlairNasError(f"the rnn_type of a saved model is damaged ({error!r}): {rnn_type[:80]}...") from None
     else:
-        genotype, given = parse_rnn_type(rnn_type)
+        genotype, given = parse_rnn(rnn_type, FLAIR_TYPES)
         options |= given
     try:
         return SearchedRNN(
@@ -59,15 +59,6 @@ def build_rnn(
         )
     except ValueError as error:
         raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
-
-
-def parse_rnn_type(rnn_type: str) -> tuple[Genotype, dict[str, float]]:
-    """Splits an `rnn_type` into its genotype, options of the genotype applied, and the arguments of `SearchedRNN`.
-
-    Raises:
-        FlairNasError: as `build_rnn`.
-    """
-    return parse_rnn(rnn_type, FLAIR_TYPES)
 
 
 def describe_rnn(rnn: SearchedRNN) -> str:

@@ -1,13 +1,12 @@
 """Training taggers: several seeds, an exact checkpoint after each epoch, figures and predictions in one folder.
 
 OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev
-OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoint.pt, history.jsonl, metrics.json,
-                                                                        model.pt, dev.txt, test.txt
+OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoint.pt, checkpoint-previous.pt, model.pt,
+                                                                        history.jsonl, metrics.json, dev.txt, test.txt
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import statistics
@@ -21,10 +20,11 @@ from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
-from flair_nas.device import check_precision, peak_memory_mb
+from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
-from flair_nas.files import whole_file, write_text
-from flair_nas.runs import RunStopped, open_run
+from flair_nas.files import whole_file
+from flair_nas.rnn_text import parse_rnn
+from flair_nas.runs import Run, open_run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import (
     TaggingCorpus,
@@ -33,16 +33,13 @@ from flair_nas.tagging.corpora import (
     parse_columns,
     sentences_of,
 )
-from flair_nas.tagging.device import use_device
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
-from flair_nas.tagging.rnn_type import FLAIR_TYPES, parse_rnn_type
+from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
-
-TrainingStopped = RunStopped
 
 # settings that may differ when a run goes on
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
@@ -69,13 +66,15 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
-    use_device(config.device)
+    if config.device is not None:
+        flair.device = choose_device(config.device)
     check_precision(config.precision, flair.device)
-    with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as folder:
-        return _train_seeds(config, folder, progress)
+    with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
+        return _train_seeds(run, progress)
 
 
-def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, Any]:
+def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
+    config: TaggerConfig = run.config
     tagging_corpus = load_corpus(
         config.corpus,
         label_type=config.label_type,
@@ -88,15 +87,17 @@ def _train_seeds(config: TaggerConfig, out: Path, progress: bool) -> dict[str, A
             f"corpus {config.corpus}: no dev sentence has a label of type {label_type!r}; dev chooses the best epoch"
         )
     describe_corpus(tagging_corpus)
-    done = {seed: _read_result(out / f"seed-{seed}", config, tagging_corpus) for seed in config.seeds}
-    results = [done[seed] or _train_seed(config, tagging_corpus, seed, out, progress) for seed in config.seeds]
+    runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
+    done = {seed: _result(runs[seed], tagging_corpus) for seed in config.seeds}
+    results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, progress) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
-        log.warning("%s is finished (epochs: %s), so nothing was trained; --epochs or --seeds extend it", out, epochs)
+        hint = "--epochs or --seeds extend it"
+        log.warning("%s is finished (epochs: %s), so nothing was trained; %s", run.folder, epochs, hint)
     metrics = summarise(config, results)
-    with whole_file(out / "model.pt") as temporary:
-        shutil.copyfile(out / f"seed-{metrics['model_seed']}" / "model.pt", temporary)
-    write_text(out / "metrics.json", json.dumps(metrics, indent=2) + "\n")
+    with whole_file(run.folder / "model.pt") as temporary:
+        shutil.copyfile(runs[metrics["model_seed"]].folder / "model.pt", temporary)
+    run.finish(metrics)
     return metrics
 
 
@@ -108,7 +109,7 @@ def rnn_type(config: TaggerConfig) -> str:
     """
     if config.rnn.upper() in FLAIR_TYPES:
         return config.rnn.upper()
-    parse_rnn_type(config.rnn)
+    parse_rnn(config.rnn, FLAIR_TYPES)
     return config.rnn
 
 
@@ -154,37 +155,26 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 # --- results ---
 
 
-def _read_result(folder: Path, config: TaggerConfig, corpus: TaggingCorpus) -> dict[str, Any] | None:
+def _result(run: Run, corpus: TaggingCorpus) -> dict[str, Any] | None:
     """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
-    path = folder / "metrics.json"
-    if not path.exists():
+    result = run.figures("corpus_sha256", "learning_rate_exhausted")
+    if result is None:  # if it is damaged, the checkpoint gives it again
         return None
-    try:
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        check_same_corpus(path, result["corpus_sha256"], corpus)
-        return result if result["epochs"] >= config.epochs or result["learning_rate_exhausted"] else None
-    except FlairNasError:
-        raise
-    except (ValueError, KeyError, TypeError):  # damaged; the checkpoint gives it again
-        return None
+    check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
+    return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
 
 
 # --- one seed ---
 
 
-def _train_seed(
-    config: TaggerConfig, tagging_corpus: TaggingCorpus, seed: int, out: Path, progress: bool
-) -> dict[str, Any]:
-    folder = out / f"seed-{seed}"
-    corpus = tagging_corpus.corpus
+def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bool) -> dict[str, Any]:
+    config: TaggerConfig = run.config
+    folder, corpus = run.folder, tagging_corpus.corpus
     flair.set_seed(seed)
     tagger = build_tagger(config, tagging_corpus)
-    # only now, so that a mistake in the settings leaves a folder that can be used
-    write_text(out / "config.yaml", config.to_yaml())
-    folder.mkdir(exist_ok=True)
-    checkpoint = folder / "checkpoint.pt"
-    plugin = EpochPlugin(config, tagger, tagging_corpus, folder, seed, progress)
-    start = plugin.load(checkpoint) if checkpoint.exists() else 0
+    plugin = EpochPlugin(run, tagger, tagging_corpus, seed, progress)
+    start = plugin.resume()
+    run.accept()
     if start < config.epochs:
         _run_trainer(config, tagger, corpus, folder, plugin, start)
         if plugin.interrupted:
@@ -210,15 +200,15 @@ def _train_seed(
         "epochs": plugin.epoch,
         "learning_rate_exhausted": plugin.exhausted,
         # the median, because the first epoch also computes the embeddings that are then stored
-        "seconds_per_epoch": statistics.median(line["seconds"] for line in plugin.history),
-        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in plugin.history),
+        "seconds_per_epoch": statistics.median(line["seconds"] for line in run.history),
+        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in run.history),
         "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
         "peak_memory_mb": peak_memory_mb(),
         "corpus_sha256": tagging_corpus.sha256,
         "reports": {part: score.report for part, score in scores.items()},
     }
-    write_text(folder / "metrics.json", json.dumps(result, indent=2) + "\n")
+    run.finish(result)
     return result
 
 

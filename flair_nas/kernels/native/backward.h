@@ -40,15 +40,15 @@ class Backward {
 
   void run() {
     const long threads = std::min<long>(p.threads, hidden_panels), edges_in_all = p.pairs + p.gate_pairs + p.history;
-    std::vector<T> sums(threads * edges_in_all * 5);
-    in_team(threads, [&](Team& team, int id) { run(team, id, sums.data() + id * edges_in_all * 5); });
+    std::vector<T> sums(threads * edges_in_all * OPERATIONS);
+    in_team(threads, [&](Team& team, int id) { run(team, id, sums.data() + id * edges_in_all * OPERATIONS); });
     for (long edge = 0; edge < edges_in_all; ++edge) {
       T* to = edge < p.pairs ? p.of_shares : edge < p.pairs + p.gate_pairs ? p.of_gate_shares : p.of_entry_shares;
       if (to == nullptr) continue;
       const long row = edge < p.pairs ? edge : edge < p.pairs + p.gate_pairs ? edge - p.pairs : edge - p.pairs - p.gate_pairs;
-      for (long k = 0; k < 5; ++k) {
-        to[row * 5 + k] = 0;
-        for (long id = 0; id < threads; ++id) to[row * 5 + k] += sums[(id * edges_in_all + edge) * 5 + k];
+      for (long k = 0; k < OPERATIONS; ++k) {
+        to[row * OPERATIONS + k] = 0;
+        for (long id = 0; id < threads; ++id) to[row * OPERATIONS + k] += sums[(id * edges_in_all + edge) * OPERATIONS + k];
       }
     }
   }
@@ -109,6 +109,7 @@ class Backward {
   // --- where things are ---
 
   T* gradient(long i) { return of_state.data() + i * p.batch * at.hidden; }
+  const T* gate_state(long i, long t) const { return p.gate_state + (i * p.rows + at.offset[t]) * at.input; }
   P* of_pre(long pair, long t) const { return p.of_pre + (pair * p.rows + at.offset[t]) * at.pre; }
 
   // --- the steps ---
@@ -136,7 +137,7 @@ class Backward {
       team.wait();
       leave(t, mine);
       if (p.history) {
-        run_gate(t, mine_of_input, team, sums + p.pairs * 5);
+        run_gate(t, mine_of_input, team, sums + p.pairs * OPERATIONS);
         team.wait();
         multiply_entries(t, p.sizes[t], mine, of_hidden.data());
       }
@@ -202,8 +203,8 @@ class Backward {
     }
   }
 
-  static void add(T* sums, const V (&of_shares)[5]) {
-    for (int k = 1; k < 5; ++k) sums[k] += sum<T>(of_shares[k]);
+  static void add(T* sums, const V (&of_shares)[OPERATIONS]) {
+    for (int k = Edge<T>::FIRST; k < OPERATIONS; ++k) sums[k] += sum<T>(of_shares[k]);
   }
 
   void run_node(long i, long t, long begin, long end, T* sums) {
@@ -213,7 +214,7 @@ class Backward {
       const P* pre = p.pre + (pair * p.rows + at.offset[t]) * at.pre;
       P* to = of_pre(pair, t);
       T* of_tail = gradient(j);
-      V of_shares[5] = {};
+      V of_shares[OPERATIONS] = {};
       for (long b = 0; b < p.sizes[t]; ++b)
         for (long f = begin; f < end; f += L) {
           const long here = b * at.hidden + f, gate_here = b * at.pre + f, value_here = gate_here + at.hidden;
@@ -224,14 +225,14 @@ class Backward {
           store(to + value_here, of_z);
           store(of_tail + here, load(of_tail + here) + of_s);
         }
-      if (at.edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
+      if (at.edges[pair].mixed()) add(sums + pair * OPERATIONS, of_shares);
     }
   }
 
   // s_0 = h + σ(c) (tanh(z) - h).
   void start(long t, long begin, long end) {
-    const Edge<T> edge(TANH, nullptr);
-    V unused[5];
+    const Edge<T> edge(operation::tanh, nullptr);
+    V unused[OPERATIONS];
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = begin; f < end; f += L) {
         const long here = (at.offset[t] + b) * at.pre + f;
@@ -271,7 +272,9 @@ class Backward {
     }, [&](long b, long f, V value) {
       const long here = (at.offset[t] + b) * width + f;
       store(p.of_data + here, value * load(p.gate_factor + here));
-      const V of_gate = value * load(p.data + here) / T(p.history);
+      V gate = {};
+      for (long i = 0; i < p.history; ++i) gate += load(gate_state(i, t) + b * width + f);
+      const V of_gate = value * load(p.data + here) * form_slope(p.form, V(gate / T(p.history))) / T(p.history);
       for (long i = 0; i < p.history; ++i) store(node(i) + b * width + f, of_gate);
     });
     for (long i = p.history - 1; i >= 0; --i) {
@@ -289,23 +292,23 @@ class Backward {
         });
       }
       for (long pair = p.gate_first[i]; pair < p.gate_first[i + 1]; ++pair) {
-        V of_shares[5] = {};
+        V of_shares[OPERATIONS] = {};
         for (long b = 0; b < rows; ++b)
           for (long f = begin; f < end; f += L) {
             const long here = (pair * p.rows + at.offset[t] + b) * width + f;
             V pre = load_as<T>(p.gate_pre + here);
             store(p.of_gate_pre + here, at.gate_edges[pair].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
           }
-        if (at.gate_edges[pair].code == MIXED) add(sums + pair * 5, of_shares);
+        if (at.gate_edges[pair].mixed()) add(sums + pair * OPERATIONS, of_shares);
       }
-      V of_shares[5] = {};
+      V of_shares[OPERATIONS] = {};
       for (long b = 0; b < rows; ++b)
         for (long f = begin; f < end; f += L) {
           const long here = ((at.slot(t - i) + b) * p.history + i) * width + f;
           V pre = load_as<T>(p.entered + here);
           store(p.of_entered + here, at.entry_edges[i].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
         }
-      if (at.entry_edges[i].code == MIXED) add(sums + (p.gate_pairs + i) * 5, of_shares);
+      if (at.entry_edges[i].mixed()) add(sums + (p.gate_pairs + i) * OPERATIONS, of_shares);
     }
   }
 

@@ -179,7 +179,7 @@ class Forward {
       for (long f = mine.begin * 2 * L; f < std::min(mine.end * 2 * L, at.input); f += L) {
         V total = {};
         for (long i = 0; i < p.history; ++i) total += load(gate_state(i, t) + b * at.input + f);
-        V factor = total / T(p.history) + T(p.residual ? 1 : 0);
+        V factor = form_factor(p.form, V(total / T(p.history)));
         store(p.gate_factor + (at.base(t) + b) * at.input + f, factor);
         V value = factor * load(p.data + (at.offset[t] + b) * at.input + f);
         store(p.input_data + (at.base(t) + b) * at.input + f, value);

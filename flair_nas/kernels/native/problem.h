@@ -1,4 +1,4 @@
-// What one run of a recurrence over a sequence needs; `_MEMBERS` in `kernels/native.py` has its members in the same order.
+// What one run of a recurrence over a sequence needs.
 //
 // Rows are tokens: step t of a packed batch has the rows offset(t) + b, b < sizes[t]. Vectors of the hidden size H and the
 // input size D have zeros behind them up to a whole number of vector registers: strides Hp and Dp. Pre-activations
@@ -19,70 +19,9 @@
 
 template <class T, class P>
 struct Problem {
-  std::int64_t threads, steps, rows, batch, hidden_size, input_size, keep;
-  std::int64_t states, pairs, levels;
-  std::int64_t norm;  // of the states: 0 none, 1 by the batch, 2 by running statistics
-  std::int64_t history, residual, gate_pairs;  // the input gate has `history` nodes; 0 for none
-  double momentum, epsilon;
-
-  const std::int64_t* sizes;  // [steps]
-
-  // the cell: states in an order in which tails come before heads; pairs (tail, head) sorted by head
-  const std::int64_t* level_start;  // [levels + 1]: which states each level has; the states of one read earlier levels
-  const std::int64_t* first_pair;   // [states + 1]: the pairs into each state
-  const std::int64_t* tail;         // [pairs]
-  const std::int64_t* code;         // [pairs]: an operation, or MIXED
-  const T* scale;                   // [states]: of the sum of the edges into a state
-  const T* share_of_output;         // [states]
-  const T* shares;                  // [pairs, 5]
-  const T* weight_hidden;           // [H, 2H]
-  const T* const* weight_nodes;     // [states], [H, 2H] each; none for state 0
-  T *running_mean, *running_variance;  // [Hp], or null
-
-  const std::int64_t* gate_first;   // [history + 1]
-  const std::int64_t* gate_tail;    // [gate_pairs]
-  const std::int64_t* gate_code;    // [gate_pairs]
-  const std::int64_t* entry_code;   // [history]
-  const T *gate_shares, *entry_shares;  // [gate_pairs, 5], [history, 5]
-  const T* weight_input;            // [D, 2H]
-  const T* weight_entry;            // [history, H, D]
-  const T* weight_gate;             // [history, D, D]
-
-  // the sequence; null where there is none
-  const T* projected;  // x W_x, [rows, 2 Hp], if there is no input gate
-  const T* data;       // x, [rows, Dp], if there is one
-  const T* hidden;     // [batch, Hp]
-  const T* past;       // states before that one, latest first, [history - 1, batch, Hp]
-  const T* mask;       // [batch, Hp]
-  const T* factor;     // what the state gate multiplies h_{t-1} with, [rows, Hp]
-
-  // what comes out, and what the backward pass needs: `rows` is the batch where nothing is kept, as then each step
-  // overwrites the one before. `input_*` are what enters products: null where that is the state itself.
-  T* output;        // [all rows, Hp]
-  T* gated;         // h_{t-1} times factor, [rows, Hp], if there is a factor
-  T* state;         // [states, rows, Hp]
-  T* deviation;     // 1 / standard deviation, [states, steps, Hp], with norm
-  P* pre_start;     // [c_0 | z_0], [rows, 2 Hp]
-  P* pre;           // [pairs, rows, 2 Hp]
-  P* input_hidden;  // [rows, Hp]
-  P* input_state;   // [states, rows, Hp]
-  P* input_entry;   // past states, earliest first, then each h_{t-1}: [(history - 1) * batch + all rows, Hp]
-  P* entered;       // their products, [(history - 1) * batch + all rows, history, Dp]
-  T* gate_state;    // [history, rows, Dp]
-  P* gate_input;    // [history, rows, Dp]
-  P* gate_pre;      // [gate_pairs, rows, Dp]
-  T* gate_factor;   // what multiplies x, [rows, Dp]
-  P* input_data;    // [rows, Dp]
-
-  // the backward pass: gradients of what came out, and of what went in. Those of pre-activations may replace them.
-  const T* of_output;  // [rows, Hp]
-  P *of_pre_start, *of_pre, *of_entered, *of_gate_pre;
-  T* of_hidden;        // [batch, Hp]
-  T* of_past;          // [history - 1, batch, Hp]
-  T* of_data;          // [rows, Dp]
-  T* of_factor;        // [rows, Hp]
-  T* of_shares;        // [pairs, 5], or null
-  T *of_gate_shares, *of_entry_shares;
+#define MEMBER(type, name) type name;
+#include "members.h"
+#undef MEMBER
 };
 
 // What both passes derive from a problem.
@@ -102,9 +41,10 @@ struct Layout {
         stored(p.keep ? p.rows : p.batch),
         offset(p.steps + 1) {
     for (long t = 0; t < p.steps; ++t) offset[t + 1] = offset[t] + p.sizes[t];
-    for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.shares + n * 5);
-    for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_shares + n * 5);
-    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * 5);
+    for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.shares + n * OPERATIONS);
+    for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_shares + n * OPERATIONS);
+    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * OPERATIONS);
+    if (p.history) check_form(p.form);
   }
 
   long base(long t) const { return p.keep ? offset[t] : 0; }  // of rows that are kept

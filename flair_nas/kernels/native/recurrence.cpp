@@ -9,6 +9,8 @@ int forward(const Problem<T, P>* problem) try {
   return 0;
 } catch (const std::bad_alloc&) {
   return 1;
+} catch (const std::invalid_argument&) {
+  return 2;
 }
 
 template <class T, class P>
@@ -17,6 +19,8 @@ int backward(const Problem<T, P>* problem) try {
   return 0;
 } catch (const std::bad_alloc&) {
   return 1;
+} catch (const std::invalid_argument&) {
+  return 2;
 }
 }  // namespace
 
@@ -38,8 +42,26 @@ const char* flair_nas_isa() {
 // Of a vector: of features, strides are whole numbers of it.
 int flair_nas_vector_bytes() { return VECTOR_BYTES; }
 
-// So that Python can see that its mirror of the struct has the same members.
+// What Python and this library must agree on, by name: the members of `Problem`, as "type name;" each, the operations
+// and the forms of gates.
+const char* flair_nas_members() {
+  return
+#define MEMBER(type, name) #type " " #name ";"
+#include "members.h"
+#undef MEMBER
+      ;
+}
 long flair_nas_problem_bytes() { return sizeof(Problem<float, float>); }
+const char* flair_nas_operations() {
+#define OPERATION(name, value, slope) #name " "
+  return FLAIR_NAS_OPERATIONS(OPERATION);
+#undef OPERATION
+}
+const char* flair_nas_gate_forms() {
+#define FORM(name, factor, slope) #name " "
+  return FLAIR_NAS_GATE_FORMS(FORM);
+#undef FORM
+}
 
 // Wants huge pages for memory that PyTorch has given.
 void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }

@@ -1,5 +1,5 @@
-// Vectors as wide as the processor's registers, and the five operations on them. GCC and Clang vector extensions, so
-// that one source serves every processor.
+// Vectors as wide as the processor's registers, and functions of them. GCC and Clang vector extensions, so that one
+// source serves every processor.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -142,52 +142,21 @@ inline Vector<float> tanh_from(Vector<float> x, Vector<float> e) {
   return square < 0.390625f ? small : large;
 }
 
-inline Vector<double> tanh_from(Vector<double> x, Vector<double>) {
-  for (int lane = 0; lane < LANES<double>; ++lane) x[lane] = std::tanh(x[lane]);
-  return x;
-}
-
 template <class V>
 inline V positive(V x) {
   return x < 0 ? V{} : x;  // NaN stays NaN
 }
 
-// The four operations that are not drop, in their order: tanh, relu, sigmoid, identity.
-enum Code { MIXED = 0, TANH = 1, RELU = 2, SIGMOID = 3, IDENTITY = 4 };
-
-inline Vector<float> hyperbolic(Vector<float> x) {
-  // e^-x of large |x| must not overflow when squared
+// e^-x of x within ±40: of larger |x| it must not overflow when squared
+inline Vector<float> falling(Vector<float> x) {
   Vector<float> bounded = x < -40.0f ? Vector<float>{} - 40.0f : x;
   bounded = bounded > 40.0f ? Vector<float>{} + 40.0f : bounded;
-  return tanh_from(x, exponential(-bounded));
+  return exponential(-bounded);
 }
-inline Vector<double> hyperbolic(Vector<double> x) { return tanh_from(x, x); }
+inline Vector<double> falling(Vector<double> x) { return exponential(-x); }
 
-template <class V>
-inline V operate(int code, V x) {
-  switch (code) {
-    case TANH:
-      return hyperbolic(x);
-    case RELU:
-      return positive(x);
-    case SIGMOID:
-      return sigmoid(x);
-    default:
-      return x;
-  }
-}
-
-// The derivative of an operation from its argument and its value.
-template <class V>
-inline V slope(int code, V x, V value) {
-  switch (code) {
-    case TANH:
-      return 1 - value * value;
-    case RELU:
-      return x > 0 ? V{} + 1 : V{};
-    case SIGMOID:
-      return value * (1 - value);
-    default:
-      return V{} + 1;
-  }
+inline Vector<float> hyperbolic(Vector<float> x) { return tanh_from(x, falling(x)); }
+inline Vector<double> hyperbolic(Vector<double> x) {
+  for (int lane = 0; lane < LANES<double>; ++lane) x[lane] = std::tanh(x[lane]);
+  return x;
 }

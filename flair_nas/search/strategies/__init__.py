@@ -1,18 +1,23 @@
-"""Search strategies. A further one is one file with a class like these, and a line in `config.STRATEGIES`."""
+"""Search strategies. A further one is one file with a subclass of `Strategy`, and a line in `config.STRATEGIES`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from flair_nas.genotype import Genotype
+
+if TYPE_CHECKING:
+    from flair_nas.search.bilevel import Reduce
+    from flair_nas.search.config import SearchConfig
+    from flair_nas.search.objectives import Objective
 
 
 class StepFigures(NamedTuple):
     """What a step tells.
 
     Args:
-        training_loss: nats per token, with penalties; None when nothing was trained.
-        validation_loss: nats per token; None when the step looked at no validation data.
+        training_loss: with penalties; None when nothing was trained.
+        validation_loss: None when the step looked at no validation data.
         gradient_norm: norm of the training loss' gradient, before it was clipped.
     """
 
@@ -22,7 +27,43 @@ class StepFigures(NamedTuple):
 
 
 class Strategy(Protocol):
-    """What the trainer asks of a strategy; it is made from objective, settings and a function that averages tensors."""
+    """What the trainer asks of a strategy. What it declares of itself has a default here; the methods it must have.
+
+    Args:
+        objective: losses and supernet.
+        config: the settings.
+        reduce: averages tensors over processes, in place; None for one process.
+    """
+
+    extendable: ClassVar[bool] = True
+    """Whether its first epochs are the same whatever the number of epochs is."""
+
+    bears_nan: ClassVar[bool] = False
+    """Whether a search goes on when the valid loss after an epoch is not finite, as it is of one cell of many."""
+
+    finishing: ClassVar[str] = ""
+    """What `finish` does, in a few words, where it takes a while."""
+
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None: ...
+
+    # --- what it declares of itself, before there is anything to search ---
+
+    @staticmethod
+    def contradictions(config: SearchConfig) -> list[str]:
+        """What of the settings it cannot do or would ignore, and what they must be; of any type, if out of range."""
+        return []
+
+    @staticmethod
+    def least_sequences(config: SearchConfig) -> int:
+        """How many sequences a part of a batch must have; 2 where the supernet normalises over them."""
+        return 1
+
+    @staticmethod
+    def method(config: SearchConfig) -> str:
+        """How it searched, in a few words, for a genotype's origin."""
+        return f"{config.strategy} search, seed {config.seed}"
+
+    # --- the search ---
 
     def steps(self, epoch: int) -> int:
         """The number of steps of an epoch, counted from 1."""

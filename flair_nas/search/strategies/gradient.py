@@ -12,36 +12,36 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.search.bilevel import Average, first_order, second_order
+from flair_nas.search.bilevel import Reduce, first_order, second_order
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import Objective
-from flair_nas.search.strategies import StepFigures
-from flair_nas.search.weights import WeightDescent, check_finite
+from flair_nas.search.descent import WeightDescent, check_finite
+from flair_nas.search.objectives import Objective
+from flair_nas.search.strategies import StepFigures, Strategy
 
 CURVE = 20
 """Points of an epoch's MAD curve in the history."""
 
 
-class GradientStrategy:
+class GradientStrategy(Strategy):
     """First or second order, of the cell, the gates, or both in phases.
 
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
 
     Raises:
         FlairNasError: phases that are too short to tell whether MAD has settled.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        self.objective, self.config, self.average = objective, config, average
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
         if config.learn == "joint" and config.convergence and config.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
                 f"convergence_steps {config.convergence_steps} must be less than the steps of a phase, "
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
-        self.descent = WeightDescent(objective, config, average)
+        self.descent = WeightDescent(objective, config, reduce)
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
         rates = {"intra": config.arch_learning_rate, "inter": config.inter_learning_rate}
@@ -54,6 +54,23 @@ class GradientStrategy:
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
+    @staticmethod
+    def contradictions(config: SearchConfig) -> list[str]:
+        """Without an epoch there is no gradient."""
+        return ["epochs must be at least 1 for strategy gradient"] if config.epochs == 0 else []
+
+    @staticmethod
+    def least_sequences(config: SearchConfig) -> int:
+        """A mixture of cells has batch normalisation, a fixed cell has none."""
+        return 1 if config.learn == "inter" else 2
+
+    @staticmethod
+    def method(config: SearchConfig) -> str:
+        """Relaxation, order, and what was searched."""
+        order = ("first", "second")[config.order - 1]
+        what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
+        return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
+
     def steps(self, epoch: int) -> int:
         """Those of the objective: one pass over the training data."""
         return self.objective.steps(epoch)
@@ -64,7 +81,7 @@ class GradientStrategy:
         training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
-        options: dict[str, Any] = {"architecture": group, "average": self.average}
+        options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
             validation_loss, gradients = first_order(self.objective, training, validation, **options)
         else:

@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.search.bilevel import Average
+from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import Objective
-from flair_nas.search.strategies import StepFigures
-from flair_nas.search.weights import NotFinite, WeightDescent
+from flair_nas.search.descent import NotFinite, WeightDescent
+from flair_nas.search.objectives import Objective
+from flair_nas.search.strategies import StepFigures, Strategy
 from flair_nas.supernet import CellSupernet
 
 log = logging.getLogger("flair_nas")
@@ -32,15 +32,37 @@ def draw(config: SearchConfig, number: int) -> Genotype:
     return dataclasses.replace(drawn, gate=config.gate)
 
 
-class _Candidates:
+class _WholeCells(Strategy):
+    """What all strategies share that draw whole cells, and learn no architecture weights."""
+
+    bears_nan = True  # a random cell has no normalisation, and one that fails is no reason to stop
+
+    @staticmethod
+    def contradictions(config: SearchConfig) -> list[str]:
+        """Settings that belong to a gradient."""
+        found, name = [], config.strategy
+        if config.order == 2:
+            found.append(f"order 2 belongs to strategy gradient, not {name}")
+        if config.learn == "inter":
+            found.append(f"strategy {name} draws whole cells: learn must be intra or joint")
+        if config.fixed is not None:
+            found.append(f"strategy {name} draws whole cells: fixed must be left out")
+        if config.avoid_first:
+            found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
+        return found
+
+
+class _Candidates(_WholeCells):
     """What both searches share: one supernet that runs one architecture at a time, and the scores so far."""
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        self.objective, self.config, self.average = objective, config, average
+    finishing = "comparing the candidates"
+
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
         assert isinstance(objective.supernet, CellSupernet)
         self.supernet = objective.supernet
-        self.descent = WeightDescent(objective, config, average)
-        self.scores: dict[int, float] = {}  # validation loss by number of the architecture
+        self.descent = WeightDescent(objective, config, reduce)
+        self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.steps_done = 0
 
     def steps(self, epoch: int) -> int:
@@ -50,7 +72,12 @@ class _Candidates:
     def figures(self) -> dict[str, Any]:
         """The best score so far."""
         best = min(self.scores.values(), default=math.inf)
-        return {"candidates": len(self.scores), "best_loss": best if math.isfinite(best) else None}
+        return {"candidates": len(self.scores), **self.objective.measure.best(best)}
+
+    def score(self) -> float:
+        """That of the architecture at hand, on the whole validation part; one that is not a number is the worst."""
+        cost = self.objective.measure.cost(self.objective.evaluate())
+        return math.inf if math.isnan(cost) else cost
 
     def converged(self) -> bool:
         """Never: every candidate counts."""
@@ -76,7 +103,7 @@ class SharedRandomSearch(_Candidates):
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
     """
 
     def step(self, epoch: int, step: int) -> StepFigures:
@@ -99,14 +126,14 @@ class SharedRandomSearch(_Candidates):
                 for segment in range(self.config.sample_segments):
                     for batch in self.objective.validation_batch(1, segment):
                         total += float(self.objective.validation_loss(batch, keep_state=True))
-            if self.average is not None:
-                self.average([total])
-            first[number] = _comparable(float(total))
+            if self.reduce is not None:
+                self.reduce([total])
+            first[number] = math.inf if math.isnan(total) else float(total)
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         scores: dict[int, float] = {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
-            scores[number] = _comparable(self.objective.evaluate())
+            scores[number] = self.score()
         self.scores = scores
         module.train()
 
@@ -117,14 +144,24 @@ class IndependentRandomSearch(_Candidates):
     Args:
         objective: losses and supernet.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
 
     Raises:
         FlairNasError: fewer steps than candidates.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        super().__init__(objective, config, average)
+    extendable = False  # with more epochs, each candidate would have a longer share
+
+    @staticmethod
+    def contradictions(config: SearchConfig) -> list[str]:
+        """A schedule would favour the first candidates, too."""
+        found = _Candidates.contradictions(config)
+        if config.schedule != "constant":
+            found.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
+        return found
+
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        super().__init__(objective, config, reduce)
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
         if self.total < config.samples:
@@ -157,7 +194,7 @@ class IndependentRandomSearch(_Candidates):
 
     def _score(self) -> None:
         if self.candidate not in self.scores:
-            self.scores[self.candidate] = _comparable(self.objective.evaluate())
+            self.scores[self.candidate] = self.score()
 
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
@@ -175,21 +212,16 @@ class IndependentRandomSearch(_Candidates):
         return {**super().state_dict(), "candidate": self.candidate, "first_weights": self.first_weights}
 
 
-def _comparable(loss: float) -> float:
-    """A loss that is not a number is larger than all."""
-    return math.inf if math.isnan(loss) else loss
-
-
-class Sampling:
+class Sampling(_WholeCells):
     """One random architecture, untrained: what every search must beat.
 
     Args:
         objective: not used.
         config: the settings.
-        average: not used.
+        reduce: not used.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         self.config = config
 
     def steps(self, epoch: int) -> int:

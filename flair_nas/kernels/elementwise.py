@@ -1,23 +1,51 @@
-"""Mixtures of all operations over all heads of a node, in one pass that saves pre-activations alone.
+"""What edges do with their pre-activations, by PyTorch's operators, with vectors as columns or rows alike.
 
-Plain autograd keeps the result of each operation and of each step between; here the backward pass computes them again
-from the pre-activations. All edges that leave one node are mixed together.
+Of a mixture, plain autograd keeps the result of each operation and of each step between; here the backward pass
+computes them again from the pre-activations. All edges that leave one node are computed together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from flair_nas.kernels import triton_mixture
-from flair_nas.kernels.choice import chosen, setting
 from flair_nas.kernels.tracing import first_order_only
 from flair_nas.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
 
-_FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
-_KEPT = [(name, _FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]
+FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
+"""The operations, as engines compute them."""
+
+_KEPT = [(FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]
+
+
+def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:
+    """The sum over a head's operations of s + σ(c) (op(z) - s), for each head of one node (I-DARTS eq. 1).
+
+    Args:
+        pre: pre-activations [c | z] of the k heads, all c before all z, [2 * k * H, B].
+        state: s, the state of the node, [H, B].
+        heads: for each head the operations of its edges.
+
+    Returns:
+        What the node gives to each head, k tensors [H, B].
+    """
+    gate, value = pre.chunk(2)  # [k * H, B] each
+    gates, values = _parts(torch.sigmoid(gate), len(heads)), _parts(value, len(heads))
+    found = []
+    for first, z, (operation, *others) in zip(gates, values, heads):
+        total = torch.lerp(state, OPERATIONS[operation](z), first)
+        for other in others:
+            total = total + torch.lerp(state, OPERATIONS[other](z), first)
+        found.append(total)
+    return found
+
+
+def _parts(tensor: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Splits rows evenly; a single part, the common case, costs no copy in the backward pass."""
+    return tensor.chunk(count) if count > 1 else (tensor,)
 
 
 def mixture(pre: Tensor, shares: Tensor) -> Tensor:
@@ -30,12 +58,6 @@ def mixture(pre: Tensor, shares: Tensor) -> Tensor:
     Returns:
         [n, G, B].
     """
-    if setting() == "plain":
-        columns = shares.t()[:, :, None, None]  # [5, n, 1, 1]
-        parts = [share * function(pre) for share, function in zip(columns, OPERATIONS.values())]
-        return torch.stack(parts).sum(0)
-    if chosen(pre.device) == "triton":
-        return triton_mixture.mixture(pre, shares)
     result: Tensor = _Mixture.apply(pre, shares)
     return result
 
@@ -51,15 +73,6 @@ def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
     Returns:
         What the node gives to each head, [n, H, B].
     """
-    if setting() == "plain":
-        gate, value = _split(pre, state)
-        parts = [
-            share * (state + torch.sigmoid(gate) * (function(value) - state))
-            for share, (_, function, _) in zip(shares.t()[1:, :, None, None], _KEPT)
-        ]
-        return torch.stack(parts).sum(0)
-    if chosen(pre.device) == "triton":
-        return triton_mixture.highway_mixture(pre, state, shares)
     result: Tensor = _HighwayMixture.apply(pre, state, shares)
     return result
 
@@ -123,7 +136,7 @@ def _carried(shares: Tensor) -> Tensor:
 def _mix(pre: Tensor, shares: Tensor) -> Tensor:
     columns = shares.t()[:, :, None, None]  # [5, n, 1, 1]
     value = torch.zeros_like(pre)
-    for share, (_, function, _) in zip(columns[1:], _KEPT):
+    for share, (function, _) in zip(columns[1:], _KEPT):
         value.addcmul_(function(pre), share)
     return value
 
@@ -135,7 +148,7 @@ def _mix_again(
     columns = shares.t()[:, :, None, None]  # [5, n, 1, 1]
     value, slope = torch.zeros_like(pre), torch.zeros_like(pre)
     of_shares = torch.zeros_like(shares) if wants_shares else None
-    for number, (share, (_, function, derivative)) in enumerate(zip(columns[1:], _KEPT), start=1):
+    for number, (share, (function, derivative)) in enumerate(zip(columns[1:], _KEPT), start=1):
         out = function(pre)
         value.addcmul_(out, share)
         slope.addcmul_(derivative(pre, out), share)

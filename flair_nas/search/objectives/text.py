@@ -1,23 +1,72 @@
-"""What a search optimises: something with train and validation losses. Here a language model on a text."""
+"""Language modelling on a text as the objective of a search."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import TextCorpus, batchify
+from flair_nas.language_model.corpus import TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import evaluate_stream
+from flair_nas.language_model.perplexity import PERPLEXITY, evaluate_stream
+from flair_nas.language_model.segments import Draw, segment_lengths
+from flair_nas.measure import Evaluation
+from flair_nas.search.build import build_supernet, seed_processes
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objectives import Objective
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
-Supernet = CellSupernet | InterCellSupernet
+
+def read(config: SearchConfig, data: Any = None, progress: bool = False) -> TextCorpus:
+    """The text that the settings name, or the one given, as token ids.
+
+    Raises:
+        FlairNasError: there is none, or it cannot be used.
+    """
+    return load_text_of(config, data, progress=progress)
+
+
+def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> TextObjective:
+    """The language model with the supernet that the settings describe, on its device; seeds the generators."""
+    supernet, types = build_supernet(config, accelerator), len(data.vocabulary)
+    if config.adaptive_cutoffs and config.adaptive_cutoffs[-1] >= types - 1:
+        raise FlairNasError(
+            f"adaptive_cutoffs must be below {types - 1:,}, the vocabulary having {types:,} types; got "
+            f"{config.adaptive_cutoffs}"
+        )
+    try:
+        model = LanguageModel(
+            types,
+            config.hidden_size,
+            config.hidden_size,
+            supernet,
+            dropout=config.dropout,
+            embedding_dropout=config.embedding_dropout,
+            adaptive_cutoffs=config.adaptive_cutoffs,
+        ).to(accelerator.device)
+    except ValueError as error:
+        raise FlairNasError(f"cannot build a model of {types:,} types: {error}") from None
+    seed_processes(config, accelerator)
+    return TextObjective(
+        model,
+        data,
+        batch_size=config.batch_size,
+        bptt=config.bptt,
+        vary_length=config.vary_length,
+        slowness=config.slowness,
+        parts=config.parts,
+        seed=config.seed,
+        rank=accelerator.process_index,
+        processes=accelerator.num_processes,
+        autocast=accelerator.autocast,
+    )
 
 
 class Batch(NamedTuple):
@@ -38,63 +87,7 @@ class Batch(NamedTuple):
     scale: float
 
 
-class Objective(Protocol):
-    """What strategies need. A batch is whatever the objective makes of it; a step has one or more parts of it.
-
-    Where a part of training data has an attribute `scale`, the learning rate of its step is multiplied by it.
-    """
-
-    @property
-    def name(self) -> str:
-        """What it learns from, in a few words, for a genotype's origin."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Of its data: a search does not go on with other data."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The whole model."""
-
-    @property
-    def supernet(self) -> Supernet:
-        """Its supernet."""
-
-    def model_parameters(self) -> list[nn.Parameter]:
-        """The model weights: everything that is learned but for the architecture weights."""
-
-    def architecture_parameters(self) -> list[nn.Parameter]:
-        """All architecture weights."""
-
-    def buffers(self) -> list[Tensor]:
-        """What passes in training mode change besides: running statistics."""
-
-    def steps(self, epoch: int) -> int:
-        """The number of steps of an epoch, counted from 1."""
-
-    def training_batch(self, epoch: int, step: int) -> list[Any]:
-        """The parts of a step's training data; `step` counts from 0."""
-
-    def validation_batch(self, epoch: int, step: int) -> list[Any]:
-        """The parts of a step's validation data, in a cycle."""
-
-    def training_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
-        """The loss that model weights descend, with its penalties; `keep_state` carries the state to the next step."""
-
-    def validation_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
-        """The loss that architecture weights descend."""
-
-    def evaluate(self, progress: bool = False) -> float:
-        """The loss on the whole validation part, in evaluation mode."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Carried states, at the end of an epoch."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts them back."""
-
-
-class TextObjective:
+class TextObjective(Objective):
     """Language modelling on a text: model weights learn on its training part, architecture weights on its valid part.
 
     Args:
@@ -113,6 +106,9 @@ class TextObjective:
     Raises:
         FlairNasError: too little text, or columns that parts and processes do not divide.
     """
+
+    measure = PERPLEXITY
+    data = "text"
 
     def __init__(
         self,
@@ -163,7 +159,7 @@ class TextObjective:
         return self.model
 
     @property
-    def supernet(self) -> Supernet:
+    def supernet(self) -> CellSupernet | InterCellSupernet:
         """Its layer."""
         layer = self.model.layer
         assert isinstance(layer, (CellSupernet, InterCellSupernet))
@@ -196,17 +192,9 @@ class TextObjective:
     def _segment_lengths(self, epoch: int) -> list[int]:
         """They depend on seed and epoch alone, so that a resumed run sees the same."""
         if self._lengths[0] != epoch:
-            left = len(self.streams["train"][0]) - 1
-            draw = np.random.default_rng((self.seed, epoch))
-            lengths: list[int] = []
-            while left:
-                length = self.bptt
-                if self.vary_length:
-                    mean = self.bptt if draw.random() < 0.95 else self.bptt / 2
-                    length = min(max(5, int(draw.normal(mean, 5))), self.bptt + 20)
-                lengths.append(min(length, left))
-                left -= lengths[-1]
-            self._lengths = (epoch, lengths)
+            generator = np.random.default_rng((self.seed, epoch))
+            draw = Draw(generator.random, generator.normal) if self.vary_length else None
+            self._lengths = (epoch, segment_lengths(len(self.streams["train"][0]) - 1, self.bptt, draw))
         return self._lengths[1]
 
     def training_batch(self, epoch: int, step: int) -> list[Batch]:
@@ -245,8 +233,8 @@ class TextObjective:
             self.states[batch.stream] = result.state
         return result.total
 
-    def evaluate(self, progress: bool = False) -> float:
-        """Mean nats per token of the valid part, in as many columns as the search uses, without dropout.
+    def evaluate(self, progress: bool = False) -> Evaluation:
+        """Mean nats per token and perplexity of the valid part, in as many columns as the search uses, without dropout.
 
         Batch normalisation takes the statistics of the columns at each step, as in training.
         """
@@ -257,7 +245,7 @@ class TextObjective:
             score = evaluate_stream(
                 self.model, self.text.valid, batch_size=self.batch_size, bptt=self.bptt, progress=progress
             )
-        return score.loss
+        return Evaluation(score.loss, score.perplexity)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: at the end of an epoch both streams begin anew."""

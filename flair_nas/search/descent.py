@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError
-from flair_nas.search.bilevel import Average, clip_gradients, gradient_norm, mean_gradients
+from flair_nas.search.bilevel import Reduce, clip_gradients, gradient_norm, mean_gradients
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objective import Objective
+from flair_nas.search.objectives import Objective
 
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 
@@ -27,7 +27,7 @@ class WeightDescent:
     Args:
         objective: whose model weights descend.
         config: the settings.
-        average: averages tensors over processes, in place.
+        reduce: averages tensors over processes, in place.
 
     Attributes:
         gradient_norm: norm of the last step's gradient, before it was clipped.
@@ -35,8 +35,8 @@ class WeightDescent:
 
     gradient_norm = 0.0
 
-    def __init__(self, objective: Objective, config: SearchConfig, average: Average | None) -> None:
-        self.objective, self.config, self.average = objective, config, average
+    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
         self.weights = objective.model_parameters()
         self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
 
@@ -54,7 +54,7 @@ class WeightDescent:
             NotFinite: before the weights are touched.
         """
         loss, gradients = mean_gradients(
-            self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, average=self.average
+            self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, reduce=self.reduce
         )
         self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
         clip_gradients(gradients, self.config.clip)

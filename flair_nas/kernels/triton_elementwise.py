@@ -1,20 +1,22 @@
 """The elementwise work of the recurrences on a GPU, as Triton kernels: one launch forward, one back.
 
-As `flair_nas.kernels.mixture`: the backward pass computes everything again from the pre-activations. On a GPU a plain
-mixture is some twenty launches of a few microseconds' work each. Sums run in float32, in float64 if a tensor has it.
+It has the functions of `flair_nas.kernels.elementwise`, and as there the backward pass computes everything again from
+the pre-activations. On a GPU a plain mixture is some twenty launches of a few microseconds' work each. Sums run in
+float32, in float64 if a tensor has it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from torch import Tensor
 
+from flair_nas.genotype import OPERATIONS
 from flair_nas.kernels.tracing import first_order_only
-from flair_nas.operations import OPERATIONS
 
 if TYPE_CHECKING:  # kernels know it by this name once `_compiled` has imported it
     import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -51,6 +53,24 @@ def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
     return result
 
 
+def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:
+    """The sum over a head's operations of s + σ(c) (op(z) - s), for each head of one node (I-DARTS eq. 1).
+
+    Args:
+        pre: pre-activations [c | z] of the k heads, all c before all z, [2 * k * H, B].
+        state: s, the state of the node, [H, B].
+        heads: for each head the operations of its edges, of `OPERATIONS`.
+
+    Returns:
+        What the node gives to each head, k tensors [H, B], of the dtype of `state`.
+    """
+    parts = pre.view(2, len(heads), *state.shape).unbind(1)  # [2, H, B] each; c and z lie apart
+    return [
+        reduce(torch.add, [highway(part, state, operation) for operation in operations])
+        for part, operations in zip(parts, heads)
+    ]
+
+
 def highway(pre: Tensor, state: Tensor, op: str) -> Tensor:
     """One edge of a searched cell, s + σ(c) (op(z) - s) (I-DARTS, Jiang et al. 2019, eq. 1).
 
@@ -79,7 +99,17 @@ class _Mixture(torch.autograd.Function):
         ctx.save_for_backward(pre, state, shares)
         like = pre[0] if state is None else state
         out = like.new_empty(len(shares), *like.shape)
-        _launch(_mix, like.numel(), pre, state, shares, out, *_extent(out, state), HIGHWAY=state is not None)
+        _launch(
+            _mix,
+            like.numel(),
+            pre,
+            state,
+            shares,
+            out,
+            *_extent(out, state),
+            OPS=shares.shape[1],
+            HIGHWAY=state is not None,
+        )
         return out
 
     @staticmethod
@@ -94,9 +124,8 @@ class _Mixture(torch.autograd.Function):
         wide = torch.promote_types(shares.dtype, torch.float32)
         parts = shares.new_empty(_programs(size), *shares.shape, dtype=wide) if wanted else None
         tensors = (pre, state, shares, gradient, of_pre, of_state, parts)
-        _launch(
-            _mix_back, size, *tensors, *_extent(gradient, state), HIGHWAY=state is not None, WANTED=parts is not None
-        )
+        constants = {"OPS": shares.shape[1], "HIGHWAY": state is not None, "WANTED": parts is not None}
+        _launch(_mix_back, size, *tensors, *_extent(gradient, state), **constants)
         return of_pre, of_state, None if parts is None else parts.sum(0).to(shares.dtype)
 
 
@@ -110,7 +139,7 @@ class _Highway(torch.autograd.Function):
         ctx.save_for_backward(pre, state)
         ctx.op = op
         out = torch.empty_like(state)
-        _launch(_gate, state.numel(), pre, state, out, state.numel(), pre.stride(0), OP=op)
+        _launch(_gate, state.numel(), pre, state, out, state.numel(), pre.stride(0), OP=OPERATIONS.index(op))
         return out
 
     @staticmethod
@@ -119,7 +148,7 @@ class _Highway(torch.autograd.Function):
         pre, state = ctx.saved_tensors
         of_pre, of_state = pre.new_empty(pre.shape), torch.empty_like(state)  # c beside z again
         tensors = (pre, state, gradients[0].contiguous(), of_pre, of_state)
-        _launch(_gate_back, state.numel(), *tensors, state.numel(), pre.stride(0), OP=ctx.op)
+        _launch(_gate_back, state.numel(), *tensors, state.numel(), pre.stride(0), OP=OPERATIONS.index(ctx.op))
         return of_pre.view(ctx.shape), of_state, None
 
 
@@ -143,12 +172,26 @@ def _launch(kernel: Callable[..., None], size: int, *arguments: Tensor | int | N
 
 @functools.cache
 def _compiled(kernel: Callable[..., None]) -> Any:
-    """The kernel as Triton runs it; Triton is imported here, by those who use it."""
+    """The kernel as Triton runs it."""
+    return _jit(kernel)
+
+
+def _jit(function: Callable[..., Any]) -> Any:
+    triton = _triton()
+    function.__annotations__ = get_type_hints(function)  # not all versions know `tl.constexpr` as text
+    return triton.jit(function)
+
+
+@functools.cache
+def _triton() -> Any:
+    """Triton, imported here, by those who use it; kernels then find it, and the functions that they share."""
     import triton
 
     globals()["tl"] = triton.language
-    kernel.__annotations__ = get_type_hints(kernel)  # not all versions know `tl.constexpr` as text
-    return triton.jit(kernel)
+    for shared in (_operate, _slope):
+        shared.__annotations__ = get_type_hints(shared)
+        globals()[shared.__name__] = triton.jit(shared)
+    return triton
 
 
 # Kernels. Integers and 0.0 take the dtype of the tensor beside them. A program has one block of elements, of every edge
@@ -157,29 +200,70 @@ def _compiled(kernel: Callable[..., None]) -> Any:
 # absolute error is below 5e-7 in float32. Triton compiles annotations, too, and knows none but `tl.constexpr`.
 
 
+def _operate(z, OP: tl.constexpr):  # type: ignore[no-untyped-def]
+    # OP is a place in `OPERATIONS`
+    value = z
+    if OP == 0:
+        value = tl.zeros(z.shape, z.dtype)
+    elif OP == 1:
+        value = 2 * tl.sigmoid(2 * z) - 1
+    elif OP == 2:
+        value = tl.where(z < 0, 0.0, z)
+    elif OP == 3:
+        value = tl.sigmoid(z)
+    return value
+
+
+def _slope(z, value, OP: tl.constexpr):  # type: ignore[no-untyped-def]
+    slope = tl.full(z.shape, 1.0, z.dtype)
+    if OP == 0:
+        slope = tl.zeros(z.shape, z.dtype)
+    elif OP == 1:
+        slope = 1 - value * value
+    elif OP == 2:
+        slope = tl.where(z > 0, 1.0, 0.0).to(z.dtype)
+    elif OP == 3:
+        slope = value * (1 - value)
+    return slope
+
+
+_KNOWN = ("drop", "tanh", "relu", "sigmoid", "identity")
+assert OPERATIONS == _KNOWN, "_operate and _slope must have all operations, in their order"
+
+
 def _mix(  # type: ignore[no-untyped-def]
-    pre, state, shares, out, count, size, half, HIGHWAY: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+    pre,
+    state,
+    shares,
+    out,
+    count,
+    size,
+    half,
+    OPS: tl.constexpr,
+    HIGHWAY: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     if HIGHWAY:
         carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
     for _edge in range(count):
-        p_tanh = tl.load(shares + 1).to(WIDE)
-        p_relu = tl.load(shares + 2).to(WIDE)
-        p_sigmoid = tl.load(shares + 3).to(WIDE)
-        p_identity = tl.load(shares + 4).to(WIDE)
         z = tl.load(pre + half + place, mask=inside, other=0.0).to(WIDE)
-        value = p_tanh * (2 * tl.sigmoid(2 * z) - 1) + p_relu * tl.where(z < 0, 0.0, z)
-        value += p_sigmoid * tl.sigmoid(z) + p_identity * z
+        value = tl.zeros([BLOCK], dtype=WIDE)
+        carried = tl.zeros([BLOCK], dtype=WIDE)
+        for op in tl.static_range(1, OPS):
+            share = tl.load(shares + op).to(WIDE)
+            value += share * _operate(z, op)
+            carried += share
         if HIGHWAY:
             gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
-            carried = (p_tanh + p_relu + p_sigmoid + p_identity) * carry
+            carried *= carry
             value = carried + gate * (value - carried)
         tl.store(out + place, value, mask=inside)
         pre += size
         out += size
-        shares += 5
+        shares += OPS
 
 
 def _mix_back(  # type: ignore[no-untyped-def]
@@ -193,6 +277,7 @@ def _mix_back(  # type: ignore[no-untyped-def]
     count,
     size,
     half,
+    OPS: tl.constexpr,
     HIGHWAY: tl.constexpr,
     WANTED: tl.constexpr,
     WIDE: tl.constexpr,
@@ -204,47 +289,41 @@ def _mix_back(  # type: ignore[no-untyped-def]
         carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
         of_carry = tl.zeros([BLOCK], dtype=WIDE)
     if WANTED:
-        parts += tl.program_id(0).to(tl.int64) * count * 5
+        parts += tl.program_id(0).to(tl.int64) * count * OPS
     for _edge in range(count):
-        p_tanh = tl.load(shares + 1).to(WIDE)
-        p_relu = tl.load(shares + 2).to(WIDE)
-        p_sigmoid = tl.load(shares + 3).to(WIDE)
-        p_identity = tl.load(shares + 4).to(WIDE)
         z = tl.load(pre + half + place, mask=inside, other=0.0).to(WIDE)
         through = tl.load(gradient + place, mask=inside, other=0.0).to(WIDE)
-        tanh = 2 * tl.sigmoid(2 * z) - 1
-        relu = tl.where(z < 0, 0.0, z)
-        sigmoid = tl.sigmoid(z)
         if HIGHWAY:
             gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
             around = through * (1 - gate)
             through *= gate
-            p_carry = p_tanh + p_relu + p_sigmoid + p_identity
-            of_carry += around * p_carry
-            value = p_tanh * tanh + p_relu * relu + p_sigmoid * sigmoid + p_identity * z
+        if WANTED:
+            tl.store(parts, 0.0)
+        value = tl.zeros([BLOCK], dtype=WIDE)
+        slope = tl.zeros([BLOCK], dtype=WIDE)
+        carried = tl.zeros([BLOCK], dtype=WIDE)
+        for op in tl.static_range(1, OPS):
+            share = tl.load(shares + op).to(WIDE)
+            own = _operate(z, op)
+            value += share * own
+            slope += share * _slope(z, own, op)
+            carried += share
+            if WANTED:
+                of_share = through * own
+                if HIGHWAY:  # every operation but drop carries the state, too
+                    of_share += around * carry
+                tl.store(parts + op, tl.sum(of_share, axis=0))
+        if HIGHWAY:
+            of_carry += around * carried
             # d/dc: g σ(c) (1 - σ(c)) (mixed - carried state)
-            tl.store(of_pre + place, through * (1 - gate) * (value - p_carry * carry), mask=inside)
-        slope = p_tanh * (1 - tanh * tanh) + p_relu * (z > 0).to(WIDE)
-        slope += p_sigmoid * sigmoid * (1 - sigmoid) + p_identity
+            tl.store(of_pre + place, through * (1 - gate) * (value - carried * carry), mask=inside)
         tl.store(of_pre + half + place, through * slope, mask=inside)
         if WANTED:
-            of_tanh, of_relu, of_sigmoid, of_identity = through * tanh, through * relu, through * sigmoid, through * z
-            if HIGHWAY:  # every operation but drop carries the state, too
-                of_all = around * carry
-                of_tanh += of_all
-                of_relu += of_all
-                of_sigmoid += of_all
-                of_identity += of_all
-            tl.store(parts, 0.0)
-            tl.store(parts + 1, tl.sum(of_tanh, axis=0))
-            tl.store(parts + 2, tl.sum(of_relu, axis=0))
-            tl.store(parts + 3, tl.sum(of_sigmoid, axis=0))
-            tl.store(parts + 4, tl.sum(of_identity, axis=0))
-            parts += 5
+            parts += OPS
         pre += size
         of_pre += size
         gradient += size
-        shares += 5
+        shares += OPS
     if HIGHWAY:
         tl.store(of_state + place, of_carry, mask=inside)
 
@@ -256,16 +335,8 @@ def _gate(  # type: ignore[no-untyped-def]
     inside = place < size
     carry = tl.load(state + place, mask=inside, other=0.0).to(WIDE)
     gate = tl.sigmoid(tl.load(pre + place, mask=inside, other=0.0).to(WIDE))
-    value = tl.load(pre + apart + place, mask=inside, other=0.0).to(WIDE)
-    if OP == "tanh":
-        value = 2 * tl.sigmoid(2 * value) - 1
-    elif OP == "relu":
-        value = tl.where(value < 0, 0.0, value)
-    elif OP == "sigmoid":
-        value = tl.sigmoid(value)
-    elif OP == "drop":
-        value = tl.zeros([BLOCK], dtype=WIDE)
-    tl.store(out + place, carry + gate * (value - carry), mask=inside)
+    z = tl.load(pre + apart + place, mask=inside, other=0.0).to(WIDE)
+    tl.store(out + place, carry + gate * (_operate(z, OP) - carry), mask=inside)
 
 
 def _gate_back(  # type: ignore[no-untyped-def]
@@ -279,20 +350,7 @@ def _gate_back(  # type: ignore[no-untyped-def]
     around = tl.load(gradient + place, mask=inside, other=0.0).to(WIDE)
     through = around * gate
     around *= 1 - gate
-    value = z
-    of_value = through
-    if OP == "tanh":
-        value = 2 * tl.sigmoid(2 * z) - 1
-        of_value = through * (1 - value * value)
-    elif OP == "relu":
-        value = tl.where(z < 0, 0.0, z)
-        of_value = through * (z > 0).to(WIDE)
-    elif OP == "sigmoid":
-        value = tl.sigmoid(z)
-        of_value = through * value * (1 - value)
-    elif OP == "drop":
-        value = tl.zeros([BLOCK], dtype=WIDE)
-        of_value = value
+    value = _operate(z, OP)
     tl.store(of_pre + place, through * (1 - gate) * (value - carry), mask=inside)
-    tl.store(of_pre + size + place, of_value, mask=inside)
+    tl.store(of_pre + size + place, through * _slope(z, value, OP), mask=inside)
     tl.store(of_state + place, around, mask=inside)

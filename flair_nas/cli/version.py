@@ -1,0 +1,55 @@
+"""What a report of a problem should say: ``flair-nas --version -v``."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from flair_nas.kernels import build, choice
+from flair_nas.version import __version__
+
+
+def describe() -> list[str]:
+    """Versions, and the kernels used here, which this compiles if need be.
+
+    Raises:
+        FlairNasError: ``FLAIR_NAS_KERNELS`` has a value that is not known.
+    """
+    wanted = choice.setting()
+    lines = [f"flair-nas {__version__}", f"Python {platform.python_version()}"]
+    for package in ("torch", "flair"):
+        try:
+            lines.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package}: not installed")
+    lines += [f"kernels on CPU: {_on_cpu(wanted)}", f"kernels on CUDA: {_on_cuda()}", f"{choice.VARIABLE}: {wanted}"]
+    return lines
+
+
+def _on_cpu(setting: str) -> str:
+    if setting in ("plain", "columns"):
+        return f"{setting}, as {choice.VARIABLE} says"
+    if setting == "triton" and choice.chosen(torch.device("cpu")) == "triton":
+        return "Triton, interpreted"
+    found = build.built()
+    if found.library is None:
+        return f"columns, on PyTorch's operators: {found.reason}"
+    return f"native{_instructions(found.library)}, compiled with {found.compiler}; {found.place}"
+
+
+def _instructions(library: ctypes.CDLL) -> str:
+    """The instruction set that the library was compiled for, after a blank; empty where it does not tell."""
+    name = getattr(library, "flair_nas_isa", None)
+    if name is None:
+        return ""
+    name.restype = ctypes.c_char_p
+    return f" {name().decode()}"
+
+
+def _on_cuda() -> str:
+    if not torch.cuda.is_available():
+        return "none, this PyTorch sees no GPU"
+    return f"{choice.chosen(torch.device('cuda'))} on {torch.cuda.get_device_name()}"

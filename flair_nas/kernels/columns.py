@@ -1,0 +1,210 @@
+"""The engine on PyTorch's operators: for GPUs, and for machines without a compiler.
+
+Vectors are columns here, [E, B]: a product W^T s of two contiguous matrices is faster than s W when B is small, above
+all on several threads, and splitting [gate | candidate] leaves contiguous parts. All heads of a node share one product,
+and the gradient of each weight is one product over all time steps (`sequence_gradient`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from flair_nas.kernels import elementwise as of_pytorch
+from flair_nas.kernels.engine import Recurrence
+from flair_nas.kernels.gate import by_tail, gate_factor
+from flair_nas.kernels.plan import CellPlan, PairPlan
+from flair_nas.kernels.sequence_gradient import Products, run_sequence
+from flair_nas.operations import OPERATIONS
+
+
+def run(recurrence: Recurrence, sources: Mapping[str, Tensor], elementwise: ModuleType = of_pytorch) -> Tensor:
+    """Runs a recurrence, as `flair_nas.kernels.engine.Engine` says.
+
+    Args:
+        recurrence: what to run.
+        sources: what it depends on.
+        elementwise: the elementwise work: `flair_nas.kernels.elementwise`, or what has the same functions.
+    """
+    columns = {
+        name: sources[name].transpose(-1, -2).contiguous()  # [H, B], [m - 1, H, B], [D, S], [H, S], [W, S]
+        for name in ("hidden", "past", "data", "factor", "projected")
+        if name in sources
+    }
+    if "shares" in sources:
+        columns["shares"] = by_tail(recurrence.cell.pairs, sources["shares"])
+    if "entry_shares" in sources:
+        assert recurrence.gate is not None
+        columns["entry_shares"] = sources["entry_shares"]
+        columns["gate_shares"] = by_tail(recurrence.gate.pairs, sources["gate_shares"])
+    loop = _Loop(recurrence, elementwise)
+    return run_sequence(loop, _weights(recurrence, sources), columns).t().contiguous()
+
+
+def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
+    """The matrices of a recurrence as `Products` takes them, transposed once a sequence.
+
+    Returns:
+        ``hidden`` [W, H]; for each state j that others read, ``j`` [k * W, H], the matrices of its k heads below one
+        another, all gate rows, then all candidates; with an input gate ``input`` [W, D], ``entry`` [m * D, H], and for
+        each of its nodes j that others read ``("gate", j)`` [k * D, D].
+    """
+    plan, dtype = recurrence.cell, recurrence.product  # cast once here, not at every step
+    found: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
+    sides = 2 if plan.highway else 1
+    nodes = [node.chunk(sides, dim=1) for node in sources["weight_nodes"].to(dtype).unbind()]  # [H, H] each
+    found |= _of_heads(plan.pairs, [nodes[number - 1] for number in (1, *plan.nodes)])
+    if recurrence.gate is not None:
+        found["input"] = _transposed(sources["weight_input"].to(dtype))
+        found["entry"] = _transposed(sources["weight_entry"].to(dtype).transpose(0, 1).flatten(1))
+        inner: list[tuple[Tensor, ...]] = [(matrix,) for matrix in sources["weight_gate"].to(dtype).unbind()]
+        found |= {("gate", tail): matrix for tail, matrix in _of_heads(recurrence.gate.pairs, inner).items()}
+    return found
+
+
+def _of_heads(pairs: PairPlan, nodes: list[tuple[Tensor, ...]]) -> dict[Hashable, Tensor]:
+    """For each node that others read, the parts of the matrices of its heads, transposed, below one another."""
+    found: dict[Hashable, Tensor] = {}
+    for tail, of_tail in enumerate(pairs.by_tail()):
+        if of_tail:
+            sides = zip(*(nodes[head] for _, head in of_tail))
+            found[tail] = torch.cat([part.t() for side in sides for part in side])
+    return found
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    return weight.t().contiguous()
+
+
+class _Loop:
+    """The steps of a recurrence, as `run_sequence` wants them."""
+
+    def __init__(self, recurrence: Recurrence, elementwise: ModuleType) -> None:
+        self.recurrence, self.elementwise = recurrence, elementwise
+        self.mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
+
+    def __call__(
+        self,
+        products: Products,
+        *,
+        hidden: Tensor,
+        projected: Tensor | None = None,
+        data: Tensor | None = None,
+        past: Tensor | None = None,
+        factor: Tensor | None = None,
+        shares: Tensor | None = None,
+        entry_shares: Tensor | None = None,
+        gate_shares: Tensor | None = None,
+    ) -> Tensor:
+        """Computes the packed output, [H, S], from the sources of an engine as columns; shares of pairs are by tail."""
+        recurrence, mask = self.recurrence, self.mask
+        sizes, gate = recurrence.sizes, recurrence.gate
+        given = projected if data is None else data
+        assert given is not None
+        steps = given.split(list(sizes), dim=1)  # T tensors [W, B_t] or [D, B_t]
+        factors = factor.split(list(sizes), dim=1) if factor is not None else ()
+        of_gate = None if entry_shares is None or gate_shares is None else (entry_shares, gate_shares)
+        # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
+        history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.entries))
+
+        def masked(state: Tensor) -> Tensor:
+            return state if mask is None else state * mask
+
+        def enter(state: Tensor) -> tuple[Tensor, ...]:
+            return torch.split(products("entry", masked(state)), recurrence.input_size)
+
+        def multiply(tail: int, state: Tensor) -> Tensor:
+            return products(tail, masked(state))
+
+        def multiply_gate(tail: int, state: Tensor) -> Tensor:
+            return products(("gate", tail), state).view(-1, *state.shape)  # [k, D, B]
+
+        if past is not None:
+            history.extend(enter(state) for state in past)
+        outputs: list[Tensor] = []
+        for t, size in enumerate(sizes):
+            if size < hidden.shape[1]:  # the shortest sequences have ended
+                hidden = hidden[:, :size]
+                mask = None if mask is None else mask[:, :size]
+            step = steps[t]
+            if gate is not None:
+                history.appendleft(enter(hidden))
+                entries = [entered[i][:, :size] for i, entered in enumerate(history)]
+                step = products("input", step * gate_factor(gate, entries, multiply_gate, of_gate, self.elementwise))
+            if factor is not None:
+                hidden = hidden * factors[t]  # ĥ_{t-1}
+            pre = step + products("hidden", masked(hidden))  # [c_0 | z_0], [W, B]
+            hidden = self._step(pre, hidden, multiply, shares)
+            outputs.append(hidden)
+        return torch.cat(outputs, dim=1)
+
+    def _step(
+        self, pre: Tensor, hidden: Tensor, multiply: Callable[[int, Tensor], Tensor], shares: Tensor | None
+    ) -> Tensor:
+        """h_t, [H, B], from the pre-activations of s_0, [W, B], and ĥ_{t-1}, [H, B]."""
+        plan, normalisation = self.recurrence.cell, self.recurrence.normalisation
+        if not plan.highway:
+            return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
+        (state,) = self.elementwise.highway_edges(pre, hidden, [("tanh",)])
+        if shares is None:
+            return _discrete(plan, state, multiply, self.elementwise.highway_edges)
+
+        def normalised(state: Tensor) -> Tensor:
+            return state if normalisation is None else normalisation(state[None])[0]
+
+        return _relaxed(plan, normalised(state), multiply, shares, normalised, self.elementwise)
+
+
+def _discrete(
+    plan: CellPlan,
+    state: Tensor,
+    multiply: Callable[[int, Tensor], Tensor],
+    edges: Callable[[Tensor, Tensor, list[tuple[str, ...]]], list[Tensor]],
+) -> Tensor:
+    totals: dict[int, Tensor] = {0: state}  # by state, what its edges have given so far
+    output: Tensor | None = None
+    for number, pairs in enumerate(plan.pairs.by_tail()):
+        state = totals.pop(number)
+        if plan.scale[number] != 1:
+            state = state * plan.scale[number]
+        if plan.output[number]:
+            output = state if output is None else output + state
+        if pairs:
+            given = edges(multiply(number, state), state, [plan.pairs.operations(pair) for pair, _ in pairs])
+            for (_, head), value in zip(pairs, given):
+                totals[head] = totals[head] + value if head in totals else value
+    assert output is not None
+    share = max(plan.output)  # that of each output node
+    return output if share == 1 else output * share
+
+
+def _plain_edges(pre: Tensor, state: Tensor, heads: list[tuple[str, ...]]) -> list[Tensor]:
+    """op(z), summed over a head's operations, for each head."""
+    found = []
+    for value, operations in zip(pre.chunk(len(heads)), heads):
+        first, *others = (OPERATIONS[operation](value) for operation in operations)
+        found.append(sum(others, first))
+    return found
+
+
+def _relaxed(
+    plan: CellPlan,
+    state: Tensor,
+    multiply: Callable[[int, Tensor], Tensor],
+    shares: Tensor,
+    normalised: Callable[[Tensor], Tensor],
+    elementwise: ModuleType,
+) -> Tensor:
+    """The supernet's cell: each node gives a mixture of all operations to each later one."""
+    totals: Tensor | None = None
+    outputs: list[Tensor] = []
+    for tail, of_tail in enumerate(shares.split([*range(len(plan.nodes), 0, -1)])):
+        given = elementwise.highway_mixture(multiply(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
+        totals = given if totals is None else totals[1:] + given
+        state = normalised(totals[0])
+        outputs.append(state)
+    return torch.stack(outputs).mean(0)

@@ -1,0 +1,30 @@
+"""Which text is read, and how: the settings that searches and language models share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flair_nas.settings import COUNT, problems_of, raise_problems, setting
+
+
+@dataclass
+class TextSettings:
+    """Settings of a text; `flair_nas.language_model.corpus.load_text` says what they do.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    text: str | None = setting(
+        None,
+        "folder of train and valid text, a file, train=FILE,valid=FILE, or demo, the bundled text (./demo is a folder)",
+    )
+    valid_share: float | None = setting(
+        None, "without a valid file: this share of the training lines, from their end, as 0.1", low=1e-6, high=0.99
+    )
+    vocabulary_size: int | None = setting(None, "at most so many types, the most frequent ones", low=4, high=10**8)
+    min_count: int = setting(1, "words that are less often in the training part become <unk>", **COUNT)
+    lowercase: bool = setting(False, "read all words in lower case")
+
+    def __post_init__(self) -> None:
+        raise_problems(problems_of(self))

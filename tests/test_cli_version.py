@@ -1,0 +1,100 @@
+"""``flair-nas --version -v``: what a report of a problem should say."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import flair_nas
+from flair_nas.cli import main
+from flair_nas.cli.version import describe
+from flair_nas.kernels import build
+
+ROOT = Path(__file__).resolve().parents[1]
+WHY = "no C++ compiler found (g++ or clang++); install one"
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLAIR_NAS_KERNELS", raising=False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+
+
+def there_are(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    """Whether there are native kernels here."""
+    place = {"compiler": "/usr/bin/g++ (g++ 12)", "place": "/cache/kernels/key.so"}
+    found = build.Built(ctypes.CDLL(None), **place) if native else build.Built(None, reason=WHY)
+    monkeypatch.setattr(build, "built", lambda: found)
+    monkeypatch.setattr(build, "library", lambda: found.library)
+
+
+@pytest.mark.parametrize("setting", ["plain", "columns"])
+def test_what_needs_nothing_built_builds_nothing(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    def fail() -> None:
+        raise AssertionError("asked for native kernels")
+
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
+    monkeypatch.setattr(build, "built", fail)
+    monkeypatch.setattr(build, "library", fail)
+    assert f"kernels on CPU: {setting}, as FLAIR_NAS_KERNELS says" in describe()
+
+
+@pytest.mark.parametrize(
+    ("interpreted", "native", "expected"),
+    [("1", True, "triton"), ("0", True, "native"), (None, True, "native"), (None, False, "columns")],
+)
+def test_triton_on_a_cpu_is_for_its_interpreter(
+    monkeypatch: pytest.MonkeyPatch, interpreted: str | None, native: bool, expected: str
+) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "triton")
+    if interpreted is not None:
+        monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    there_are(monkeypatch, native)
+    (line,) = [line for line in describe() if line.startswith("kernels on CPU: ")]
+    assert line.split()[3].strip(",").lower() == expected
+
+
+def test_the_description_names_versions_and_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    there_are(monkeypatch, True)
+    lines = describe()
+    assert lines[:3] == [
+        f"flair-nas {flair_nas.__version__}",
+        f"Python {platform.python_version()}",
+        f"torch {version('torch')}",
+    ]
+    assert lines[3].startswith("flair 0.") and lines[-1] == "FLAIR_NAS_KERNELS: auto"
+    assert "kernels on CPU: native, compiled with /usr/bin/g++ (g++ 12); /cache/kernels/key.so" in lines
+    there_are(monkeypatch, False)
+    assert f"kernels on CPU: columns, on PyTorch's operators: {WHY}" in describe()
+
+
+def test_the_command_describes_this_machine() -> None:
+    command = [sys.executable, "-m", "flair_nas", "--version", "-v"]
+    environment = {**os.environ, "CXX": "/nowhere/g++"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"flair-nas {flair_nas.__version__}" and lines[2] == f"torch {version('torch')}"
+    why = "columns, on PyTorch's operators: the compiler of the environment variable CXX, /nowhere/g++"
+    assert f"kernels on CPU: {why}" in done.stdout
+
+
+@pytest.mark.parametrize("words", ["--version -v", "-v --version", "--version --verbose", "--verbose --version"])
+def test_version_and_verbose_come_in_any_order(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    assert main(words.split()) == 0
+    assert capsys.readouterr().out.splitlines() == describe()
+
+
+def test_an_unknown_value_ends_the_command_with_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "fast")
+    assert main(["--version", "-v"]) == 2
+    assert "FLAIR_NAS_KERNELS 'fast'" in capsys.readouterr().err

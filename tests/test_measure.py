@@ -1,0 +1,41 @@
+"""Measures: which of two evaluations is better, and how figures and losses are shown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from flair_nas.language_model.perplexity import PERPLEXITY
+from flair_nas.measure import Evaluation, Measure
+
+F1 = Measure("f1", "F1", higher_is_better=True, form=".2f")
+ERROR = Measure("error_rate", "error rate")
+
+
+def test_the_loss_decides_where_the_measure_is_formed_of_it_else_the_figure() -> None:
+    low, high = Evaluation(1.0, 30.0), Evaluation(2.0, 60.0)
+    assert (PERPLEXITY.cost(low), PERPLEXITY.cost(high)) == (1.0, 2.0)
+    assert (ERROR.cost(low), ERROR.cost(high)) == (30.0, 60.0)
+    assert F1.cost(high) < F1.cost(low)
+
+
+def test_the_best_is_named_as_what_decides() -> None:
+    assert PERPLEXITY.best(1.5) == {"best_loss": 1.5}
+    assert F1.best(F1.cost(Evaluation(1.0, 60.0))) == {"best_f1": 60.0}
+    assert ERROR.best(7.0) == {"best_error_rate": 7.0}
+    for measure in (PERPLEXITY, F1, ERROR):
+        assert list(measure.best(math.inf).values()) == [None]
+
+
+@pytest.mark.parametrize(
+    ("measure", "key", "loss", "value", "none"),
+    [
+        (PERPLEXITY, "valid_perplexity", "12.2", "60.0", "inf"),
+        (F1, "valid_f1", "loss 2.500", "F1 60.00", "F1 nan"),
+        (ERROR, "valid_error_rate", "loss 2.500", "error rate 60.0", "error rate nan"),
+    ],
+)
+def test_what_is_shown(measure: Measure, key: str, loss: str, value: str, none: str) -> None:
+    assert measure.key == key
+    assert (measure.shown_loss(2.5), measure.shown(60.0), measure.shown(None)) == (loss, value, none)
