@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -115,6 +116,15 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except Exception as error:  # a damaged file can raise nearly anything
         raise FlairNasError(f"{path}: this checkpoint cannot be read, it may be cut short ({shown(error)})") from None
     return state
+
+
+def without_start(architecture: str) -> str:
+    """A layer's description without the range its weights started in, which is no matter to a run that goes on.
+
+    Args:
+        architecture: JSON, or what printing a module shows, of this version or one whose default range was another.
+    """
+    return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
 def _check_sums(path: str | Path) -> None:

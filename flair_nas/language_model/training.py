@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import re
 import statistics
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from flair_nas.checkpoints import without_start
 from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
@@ -153,7 +153,7 @@ class _Training:
     def architecture(self) -> str:
         """What the layer is, weights aside: a genotype file may change between a stop and a resume."""
         cell = dataclasses.replace(self.genotype, origin={}).to_json() if self.genotype else self.config.rnn.lower()
-        return _without_start(f"{cell} {self.model.layer.extra_repr()}")
+        return without_start(f"{cell} {self.model.layer.extra_repr()}")
 
     def save(self) -> None:
         """Writes the history and the checkpoint of this instant."""
@@ -181,7 +181,7 @@ class _Training:
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if _without_start(state["architecture"]) != self.architecture():
+        if without_start(state["architecture"]) != self.architecture():
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
@@ -336,11 +336,6 @@ class _Training:
         if config.averaging and self.mean_weights is None and (due or stops_improving(losses, config.patience)):
             self.mean_weights = _MeanWeights(list(self.model.parameters()))
             self.averaged_from = self.epoch + 1
-
-
-def _without_start(architecture: str) -> str:
-    """The range that weights started in is no matter to a run that goes on; its default has changed once."""
-    return re.sub(r", init_range=[^,\s]+", "", architecture)
 
 
 # --- the end ---

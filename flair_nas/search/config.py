@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import Genotype
+from flair_nas.genotype import GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.library import load_genotype
@@ -62,7 +62,7 @@ class SearchConfig(TextSettings):
                          choices=("intra", "inter", "joint"))  # fmt: skip
     nodes: int = setting(8, "nodes of the cell that is searched (learn inter: those of --fixed)", low=1, high=100)
     history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
-    gate: str = setting("residual", "form of the gates: residual or product", choices=("residual", "product"))
+    gate: str = setting("residual", f"form of the gates: {', '.join(GATE_FORMS)}", choices=GATE_FORMS)
     fixed: str | None = setting(
         None, "genotype whose cell (learn inter) or gates (learn intra) stay as they are while the rest is searched"
     )

@@ -31,7 +31,7 @@ class CellSupernet(nn.Module):
         nodes: N.
         relaxation: ``darts`` or ``i-darts``.
         history: history length m of both relaxed gates; 0 for none.
-        gate: form of the gates, ``residual`` or ``product``.
+        gate: form of the gates, one of `GATE_FORMS`.
         fixed_gates: a genotype whose gates are used as they are, in place of relaxed ones.
         batch_norm: normalise the nodes' states.
         input_dropout: variational dropout of the input, one mask per sequence.

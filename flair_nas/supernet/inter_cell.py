@@ -24,7 +24,7 @@ class InterCellSupernet(nn.Module):
         cell: the genotype.
         history: history length m of both gates, at least 1.
         relaxation: grouping of the edges between the nodes of a gate, ``darts`` or ``i-darts``.
-        gate: form of the gates, ``residual`` or ``product``.
+        gate: form of the gates, one of `GATE_FORMS`.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
         init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).

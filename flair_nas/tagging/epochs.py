@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import statistics
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
+from flair_nas.checkpoints import without_start
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
 from flair_nas.randomness import random_state, restore_random_state
@@ -60,7 +60,7 @@ class EpochPlugin(TrainerPlugin):
             return 0
         try:
             check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
-            if _without_start(state["architecture"]) != _architecture(self.tagger):
+            if without_start(state["architecture"]) != _architecture(self.tagger):
                 raise FlairNasError(
                     f"{path}: {self.config.rnn} stood for another architecture when this run began "
                     f"({state['architecture']}); choose another folder, or give back the genotype file"
@@ -228,9 +228,4 @@ def _architecture(tagger: SequenceTagger) -> str:
         return str(tagger.rnn)
     description = json.loads(describe_rnn(tagger.rnn))
     del description["genotype"]["origin"]  # when and how it was found does not change it
-    return _without_start(json.dumps(description))
-
-
-def _without_start(architecture: str) -> str:
-    """The range that weights started in is no matter to a run that goes on; its default has changed once."""
-    return re.sub(r', "init_range": [^,}]+', "", architecture)
+    return without_start(json.dumps(description))
