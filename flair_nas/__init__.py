@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from flair_nas.language_model.training import train_language_model as train_language_model
     from flair_nas.library import bundled_names as bundled_names
     from flair_nas.library import load_genotype as load_genotype
-    from flair_nas.recurrent import RecurrentState as RecurrentState
     from flair_nas.recurrent import SearchedRNN as SearchedRNN
     from flair_nas.search.config import SearchConfig as SearchConfig
     from flair_nas.search.estimate import estimate_search as estimate_search
     from flair_nas.search.trainer import SearchResult as SearchResult
     from flair_nas.search.trainer import search_genotype as search_genotype
+    from flair_nas.state import RecurrentState as RecurrentState
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.corpora import load_corpus as load_corpus
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
@@ -59,7 +59,7 @@ _HOMES = {
     "train_language_model": "language_model.training",
     "bundled_names": "library",
     "load_genotype": "library",
-    "RecurrentState": "recurrent",
+    "RecurrentState": "state",
     "SearchedRNN": "recurrent",
     "SearchConfig": "search.config",
     "SearchResult": "search.trainer",

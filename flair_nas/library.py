@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flair_nas.errors import did_you_mean
-from flair_nas.genotype import Genotype, GenotypeError
+from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
 
 
 class UnknownGenotype(GenotypeError):
@@ -78,4 +78,4 @@ def _looks_written(text: str) -> bool:
     """Whether there is an edge or JSON in the text; a misspelt name such as `dart-v1` has no operation in it."""
     if text.lstrip().startswith("{") or "Genotype(" in text:
         return True
-    return any(op in text for op in ("tanh", "relu", "sigmoid", "identity")) and any(c.isdigit() for c in text)
+    return any(op in text for op in OPERATIONS[1:]) and any(c.isdigit() for c in text)

@@ -12,23 +12,28 @@ class Packing:
     """Where the tokens of a ragged batch lie: row (t, b) of packed data is offsets[t] + b, b < sizes[t].
 
     Args:
-        sizes: number of sequences that have a token at each time step, [T], never growing.
+        sizes: number of sequences that have a token at each time step, T of them, never growing.
+        device: of the data, on which all rows are counted.
     """
 
-    def __init__(self, sizes: Tensor, device: torch.device) -> None:
-        self.sizes: list[int] = sizes.tolist()
-        self.batch = self.sizes[0]
-        self._sizes, self._device = sizes, device
+    def __init__(self, sizes: list[int], device: torch.device) -> None:
+        self.sizes, self.batch, self._device = sizes, sizes[0], device
+
+    @cached_property
+    def _sizes(self) -> Tensor:
+        return torch.tensor(self.sizes, device=self._device)
 
     @cached_property
     def offsets(self) -> Tensor:
         """The first row of each step, [T]."""
-        return (self._sizes.cumsum(0) - self._sizes).to(self._device)
+        return self._sizes.cumsum(0) - self._sizes
 
     @cached_property
     def time(self) -> Tensor:
         """The step of each row, [S]."""
-        return torch.arange(len(self._sizes)).repeat_interleave(self._sizes).to(self._device)
+        return torch.arange(len(self.sizes), device=self._device).repeat_interleave(
+            self._sizes, output_size=sum(self.sizes)
+        )
 
     @cached_property
     def column(self) -> Tensor:
@@ -38,7 +43,7 @@ class Packing:
     @cached_property
     def lengths(self) -> Tensor:
         """The length of each sequence, [B]: sequence b lasts as long as more than b sequences do."""
-        return (self._sizes[:, None] > torch.arange(self.batch)).sum(0).to(self._device)
+        return (self._sizes[:, None] > torch.arange(self.batch, device=self._device)).sum(0)
 
     def ends(self) -> Tensor:
         """The row of each sequence's last token, [B]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -16,11 +17,12 @@ from flair_nas.kernels.tracing import untraced
 from flair_nas.operations import product, product_dtype
 from flair_nas.packing import Packing
 
-ENGINES: dict[str, Engine] = {
-    "native": native.run,
-    "columns": columns.run,
-    "triton": partial(columns.run, elementwise=triton_elementwise),
+ENGINES: dict[str, tuple[Engine, ModuleType]] = {
+    "native": (native.run, elementwise),
+    "columns": (columns.run, elementwise),
+    "triton": (partial(columns.run, elementwise=triton_elementwise), triton_elementwise),
 }
+"""Engines, and what does the elementwise work of the state gate, which is computed before them."""
 
 
 class GateLike(Protocol):
@@ -105,12 +107,11 @@ def run_cell(
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
         inputs = packing.last(past, cell.state_gate.history)
         if input_mask is not None:
-            columns = torch.arange(packing.batch, device=past.device).repeat(cell.state_gate.history)
-            past = past * input_mask[torch.cat([columns, packing.column])]
+            of_past = torch.arange(packing.batch, device=past.device).repeat(cell.state_gate.history)
+            past = past * input_mask[torch.cat([of_past, packing.column])]
     if input_mask is not None:
         data = data * input_mask[packing.column]
-    # where the equations are wanted, torch.compile may trace them
-    run = run_equations if choice.setting() == "plain" else run_engine
+    run = run_equations if choice.wants_equations() else run_engine  # torch.compile may trace the former
     output = run(cell, data, packing, hidden, states, past, mask)
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
@@ -174,26 +175,24 @@ def run_engine(
 ) -> Tensor:
     """The same by the engine that is the fastest here; arguments and returns as `run_equations`."""
     plan, dtype = cell.plan(), product_dtype(cell.weight_hidden)
-    name = choice.engine_for(plan, cell.weight_hidden, dtype)
-    if name == "plain":
-        return run_equations(cell, data, packing, hidden, states, past, mask)
+    engine, of_gate = ENGINES[choice.engine_for(plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
     shares = cell.shares()
     if shares is not None:
         sources["shares"] = shares
     if cell.state_gate is not None:
         assert past is not None
-        gate, work = cell.state_gate, triton_elementwise if name == "triton" else elementwise
+        gate = cell.state_gate
         weights = gate.weight_entry, gate.weight_nodes
-        sources["factor"] = state_gate_factor(gate.plan(), *weights, gate.shares(), past, packing, work)  # [S, H]
+        sources["factor"] = state_gate_factor(gate.plan(), *weights, gate.shares(), past, packing, of_gate)  # [S, H]
     if cell.input_gate is None:
         sources["projected"] = product(data, cell.weight_input)  # [S, W]
     else:
         gate = cell.input_gate
         sources |= {"data": data, "past": states, "weight_input": cell.weight_input}
         sources |= {"weight_entry": gate.weight_entry, "weight_gate": gate.weight_nodes}
-        if (of_gate := gate.shares()) is not None:
-            sources["entry_shares"], sources["gate_shares"] = of_gate
+        if (mixing := gate.shares()) is not None:
+            sources["entry_shares"], sources["gate_shares"] = mixing
     recurrence = Recurrence(
         cell=plan,
         gate=None if cell.input_gate is None else cell.input_gate.plan(),
@@ -204,7 +203,7 @@ def run_engine(
         mask=mask,
         normalisation=cell.normalisation(),
     )
-    return ENGINES[name](recurrence, sources)
+    return engine(recurrence, sources)
 
 
 def _mask(probability: float, like: Tensor, batch: int) -> Tensor | None:

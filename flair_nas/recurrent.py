@@ -141,7 +141,8 @@ class SearchedRNN(nn.Module):
         if isinstance(input, PackedSequence):
             data, sizes, order, restore = input.data, input.batch_sizes, input.sorted_indices, input.unsorted_indices
             self._check_input(data, 2, "PackedSequence with data [tokens, D]")
-            output, state = self._run(data, sizes, _permuted(initial_state(self._cells(), hx, int(sizes[0])), order))
+            state = _permuted(initial_state(self._cells(), hx, int(sizes[0])), order)
+            output, state = self._run(data, sizes.tolist(), state)
             return PackedSequence(output, sizes, order, restore), self._final(state, restore)
         single = input.dim() == 2
         form = "[T, D]" if single else "[B, T, D]" if self.batch_first else "[T, B, D]"
@@ -150,8 +151,8 @@ class SearchedRNN(nn.Module):
         steps, batch = dense.shape[:2]
         if single:
             hx = _with_batch(hx)  # one sequence has a state without the batch dimension, as in nn.LSTM
-        sizes = torch.full((steps,), batch)
-        output, state = self._run(dense.reshape(steps * batch, -1), sizes, initial_state(self._cells(), hx, batch))
+        state = initial_state(self._cells(), hx, batch)
+        output, state = self._run(dense.reshape(steps * batch, -1), [batch] * steps, state)
         output = output.view(steps, batch, -1)
         final = self._final(state, None)
         if single:
@@ -188,7 +189,7 @@ class SearchedRNN(nn.Module):
 
     # --- the recurrence ---
 
-    def _run(self, data: Tensor, sizes: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    def _run(self, data: Tensor, sizes: list[int], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """All layers and directions over packed data [S, D]; returns output [S, num_directions * H] and final state."""
         packing = Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; sums depend on the number of threads
-os.environ["FLAIR_NAS_KERNELS_CACHE"] = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "kernels")
+CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache"
+os.environ["FLAIR_NAS_KERNELS_CACHE"] = str(CACHE / "kernels")
+# one for each processor that a leg of portable.py makes believe: inductor runs what it finds, for whichever compiled
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(CACHE / "inductor" / os.environ.get("ATEN_CPU_CAPABILITY", "own"))
 
 
 @pytest.fixture(scope="session", autouse=True)

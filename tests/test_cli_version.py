@@ -75,6 +75,12 @@ def test_the_description_names_versions_and_kernels(monkeypatch: pytest.MonkeyPa
     assert f"kernels on CPU: columns, on PyTorch's operators: {WHY}" in describe()
 
 
+def test_kernels_that_are_asked_for_and_missing_have_nothing_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    there_are(monkeypatch, False)
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "native")
+    assert f"kernels on CPU: none: {WHY}" in describe()
+
+
 def test_the_command_describes_this_machine() -> None:
     command = [sys.executable, "-m", "flair_nas", "--version", "-v"]
     environment = {**os.environ, "CXX": "/nowhere/g++"}

@@ -7,9 +7,9 @@ import ctypes
 import pytest
 import torch
 
-from flair_nas import FlairNasError
-from flair_nas.kernels import build
-from flair_nas.kernels.choice import chosen
+from flair_nas import FlairNasError, Genotype, SearchedRNN
+from flair_nas.kernels import build, choice
+from flair_nas.kernels.choice import chosen, wants_equations
 
 CPU, CUDA, OTHER = torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")
 WHY = "no C++ compiler found (g++ or clang++); install one"
@@ -48,12 +48,19 @@ def test_a_cpu_has_native_kernels_where_there_are_any(
     assert chosen(CPU) == expected
 
 
-@pytest.mark.parametrize("setting", ["auto", "native", "columns", "plain", "triton"])
+@pytest.mark.parametrize("setting", ["auto", "native", "columns", "triton"])
 def test_native_kernels_are_for_cpus_alone(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
     nothing_is_built(monkeypatch)
-    assert chosen(OTHER) == ("plain" if setting == "plain" else "columns")
-    assert chosen(CUDA) == (setting if setting in ("triton", "plain") else "columns")
+    assert chosen(OTHER) == "columns"
+    assert chosen(CUDA) == ("triton" if setting == "triton" else "columns")
+
+
+def test_triton_that_is_asked_for_and_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "triton")
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    with pytest.raises(FlairNasError, match="FLAIR_NAS_KERNELS asks for Triton's kernels.* pip install triton"):
+        chosen(CUDA)
 
 
 def test_native_kernels_that_are_asked_for_and_missing_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,11 +72,12 @@ def test_native_kernels_that_are_asked_for_and_missing_are_an_error(monkeypatch:
         chosen(CPU)
 
 
-@pytest.mark.parametrize("setting", ["plain", "columns"])
-def test_other_engines_build_nothing(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
+def test_the_equations_and_columns_build_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing_is_built(monkeypatch)
-    assert chosen(CPU) == setting
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    assert chosen(CPU) == "columns" and not wants_equations()
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+    assert wants_equations() and SearchedRNN(3, 2, Genotype.parse("tanh0"))(torch.ones(1, 1, 3))[0].isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -100,5 +108,5 @@ def test_an_unknown_value_is_an_error_that_lists_the_known(
 def test_a_change_of_the_variable_is_heard_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     there_are(monkeypatch, True)
     assert chosen(CPU) == "native"
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
-    assert chosen(CPU) == "plain"
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    assert chosen(CPU) == "columns"

@@ -1,9 +1,8 @@
-"""The native kernels next to the plain path: what `test_recurrent.py` and `test_supernet.py` do not look at."""
+"""The native kernels next to the equations: what `test_recurrent.py` and `test_supernet.py` do not look at."""
 
 from __future__ import annotations
 
 import copy
-import ctypes
 import dataclasses
 import threading
 from collections.abc import Iterator
@@ -197,12 +196,6 @@ def test_python_threads_may_run_at_once() -> None:
     for worker in workers:
         worker.join()
     assert all(torch.equal(output, expected[0]) for output in found.values()) and len(found) == 3
-
-
-def test_the_struct_that_the_library_tells_of_is_as_large() -> None:
-    library = build.library()
-    assert library is not None
-    assert library.flair_nas_problem_bytes() == ctypes.sizeof(native._problem_type(library))
 
 
 @pytest.mark.parametrize("frozen", ["weights", "architecture"])

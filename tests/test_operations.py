@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flair_nas import genotype
-from flair_nas.operations import DERIVATIVES, NAMES, OPERATIONS
+from flair_nas.operations import DERIVATIVES, GATE_FORMS, NAMES, OPERATIONS
 
 COLUMNS = ("drop", "tanh", "relu", "sigmoid", "identity")  # of architecture weights; files rely on this order
 
@@ -60,3 +60,9 @@ def test_dtype_and_shape_are_kept(name: str, dtype: torch.dtype) -> None:
     out = OPERATIONS[name](pre)
     slope = DERIVATIVES[name](pre, out)
     assert (out.dtype, slope.dtype) == (dtype, dtype) and out.shape == slope.shape == pre.shape
+
+
+def test_what_a_silent_genotype_is_told_by() -> None:
+    zero = torch.zeros(1)
+    assert [name for name, operation in OPERATIONS.items() if operation(zero)] == ["sigmoid"]
+    assert [name for name, form in GATE_FORMS.items() if not form.factor(zero)] == ["product"]

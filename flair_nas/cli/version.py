@@ -13,30 +13,31 @@ from flair_nas.version import __version__
 
 
 def describe() -> list[str]:
-    """Versions, and the kernels used here, which this compiles if need be.
+    """Versions, and what recurrences run on here; native kernels are compiled for that if need be.
 
     Raises:
         FlairNasError: ``FLAIR_NAS_KERNELS`` has a value that is not known.
     """
-    wanted = choice.setting()
     lines = [f"flair-nas {__version__}", f"Python {platform.python_version()}"]
     for package in ("torch", "flair"):
         try:
             lines.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             lines.append(f"{package}: not installed")
-    lines += [f"kernels on CPU: {_on_cpu(wanted)}", f"kernels on CUDA: {_on_cuda()}", f"{choice.VARIABLE}: {wanted}"]
-    return lines
+    lines += [f"kernels on CPU: {_on_cpu()}", f"kernels on CUDA: {_on_cuda()}"]
+    return [*lines, f"{choice.VARIABLE}: {choice.setting()}"]
 
 
-def _on_cpu(setting: str) -> str:
-    if setting in ("plain", "columns"):
-        return f"{setting}, as {choice.VARIABLE} says"
-    if setting == "triton" and choice.chosen(torch.device("cpu")) == "triton":
+def _on_cpu() -> str:
+    wanted = choice.setting()
+    if wanted in ("plain", "columns"):
+        return f"{wanted}, as {choice.VARIABLE} says"
+    if wanted == "triton" and choice.chosen(torch.device("cpu")) == "triton":
         return "Triton, interpreted"
     found = build.built()
     if found.library is None:
-        return f"columns, on PyTorch's operators: {found.reason}"
+        instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
+        return f"{instead}: {found.reason}"
     return f"native{_instructions(found.library)}, compiled with {found.compiler}; {found.place}"
 
 
@@ -52,4 +53,5 @@ def _instructions(library: ctypes.CDLL) -> str:
 def _on_cuda() -> str:
     if not torch.cuda.is_available():
         return "none, this PyTorch sees no GPU"
-    return f"{choice.chosen(torch.device('cuda'))} on {torch.cuda.get_device_name()}"
+    name = "plain" if choice.setting() == "plain" else choice.chosen(torch.device("cuda"))
+    return f"{name} on {torch.cuda.get_device_name()}"

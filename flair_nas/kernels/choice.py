@@ -1,8 +1,9 @@
-"""Which engine runs a recurrence: native kernels, PyTorch's operators (with or without Triton's), or the equations."""
+"""What runs a recurrence: the equations, or an engine: native kernels, PyTorch's operators, or these and Triton's."""
 
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -16,8 +17,17 @@ VARIABLE = "FLAIR_NAS_KERNELS"
 SETTINGS = ("auto", "native", "columns", "triton", "plain")
 
 
+def wants_equations() -> bool:
+    """Whether the equations are wanted: ``FLAIR_NAS_KERNELS`` says ``plain``, or something looks into what runs.
+
+    Raises:
+        FlairNasError: the variable's value is not known.
+    """
+    return setting() == "plain" or is_transformed()
+
+
 def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
-    """The engine of one recurrence; asked once a sequence.
+    """The engine of one recurrence where the equations are not wanted; asked once a sequence.
 
     Args:
         plan: of its cell.
@@ -25,13 +35,11 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
         product: dtype that products are taken in, a lower one under autocast.
 
     Returns:
-        ``native``, ``columns``, ``triton`` (columns with Triton's kernels) or ``plain``.
+        ``native``, ``columns`` or ``triton`` (columns with Triton's kernels).
 
     Raises:
         FlairNasError: as `chosen`.
     """
-    if is_transformed():
-        return "plain"
     name = chosen(weight.device)
     if name != "native":
         return name
@@ -42,7 +50,7 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
 
 
 def chosen(device: torch.device) -> str:
-    """The engine for a device, as the environment variable ``FLAIR_NAS_KERNELS`` says.
+    """The engine for a device, as the environment variable ``FLAIR_NAS_KERNELS`` says, if it is not ``plain``.
 
     The first call that may give native kernels compiles them if the cache has none; the other settings compile nothing.
 
@@ -53,12 +61,12 @@ def chosen(device: torch.device) -> str:
         As `engine_for`.
 
     Raises:
-        FlairNasError: the variable's value is not known, or asks for native kernels that there cannot be here.
+        FlairNasError: the variable's value is not known, or asks for kernels that there cannot be here.
     """
     wanted = setting()
-    if wanted == "plain":
-        return wanted
     if wanted == "triton" and (device.type == "cuda" or device.type == "cpu" and _triton_is_interpreted()):
+        if find_spec("triton") is None:
+            raise FlairNasError(f"{VARIABLE} asks for Triton's kernels, and there is no Triton; pip install triton")
         return wanted
     if device.type != "cpu" or wanted == "columns":
         return "columns"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flair_nas.kernels import elementwise as of_pytorch
 from flair_nas.kernels.engine import Recurrence
-from flair_nas.kernels.gate import by_tail, gate_factor
+from flair_nas.kernels.gate import gate_factor, ordered_by_tail
 from flair_nas.kernels.plan import CellPlan, PairPlan
 from flair_nas.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.operations import OPERATIONS
@@ -36,11 +36,11 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor], elementwise: Modu
         if name in sources
     }
     if "shares" in sources:
-        columns["shares"] = by_tail(recurrence.cell.pairs, sources["shares"])
+        columns["shares"] = ordered_by_tail(recurrence.cell.pairs, sources["shares"])
     if "entry_shares" in sources:
         assert recurrence.gate is not None
         columns["entry_shares"] = sources["entry_shares"]
-        columns["gate_shares"] = by_tail(recurrence.gate.pairs, sources["gate_shares"])
+        columns["gate_shares"] = ordered_by_tail(recurrence.gate.pairs, sources["gate_shares"])
     loop = _Loop(recurrence, elementwise)
     return run_sequence(loop, _weights(recurrence, sources), columns).t().contiguous()
 

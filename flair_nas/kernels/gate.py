@@ -67,7 +67,7 @@ def _relaxed(
     return [*states, totals[0]]
 
 
-def by_tail(pairs: PairPlan, shares: Tensor) -> Tensor:
+def ordered_by_tail(pairs: PairPlan, shares: Tensor) -> Tensor:
     """Shares of pairs by head, then tail, as the plan has them, in the order by tail, then head; [pairs, 5] both."""
     return shares[[pair for of_tail in pairs.by_tail() for pair, _ in of_tail]]
 
@@ -114,5 +114,5 @@ def state_gate_factor(
         pre = product(state, matrix)  # [S, k * H]
         return pre.view(len(pre), -1, state.shape[1]).transpose(0, 1)  # [k, S, H]
 
-    relaxed = None if shares is None else (shares[0], by_tail(plan.pairs, shares[1]))
+    relaxed = None if shares is None else (shares[0], ordered_by_tail(plan.pairs, shares[1]))
     return gate_factor(plan, entries, multiply, relaxed, elementwise)

@@ -40,7 +40,9 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
             )
     members = [member.rsplit(" ", 1) for member in _told(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _KINDS[kind]) for kind, name in members]
-    return type("Problem", (ctypes.Structure,), {"_fields_": fields})
+    problem = type("Problem", (ctypes.Structure,), {"_fields_": fields})
+    assert ctypes.sizeof(problem) == library.flair_nas_problem_bytes(), "Python and C++ lay the struct out differently"
+    return problem
 
 
 def _told(library: ctypes.CDLL, function: str) -> str:
@@ -78,16 +80,19 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
-        kept, ctx.borrowed = _forward(recurrence, dict(zip(names, tensors)), keep=True)
+        sources = dict(zip(names, tensors))
+        kept, ctx.borrowed = _forward(recurrence, sources, keep=True)
+        unread = {"projected", "past", *(name for name in names if kept.get(name, sources[name]) is not sources[name])}
+        ctx.saved = [name for name in names if name not in unread]  # of others the backward pass has padded copies
         ctx.recurrence, ctx.names, ctx.kept = recurrence, names, kept
-        ctx.save_for_backward(*tensors)
+        ctx.save_for_backward(*(sources[name] for name in ctx.saved))
         # a copy, which the caller may change
         return kept["output"][:, : recurrence.hidden_size].clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
-        known = {**dict(zip(ctx.names, ctx.saved_tensors)), **ctx.kept}
+        known = {**dict(zip(ctx.saved, ctx.saved_tensors)), **ctx.kept}
         wanted = {name for name, needed in zip(ctx.names, ctx.needs_input_grad[2:]) if needed}
         again = keeps_graph()
         found = _backward(ctx.recurrence, known, gradients[0], wanted, again)
@@ -106,7 +111,7 @@ class _Sizes:
     def __init__(self, recurrence: Recurrence, dtype: torch.dtype) -> None:
         library = build.library()
         assert library is not None
-        lanes = library.flair_nas_vector_bytes() // torch.empty(0, dtype=dtype).element_size()
+        lanes = library.flair_nas_vector_bytes() // dtype.itemsize
         self.steps, self.batch, self.rows = len(recurrence.sizes), recurrence.sizes[0], sum(recurrence.sizes)
         self.states = len(recurrence.cell.scale)
         self.history = len(recurrence.gate.entries) if recurrence.gate else 0
@@ -140,7 +145,7 @@ class _Memory:
             for place, tensor in enumerate(self.free):
                 if tensor.dtype == dtype and count <= tensor.numel() <= 2 * count:
                     return self.free.pop(place)
-        return _in_huge_pages(torch.empty(count, dtype=dtype))
+        return _in_huge_pages(torch.empty(count, dtype=dtype, device="cpu"))
 
     def give_back(self, tensors: list[Tensor]) -> None:
         """Keeps them for the next, and of older ones no more than they are."""
@@ -262,7 +267,7 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
 
     def room(*shape: int, of: torch.dtype = dtype) -> Tensor:
         if not keep or math.prod(shape) < 2**18:
-            return torch.empty(shape, dtype=of)
+            return torch.empty(shape, dtype=of, device="cpu")
         borrowed.append(_MEMORY.take(math.prod(shape), of))
         return borrowed[-1][: math.prod(shape)].view(shape)
 
@@ -294,7 +299,9 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
     if product != dtype or recurrence.mask is not None:
         found["input_state"] = room(sizes.states, rows, sizes.hidden, of=product)
     if keep:
-        found["pre_start"] = torch.empty(rows, 2 * sizes.hidden, dtype=product)  # becomes the gradient of a source
+        found["pre_start"] = torch.empty(
+            rows, 2 * sizes.hidden, dtype=product, device="cpu"
+        )  # becomes the gradient of a source
         found["pre"] = room(len(recurrence.cell.pairs.tails), rows, 2 * sizes.hidden, of=product)
     running: dict[str, Tensor] = {}
     normalisation = recurrence.normalisation
@@ -331,7 +338,7 @@ def _backward(
     sizes = _Sizes(recurrence, dtype)
 
     def room(*shape: int) -> Tensor:
-        return torch.empty(shape, dtype=dtype)
+        return torch.empty(shape, dtype=dtype, device="cpu")
 
     of = {"of_hidden": room(sizes.batch, sizes.hidden)}
     for name in {"pre_start", "pre", "gate_pre"} & tensors.keys():

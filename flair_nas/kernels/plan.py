@@ -31,11 +31,6 @@ class PairPlan:
     codes: tuple[int, ...]
     shares: tuple[tuple[float, ...], ...] | None
 
-    @property
-    def relaxed(self) -> bool:
-        """Whether every pair mixes all operations."""
-        return self.shares is None
-
     def operations(self, pair: int) -> tuple[str, ...]:
         """The operations of a pair of a discrete network."""
         assert self.shares is not None

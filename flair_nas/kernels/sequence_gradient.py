@@ -56,10 +56,12 @@ def run_sequence(
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         output: Tensor = _Sequence.apply(loop, tuple(weights), tuple(sources), *tensors)
         return output
-    return run_plain(loop, weights, sources)
+    return run_by_autograd(loop, weights, sources)
 
 
-def run_plain(loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]) -> Tensor:
+def run_by_autograd(
+    loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
+) -> Tensor:
     """The same by plain autograd, which can be differentiated again; arguments as of `run_sequence`."""
     return loop(Products(weights), **sources)
 

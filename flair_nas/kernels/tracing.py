@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -33,10 +35,19 @@ def untraced(function: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
+@untraced
 def is_transformed() -> bool:
-    """Whether torch.jit traces what runs now, or torch.func transforms it: neither sees into an engine of our own."""
+    """Whether something traces or transforms the operators of what runs now, none of which sees into our own engines.
+
+    So do torch.jit.trace, torch.func, forward-mode derivatives, and modes such as those of make_fx and fake tensors.
+    """
     transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
-    return torch.jit.is_tracing() or (transforms is not None and bool(transforms()))
+    return (
+        torch.jit.is_tracing()
+        or (transforms is not None and bool(transforms()))
+        or forward_ad._current_level >= 0
+        or _get_current_dispatch_mode() is not None
+    )
 
 
 def first_order_only(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from flair_nas.kernels.choice import setting
-from flair_nas.kernels.sequence_gradient import Products, run_plain, run_sequence
+from flair_nas.kernels.choice import wants_equations
+from flair_nas.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
 
 LSTMState = tuple[Tensor, Tensor]
 """Last h and last c, [num_layers, B, H] each."""
@@ -116,7 +116,7 @@ def _run(layer: nn.LSTM, input: Tensor, hidden: Tensor, cell: Tensor, mask: Tens
     sources = {name: tensor.contiguous() for name, tensor in sources.items()}
     # [4H, H], as a product with columns takes it; under autocast cast once, not at every step
     weight = weight.to(torch.mm(weight[:1], weight[:1].t()).dtype)
-    run = run_plain if setting() == "plain" else run_sequence
+    run = run_by_autograd if wants_equations() else run_sequence
     result = run(loop, {"hidden": weight}, sources).t()  # [(T + 1) * B, H]
     output = result[: steps * batch].reshape(steps, batch, -1)  # [T, B, H]
     return output, output[-1], result[steps * batch :]

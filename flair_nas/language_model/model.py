@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flair_nas.kernels.choice import setting
+from flair_nas.kernels.choice import wants_equations
 from flair_nas.kernels.cross_entropy import cross_entropies, mean_cross_entropy
 from flair_nas.state import RecurrentState
 
@@ -137,7 +137,7 @@ class LanguageModel(nn.Module):
         rows, ids = output.flatten(0, 1), targets.flatten()  # [T * B, H], [T * B]
         if self.adaptive_cutoffs:
             losses = self._adaptive_losses(rows, ids)
-        elif setting() == "plain" or torch.is_grad_enabled():
+        elif torch.is_grad_enabled() or wants_equations():
             losses = functional.cross_entropy(_wide(self.decoder(rows)), ids, reduction="none")
         else:
             losses = cross_entropies(rows, self.decoder.weight, self.decoder.bias, ids)
@@ -173,7 +173,7 @@ class LanguageModel(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
     def _mean_loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        if self.adaptive_cutoffs or setting() == "plain":  # the equations, which can be differentiated twice
+        if self.adaptive_cutoffs or wants_equations():
             return self.token_losses(output, targets).mean()
         rows = output.flatten(0, 1)  # [T * B, H]
         return mean_cross_entropy(rows, self.decoder.weight, self.decoder.bias, targets.flatten())

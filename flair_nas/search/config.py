@@ -15,7 +15,7 @@ from flair_nas.library import load_genotype
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not
-    from flair_nas.search.objectives import Kind
+    from flair_nas.search.objectives import ObjectiveModule
     from flair_nas.search.strategies import Strategy
 
 OBJECTIVES = {
@@ -32,7 +32,7 @@ STRATEGIES = {
 """What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
 
 
-def objective_kind(name: str) -> Kind:
+def objective_kind(name: str) -> ObjectiveModule:
     """What reads the data of an objective of `OBJECTIVES` and builds it."""
     return import_module(f"flair_nas.search.objectives.{OBJECTIVES[name]}")
 

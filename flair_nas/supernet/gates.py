@@ -66,9 +66,9 @@ class GateSupernet(nn.Module):
         pairs = iter(of_pairs)
         states: list[Tensor] = []
         for v, of_entry, share, weight in zip(vectors, self.weight_entry, of_entries, self.weight_nodes):
-            state = mixture(share, product(v, of_entry))
+            state = mixture(product(v, of_entry), share)
             for earlier in states:
-                state = state + mixture(next(pairs), product(earlier, weight))
+                state = state + mixture(product(earlier, weight), next(pairs))
             states.append(state)
         return torch.stack(states).mean(0)
 
@@ -89,8 +89,8 @@ class GateSupernet(nn.Module):
         return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
 
 
-def mixture(share: Tensor, pre: Tensor) -> Tensor:
-    """Σ_k p_k op_k(z), [B, G], from p, [5], and z, [B, G] (DARTS eq. 2)."""
+def mixture(pre: Tensor, share: Tensor) -> Tensor:
+    """Σ_k p_k op_k(z), [B, G], from z, [B, G], and p, [5] (DARTS eq. 2)."""
     return torch.stack([p * operation(pre) for p, operation in zip(share, OPERATIONS.values())]).sum(0)
 
 

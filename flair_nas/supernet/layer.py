@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from flair_nas.genotype import GATE_FORMS
@@ -40,7 +39,7 @@ def run_supernet(
     """
     check_input(input, layer.input_size)
     steps, batch = input.shape[:2]
-    packing = Packing(torch.full((steps,), batch), input.device)
+    packing = Packing([batch] * steps, input.device)
     state = initial_state([cell], hx, batch)
     output, (hidden, inputs, states) = run_cell(
         cell,

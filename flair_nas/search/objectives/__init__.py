@@ -76,7 +76,7 @@ class Objective(Protocol):
         """Puts them back."""
 
 
-class Kind(Protocol):
+class ObjectiveModule(Protocol):
     """What a module of this package offers."""
 
     def read(self, config: SearchConfig, data: Any = None, progress: bool = False) -> Any:
