@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -13,11 +12,6 @@ from flair_nas.genotype import Genotype
 from flair_nas.kernels.plan import CellPlan, cell_plan
 from flair_nas.operations import OPERATIONS, product
 from flair_nas.recurrence import GateLike
-
-
-def default_init_range(hidden_size: int) -> float:
-    """2 / √H, the range that weights start in unless one is given; docs/decisions.md has the figures."""
-    return 2 / math.sqrt(hidden_size)
 
 
 def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
@@ -45,7 +39,7 @@ class SearchedCell(nn.Module):
         input_size: D.
         hidden_size: H.
         genotype: the architecture.
-        init_range: weights start uniform in +-init_range; None for `default_init_range`.
+        init_range: weights start uniform in +-init_range.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
@@ -53,10 +47,10 @@ class SearchedCell(nn.Module):
         input_gate.weight_entry [m, H, D], input_gate.weight_nodes [m, D, D].
     """
 
-    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float | None = None) -> None:
+    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
-        self.init_range = default_init_range(hidden_size) if init_range is None else init_range
+        self.init_range = init_range
         width = (2 if genotype.highway else 1) * hidden_size
         self.weight_input = nn.Parameter(torch.empty(input_size, width))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width))

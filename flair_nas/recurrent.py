@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas.cell import SearchedCell, default_init_range
+from flair_nas.cell import SearchedCell
 from flair_nas.genotype import Genotype
 from flair_nas.operations import product_dtype
 from flair_nas.packing import Packing
@@ -73,7 +73,7 @@ class SearchedRNN(nn.Module):
             if not 0 <= probability < 1:
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
         if init_range is None:
-            init_range = default_init_range(hidden_size)
+            init_range = 2 / math.sqrt(hidden_size)  # docs/decisions.md has the figures
         if not 0 < init_range < math.inf:
             raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
         if dropout and num_layers == 1:
