@@ -2,8 +2,9 @@
 
     python tests/portable.py [LEG ...]       or: make test-portable LEGS="avx2 clang"
 
-Each leg hides what this machine has and another has not, and tells at the end how many tests passed and were skipped. A
-leg that cannot be run here says so, and is no failure unless it was asked for by name.
+Each leg hides what this machine has and another has not, runs the tests that may notice (with other versions all),
+and says at the end how many passed and were skipped. A leg that cannot be run here says so, and is no failure unless it
+was asked for by name.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = ("kernels", "gradients", "recurrent", "operations", "supernet", "device", "language_model", "search", "saved")
-FILES += ("benchmarks_floor", "cli_lm", "cli_search", "runs", "checkpoints", "locks", "randomness")
+NUMERIC = ("kernels_native", "kernels_choice", "kernels_cross_entropy", "gradients", "transforms", "operations")
+NUMERIC += ("device", "recurrent", "supernet", "saved", "benchmarks_floor")
+NUMERIC += ("language_model_lstm", "language_model_model", "language_model_perplexity", "language_model_training")
+NUMERIC += ("search_bilevel", "search_strategies", "search_trainer")
+COMMANDS = ("cli_lm", "cli_search", "cli_version")
 NO_COMPILER = "there-is-no-compiler-here"
 PYTHON_3_10 = os.environ.get("PYTHON310", "python3.10")
 OLDEST = ROOT / ".venv-oldest"
@@ -33,12 +37,14 @@ class Leg(NamedTuple):
     Args:
         says: in a few words.
         environment: variables that make this machine one.
+        files: the tests to run, by the names of their files.
         lacks: why it cannot be run here; empty if it can.
         python: gives the Python to run, after whatever setting up it needs.
     """
 
     says: str
     environment: dict[str, str]
+    files: tuple[str, ...] = NUMERIC + COMMANDS
     lacks: Callable[[], str] = lambda: ""
     python: Callable[[], str] = lambda: sys.executable
 
@@ -79,7 +85,7 @@ LEGS = {
             "MKL_ENABLE_INSTRUCTIONS": "AVX2",
             "CXX": "c++ -march=x86-64-v3",
         },
-        _no_x86,
+        lacks=_no_x86,
     ),
     "baseline": Leg(
         "x86-64 with SSE2 alone",
@@ -89,22 +95,18 @@ LEGS = {
             "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
             "CXX": "c++ -march=x86-64",
         },
-        _no_x86,
+        lacks=_no_x86,
     ),
-    "clang": Leg("clang in place of gcc", {"CXX": "clang++"}, _no_clang),
+    "clang": Leg("clang in place of gcc", {"CXX": "clang++"}, lacks=_no_clang),
     "no-compiler": Leg("no C++ compiler", {"CXX": NO_COMPILER}),
-    "oldest": Leg("the oldest versions that pyproject.toml allows, Python 3.10", {}, _no_oldest, _oldest),
+    "oldest": Leg("the oldest versions that pyproject.toml allows, Python 3.10", {}, ("*",), _no_oldest, _oldest),
 }
-
-
-def test_files() -> list[str]:
-    """The tests of FILES."""
-    return sorted({str(path) for name in FILES for path in (ROOT / "tests").glob(f"test_{name}*.py")})
 
 
 def run(leg: Leg) -> tuple[bool, str]:
     """Runs the tests of a leg; whether all passed, and pytest's closing line."""
-    command = [leg.python(), "-m", "pytest", "-n2", "--dist=loadfile", "-rfE", "--tb=short", *test_files()]
+    tests = [str(path) for name in leg.files for path in sorted((ROOT / "tests").glob(f"test_{name}.py"))]
+    command = [leg.python(), "-m", "pytest", "-n2", "--dist=loadfile", "-rfE", "--tb=short", *tests]
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **leg.environment}, stdout=subprocess.PIPE, text=True
     )
