@@ -74,13 +74,13 @@ class Run:
 
         Called when nothing can refuse the run any more, so that a mistake leaves a folder that can be used.
         """
-        if self.whole is None:
-            write_text(self.folder / "config.yaml", to_yaml(self.config))
-        else:
-            self.whole.accept()
-            self.folder.mkdir(exist_ok=True)
-        if self.history or (self.folder / "history.jsonl").exists():
+        write_text((self.whole or self).folder / "config.yaml", to_yaml(self.config))
+        self.folder.mkdir(exist_ok=True)
+        if self.history:
             self._write_history()
+        else:  # it begins anew, and what is there is of another run
+            for name in ("history.jsonl", "metrics.json"):
+                (self.folder / name).unlink(missing_ok=True)
 
     def save(self, state: Mapping[str, Any], *, first: bool = False) -> None:
         """Writes the history, then a checkpoint of it and of `state`, each whole or not at all.

@@ -430,6 +430,17 @@ def test_figures_that_were_not_written_any_more_are_written_by_the_next_call(tex
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
 
 
+def test_a_run_that_begins_anew_with_another_text_has_figures_of_its_own(text, tmp_path, caplog) -> None:
+    other = write_text_folder(tmp_path / "other", lines=90)
+    train_language_model(settings(text), tmp_path / "run", progress=False)
+    for path in (tmp_path / "run").glob("checkpoint*.pt"):
+        path.unlink()
+    train_language_model(settings(other), tmp_path / "run", progress=False)
+    assert "nothing was trained" not in caplog.text
+    train_language_model(settings(other), tmp_path / "new", progress=False)
+    assert_same(contents(tmp_path / "new")["metrics"], contents(tmp_path / "run")["metrics"])
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(text, tmp_path, caplog) -> None:
     train_language_model(settings(text), tmp_path / "whole", progress=False)
     train_language_model(settings(text, epochs=3), tmp_path / "run", progress=False)
