@@ -95,6 +95,7 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
         hint = "--epochs or --seeds extend it"
         log.warning("%s is finished (epochs: %s), so nothing was trained; %s", run.folder, epochs, hint)
     metrics = summarise(config, results)
+    run.accept()  # of seeds that were all done, none has done it
     with whole_file(run.folder / "model.pt") as temporary:
         shutil.copyfile(runs[metrics["model_seed"]].folder / "model.pt", temporary)
     run.finish(metrics)
