@@ -63,9 +63,15 @@ class Run:
             What was saved, tensors on the CPU; None when there is no checkpoint.
 
         Raises:
-            FlairNasError: all checkpoints are damaged.
+            FlairNasError: all checkpoints are damaged, or the ``model.pt`` of the best epoch is missing.
         """
         state = self.checkpoints.load(start_over)
+        if state is not None and state.get("best_epoch") and not (self.folder / "model.pt").exists():
+            newest, previous = self.checkpoints.newest.name, self.checkpoints.previous.name
+            raise FlairNasError(
+                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or delete {newest} and "
+                f"{previous} to start over"
+            )
         self.history = [] if state is None else state.get("history", [])
         return state
 

@@ -517,6 +517,24 @@ def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str,
         assert_same_run(out, two_seeds)
 
 
+@pytest.mark.parametrize("figures", [True, False], ids=["finished", "stopped"])
+def test_a_seed_whose_best_model_is_missing_is_refused(
+    two_seeds: Path, corpus: str, tmp_path: Path, figures: bool
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    (out / "seed-1" / "model.pt").unlink()
+    if not figures:
+        (out / "seed-1" / "metrics.json").unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing; .* or delete"):
+        train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    for path in (out / "seed-1").glob("checkpoint*.pt"):  # the advice is good
+        path.unlink()
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
 def test_a_run_of_an_earlier_version_with_one_checkpoint_goes_on(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)

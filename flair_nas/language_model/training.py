@@ -186,10 +186,6 @@ class _Training:
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
             )
-        if state["best_epoch"] and not (folder / "model.pt").exists():
-            raise FlairNasError(
-                f"{folder}: model.pt, the best model so far, is missing; give it back, or choose another folder"
-            )
         self.model.load_state_dict(state["model"])
         if state["average"] is not None:
             self.mean_weights = _MeanWeights(list(self.model.parameters()))

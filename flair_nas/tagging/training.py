@@ -159,7 +159,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 def _result(run: Run, corpus: TaggingCorpus) -> dict[str, Any] | None:
     """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
     result = run.figures("corpus_sha256", "learning_rate_exhausted")
-    if result is None:  # if it is damaged, the checkpoint gives it again
+    if result is None or not (run.folder / "model.pt").exists():  # damaged figures come again of the checkpoint
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
