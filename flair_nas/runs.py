@@ -12,12 +12,12 @@ import json
 import logging
 import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flair_nas.checkpoints import START_OVER, Checkpoints
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import is_part, write_text
 from flair_nas.locks import Held, locked
 from flair_nas.settings import read_settings, to_yaml
@@ -25,6 +25,8 @@ from flair_nas.settings import read_settings, to_yaml
 log = logging.getLogger("flair_nas")
 
 LOCK = ".lock"
+
+Restored = TypeVar("Restored")
 
 
 class RunStopped(KeyboardInterrupt):
@@ -53,27 +55,40 @@ class Run:
         """A part with a history and checkpoints of its own, such as one seed of several, in a folder below this one."""
         return Run(self.folder / name, self.config, self)
 
-    def resume(self, start_over: str = START_OVER) -> dict[str, Any] | None:
-        """Reads the last good checkpoint and takes its history; nothing is written.
+    def resume(self, restore: Callable[[dict[str, Any]], Restored], start_over: str = START_OVER) -> Restored | None:
+        """Reads the last good checkpoint, takes its history, and has the rest put in place; nothing is written.
 
         Args:
-            start_over: what to do when all checkpoints are damaged, for the error.
+            restore: puts in place what was saved, tensors on the CPU, or refuses it.
+            start_over: what to do when the checkpoints cannot be used, for the error.
 
         Returns:
-            What was saved, tensors on the CPU; None when there is no checkpoint.
+            What `restore` gives; None when there is no checkpoint.
 
         Raises:
-            FlairNasError: all checkpoints are damaged, or the ``model.pt`` of the best epoch is missing.
+            FlairNasError: all checkpoints are damaged, or of another run, or refused; or the ``model.pt`` of the best
+                epoch is missing.
         """
         state = self.checkpoints.load(start_over)
-        if state is not None and state.get("best_epoch") and not (self.folder / "model.pt").exists():
-            newest, previous = self.checkpoints.newest.name, self.checkpoints.previous.name
+        if state is None:
+            return None
+        newest, previous = self.checkpoints.newest, self.checkpoints.previous.name
+        self.history = state.get("history", [])
+        try:
+            restored = restore(state)
+        except FlairNasError:
+            raise
+        except Exception as error:  # of another kind of run, or of other sizes
             raise FlairNasError(
-                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or delete {newest} and "
-                f"{previous} to start over"
+                f"{newest}: this checkpoint cannot be read, it and {previous} may be of another run ({shown(error)}). "
+                f"{start_over}"
+            ) from None
+        if state.get("best_epoch") and not (self.folder / "model.pt").exists():
+            raise FlairNasError(
+                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or delete {newest.name} "
+                f"and {previous} to start over"
             )
-        self.history = [] if state is None else state.get("history", [])
-        return state
+        return restored
 
     def accept(self) -> None:
         """Makes the folder that of these settings, and its history that of the checkpoint.

@@ -576,6 +576,17 @@ def test_a_fixed_genotype_whose_file_changes_during_a_search(
     run(text, out, learn="inter", history=2, fixed=str(fixed), epochs=3)  # the checkpoint says what it began with
 
 
+@pytest.mark.parametrize("kind", ["lm-gated", "tagger/seed-1", "another search"])
+def test_a_checkpoint_of_another_run(kind: str, finished: Path, text: Path, tmp_path: Path) -> None:
+    out = run(text, tmp_path / "run", epochs=1).out
+    other = finished if kind == "another search" else Path(__file__).parent / "saved" / kind
+    shutil.copy(other / "checkpoint.pt", out)
+    with pytest.raises(
+        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, delete them"
+    ):
+        run(text, out, epochs=2)
+
+
 def test_another_number_of_processes(finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished, out)

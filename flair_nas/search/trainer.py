@@ -119,7 +119,7 @@ class _Search:
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
-        run, finished = self.run, self._resume()
+        run, finished = self.run, self.run.resume(self._restore)
         by_main(self.accelerator, run.accept)
         if finished:
             extends = _can_be_extended(self.config) and not self.strategy.converged()
@@ -233,11 +233,9 @@ class _Search:
             }
         )
 
-    def _resume(self) -> bool:
-        """Goes on from the checkpoint if there is one; whether the run was finished."""
-        state, newest, data = self.run.resume(), self.run.checkpoints.newest, self.objective.data
-        if state is None:
-            return False
+    def _restore(self, state: dict[str, Any]) -> bool:
+        """Puts a checkpoint in place; whether the run was finished."""
+        newest, data = self.run.checkpoints.newest, self.objective.data
         if state["text"] != self.objective.fingerprint:
             raise FlairNasError(
                 f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "

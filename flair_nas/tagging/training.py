@@ -174,7 +174,7 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
     flair.set_seed(seed)
     tagger = build_tagger(config, tagging_corpus)
     plugin = EpochPlugin(run, tagger, tagging_corpus, seed, progress)
-    start = plugin.resume()
+    start = run.resume(plugin.restore, f"To train seed {seed} from the start, delete them") or 0
     run.accept()
     if start < config.epochs:
         _run_trainer(config, tagger, corpus, folder, plugin, start)
