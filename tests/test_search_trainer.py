@@ -645,6 +645,7 @@ def test_settings_that_contradict_each_other() -> None:
         ({"epochs": 0}, "epochs must be at least 1 for strategy gradient"),
         ({"batch_size": 4, "parts": 4}, "parts 4 leaves less than 2 sequences in a part: batch normalisation needs 2"),
         ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*did you mean darts-v1"),
+        ({"relaxation": "dart", "order": 3}, "relaxation must be one of darts, i-darts, got 'dart'; order must be"),
         ({"order": 3, "nodes": 0}, "order must be a whole number from 1 to 2, got 3; nodes must be"),
         ({"dropout": 1.0, "seed": -1}, "dropout must be .*, got 1.0; seed must be"),
     ],

@@ -31,7 +31,6 @@ from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
-from flair_nas.supernet.relaxation import check_relaxation
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
@@ -82,7 +81,6 @@ def search_genotype(
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     out = Path(out)
-    check_relaxation(config.relaxation)
     accelerator = make_accelerator(config.device, config.precision)
     command = "flair-nas search" if text is None and objective is None else None
     if command and accelerator.num_processes > 1:
