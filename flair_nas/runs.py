@@ -103,17 +103,16 @@ class Run:
             for name in ("history.jsonl", "metrics.json"):
                 (self.folder / name).unlink(missing_ok=True)
 
-    def save(self, state: Mapping[str, Any], *, first: bool = False) -> None:
-        """Writes the history, then a checkpoint of it and of `state`, each whole or not at all.
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Writes the history, if any, then a checkpoint of it and of `state`, each whole or not at all.
 
         Args:
             state: as for `Checkpoints.save`.
-            first: before any epoch, so that there is no history to write.
 
         Raises:
             OSError: as `Checkpoints.save`.
         """
-        if not first:
+        if self.history:
             self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 

@@ -142,8 +142,8 @@ class _Search:
             self.objective.module.train()
             try:
                 for epoch in epochs:
-                    # asked first, since a run that goes on may have been stopped right after its last epoch
-                    if self.run.history and self.strategy.converged():
+                    # asked first: there may be nothing to learn, or a run was stopped right after its last epoch
+                    if self.strategy.converged():
                         log.info("nothing is left to learn after epoch %d of %d", self.epoch, self.config.epochs)
                         break
                     self._train_epoch(epoch, steps[epoch], display)

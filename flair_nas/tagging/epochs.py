@@ -66,8 +66,8 @@ class EpochPlugin(TrainerPlugin):
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 
-    def save(self, *, first: bool = False) -> None:
-        """Writes the history, unless this is before the first epoch, and the checkpoint of this instant."""
+    def save(self) -> None:
+        """Writes the history and the checkpoint of this instant."""
         self.run.save(
             {
                 "epoch": self.epoch,
@@ -82,8 +82,7 @@ class EpochPlugin(TrainerPlugin):
                     k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
                 },
                 "random": random_state(),
-            },
-            first=first,
+            }
         )
 
     @TrainerPlugin.hook
@@ -94,7 +93,7 @@ class EpochPlugin(TrainerPlugin):
             optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
         )
         if self.resumed is None:
-            self.save(first=True)
+            self.save()
         else:
             optimizer.load_state_dict(self.resumed["optimizer"])
             vars(self.scheduler).update(self.resumed["scheduler"])
