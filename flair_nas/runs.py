@@ -1,7 +1,7 @@
 """Run folders of searches, language models and taggers: opened by one process at a time, and gone on with exactly.
 
 OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, should it be damaged
-OUT/history.jsonl    a line per epoch            OUT/metrics.json     the figures of a run that has come to its end
+OUT/history.jsonl    a line per epoch            OUT/metrics.json     the figures of a model at its end; searches: none
 """
 
 from __future__ import annotations
