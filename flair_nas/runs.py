@@ -1,7 +1,7 @@
 """Run folders of searches, language models and taggers: opened by one process at a time, and gone on with exactly.
 
 OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, should it be damaged
-OUT/history.jsonl    a line per epoch            OUT/metrics.json     the figures of a run that has come to its end
+OUT/history.jsonl    a line per epoch            OUT/metrics.json     the figures of a model at its end; searches: none
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import logging
 import shlex
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flair_nas.checkpoints import START_OVER, Checkpoints
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import is_part, write_text
 from flair_nas.locks import Held, locked
 from flair_nas.settings import read_settings, to_yaml
@@ -25,6 +25,8 @@ from flair_nas.settings import read_settings, to_yaml
 log = logging.getLogger("flair_nas")
 
 LOCK = ".lock"
+
+Restored = TypeVar("Restored")
 
 
 class RunStopped(KeyboardInterrupt):
@@ -53,46 +55,64 @@ class Run:
         """A part with a history and checkpoints of its own, such as one seed of several, in a folder below this one."""
         return Run(self.folder / name, self.config, self)
 
-    def resume(self, start_over: str = START_OVER) -> dict[str, Any] | None:
-        """Reads the last good checkpoint and takes its history; nothing is written.
+    def resume(self, restore: Callable[[dict[str, Any]], Restored], start_over: str = START_OVER) -> Restored | None:
+        """Reads the last good checkpoint, takes its history, and has the rest put in place; nothing is written.
 
         Args:
-            start_over: what to do when all checkpoints are damaged, for the error.
+            restore: puts in place what was saved, tensors on the CPU, or refuses it.
+            start_over: what to do when the checkpoints cannot be used, for the error.
 
         Returns:
-            What was saved, tensors on the CPU; None when there is no checkpoint.
+            What `restore` gives; None when there is no checkpoint.
 
         Raises:
-            FlairNasError: all checkpoints are damaged.
+            FlairNasError: all checkpoints are damaged, or of another run, or refused; or the ``model.pt`` of the best
+                epoch is missing.
         """
         state = self.checkpoints.load(start_over)
-        self.history = [] if state is None else state.get("history", [])
-        return state
+        if state is None:
+            return None
+        newest, previous = self.checkpoints.newest, self.checkpoints.previous.name
+        self.history = state.get("history", [])
+        try:
+            restored = restore(state)
+        except FlairNasError:
+            raise
+        except Exception as error:  # of another kind of run, or of other sizes
+            raise FlairNasError(
+                f"{newest}: this checkpoint cannot be read, it and {previous} may be of another run ({shown(error)}). "
+                f"{start_over}"
+            ) from None
+        if state.get("best_epoch") and not (self.folder / "model.pt").exists():
+            raise FlairNasError(
+                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or delete {newest.name} "
+                f"and {previous} to start over"
+            )
+        return restored
 
     def accept(self) -> None:
         """Makes the folder that of these settings, and its history that of the checkpoint.
 
         Called when nothing can refuse the run any more, so that a mistake leaves a folder that can be used.
         """
-        if self.whole is None:
-            write_text(self.folder / "config.yaml", to_yaml(self.config))
-        else:
-            self.whole.accept()
-            self.folder.mkdir(exist_ok=True)
-        if self.history or (self.folder / "history.jsonl").exists():
+        write_text((self.whole or self).folder / "config.yaml", to_yaml(self.config))
+        self.folder.mkdir(exist_ok=True)
+        if self.history:
             self._write_history()
+        else:  # it begins anew, and what is there is of another run
+            for name in ("history.jsonl", "metrics.json"):
+                (self.folder / name).unlink(missing_ok=True)
 
-    def save(self, state: Mapping[str, Any], *, first: bool = False) -> None:
-        """Writes the history, then a checkpoint of it and of `state`, each whole or not at all.
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Writes the history, if any, then a checkpoint of it and of `state`, each whole or not at all.
 
         Args:
             state: as for `Checkpoints.save`.
-            first: before any epoch, so that there is no history to write.
 
         Raises:
             OSError: as `Checkpoints.save`.
         """
-        if not first:
+        if self.history:
             self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 

@@ -84,6 +84,13 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     assert (written["hidden_size"], written["text"]) == (4, text)
 
 
+def test_a_sampled_cell_is_printed_without_a_history(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    assert main(arguments(text, tmp_path / "run", strategy="sample")) == 0
+    shown = capsys.readouterr().out
+    assert "epochs: 0, 0 s\n" in shown and f"settings: {tmp_path / 'run' / 'config.yaml'}" in shown
+    assert "perplexity" not in shown and "history" not in shown and "picture" not in shown
+
+
 def test_the_next_command_reads_the_same_text_in_the_same_way(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
     single, run = f"{text}/train.txt", tmp_path / "run"
     flags = ["--valid-share", "0.2", "--vocabulary-size", "15", "--min-count", "2", "--lowercase"]

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -430,6 +431,17 @@ def test_figures_that_were_not_written_any_more_are_written_by_the_next_call(tex
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
 
 
+def test_a_run_that_begins_anew_with_another_text_has_figures_of_its_own(text, tmp_path, caplog) -> None:
+    other = write_text_folder(tmp_path / "other", lines=90)
+    train_language_model(settings(text), tmp_path / "run", progress=False)
+    for path in (tmp_path / "run").glob("checkpoint*.pt"):
+        path.unlink()
+    train_language_model(settings(other), tmp_path / "run", progress=False)
+    assert "nothing was trained" not in caplog.text
+    train_language_model(settings(other), tmp_path / "new", progress=False)
+    assert_same(contents(tmp_path / "new")["metrics"], contents(tmp_path / "run")["metrics"])
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(text, tmp_path, caplog) -> None:
     train_language_model(settings(text), tmp_path / "whole", progress=False)
     train_language_model(settings(text, epochs=3), tmp_path / "run", progress=False)
@@ -554,6 +566,16 @@ def test_a_genotype_file_of_which_only_the_origin_has_changed_is_the_same(text, 
         dataclasses.replace(Genotype.parse("tanh0-relu1"), origin={"date": date}).save(file)
         train_language_model(dataclasses.replace(config, epochs=epochs), tmp_path / "run", progress=False)
     assert len((tmp_path / "run" / "history.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("kind", ["search-cell", "tagger/seed-1"])
+def test_a_checkpoint_of_another_kind_of_run_is_refused(text: str, tmp_path: Path, kind: str) -> None:
+    train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
+    shutil.copy(Path(__file__).parent / "saved" / kind / "checkpoint.pt", tmp_path / "run")
+    with pytest.raises(
+        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, delete them"
+    ):
+        train_language_model(settings(text), tmp_path / "run", progress=False)
 
 
 def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:

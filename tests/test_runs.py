@@ -194,13 +194,13 @@ def test_the_settings_are_written_when_the_run_is_accepted_and_then_hold(tmp_pat
 
 def test_history_and_checkpoints_of_a_run(tmp_path: Path) -> None:
     with open_run(tmp_path, Walk()) as run:
-        assert run.resume() is None
+        assert run.resume(dict) is None
         for number in (1, 2):
             epoch(run, number)
     assert names_in(tmp_path) == ["checkpoint-previous.pt", "checkpoint.pt", "history.jsonl"]
     assert lines_in(tmp_path) == [{"epoch": 1}, {"epoch": 2}]
     again = Run(tmp_path, Walk())
-    assert again.resume() == {"epoch": 2, "history": [{"epoch": 1}, {"epoch": 2}]} and again.history == run.history
+    assert again.resume(dict) == {"epoch": 2, "history": [{"epoch": 1}, {"epoch": 2}]} and again.history == run.history
 
 
 def test_a_line_of_the_history_that_no_checkpoint_knows_is_gone_when_the_run_goes_on(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_line_of_the_history_that_no_checkpoint_knows_is_gone_when_the_run_goe
         epoch(run, number)
     (tmp_path / "checkpoint.pt").unlink()
     again = Run(tmp_path, Walk())
-    again.resume()
+    again.resume(dict)
     assert len(lines_in(tmp_path)) == 2  # nothing is written before the run is accepted
     again.accept()
     assert lines_in(tmp_path) == again.history == [{"epoch": 1}]
@@ -218,13 +218,14 @@ def test_a_line_of_the_history_that_no_checkpoint_knows_is_gone_when_the_run_goe
 
 def test_the_parts_of_a_run_have_folders_histories_and_figures_of_their_own(tmp_path: Path) -> None:
     with open_run(tmp_path, Walk()) as run:
+        run.finish({"best": "a"})  # which stay while a further part is added
         for name in ("a", "b"):
             part = run.part(name)
-            assert part.resume() is None and not part.folder.exists()
+            assert part.resume(dict) is None and not part.folder.exists()
             part.accept()
             epoch(part, 1)
             part.finish({"epochs": 1, "name": name})
-    assert names_in(tmp_path) == ["a", "b", "config.yaml"]
+    assert names_in(tmp_path) == ["a", "b", "config.yaml", "metrics.json"]
     assert names_in(tmp_path / "a") == ["checkpoint.pt", "history.jsonl", "metrics.json"]
     assert Run(tmp_path, Walk()).part("b").figures("name") == {"epochs": 1, "name": "b"}
 
@@ -243,6 +244,18 @@ def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     run.finish({"epochs": 2, "score": 8})
     (tmp_path / "history.jsonl").unlink()  # somebody keeps the figures alone
     assert run.figures("score") == {"epochs": 2, "score": 8}
+
+
+def test_a_run_that_begins_anew_has_no_figures_of_the_one_before(tmp_path: Path) -> None:
+    for _ in range(2):
+        run = Run(tmp_path, Walk())
+        assert run.resume(dict) is None
+        run.accept()
+        assert names_in(tmp_path) == ["config.yaml"]
+        epoch(run, 1)
+        assert run.figures() is None
+        run.finish({"epochs": 1})
+        run.checkpoints.newest.unlink()
 
 
 def test_a_run_is_finished_when_it_has_ended_with_as_many_epochs_as_are_wanted_or_by_itself(tmp_path: Path) -> None:

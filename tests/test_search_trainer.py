@@ -151,15 +151,30 @@ def test_a_text_that_is_learned(tmp_path: Path) -> None:
     assert result.genotype == load_genotype(tmp_path / "run" / "genotype.json")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first" and "sample" not in kind])
 def test_every_kind_of_search_ends_with_its_genotype(kind: str, text: Path, tmp_path: Path) -> None:
     result = run(text, tmp_path / "run", **{"epochs": 1, **KINDS[kind]})
     assert load_genotype(tmp_path / "run" / "genotype.json") == result.genotype
     assert len(result.history) == 1 and math.isfinite(result.history[0]["valid_loss"])
-    before = contents(tmp_path / "run") if kind != "sample" else None
+    before = contents(tmp_path / "run")
     again = run(text, tmp_path / "run", **{"epochs": 1, **KINDS[kind]})
     assert again.genotype == result.genotype and again.history == result.history
-    assert before is None or not list(differences(before, contents(tmp_path / "run")))
+    assert not list(differences(before, contents(tmp_path / "run")))
+
+
+@pytest.mark.parametrize("kind", ["sample", "sample with gates"])
+def test_a_sampled_cell_has_no_figure_of_a_supernet_that_it_was_never_in(
+    kind: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(TextObjective, "evaluate", lambda *_: pytest.fail("it was evaluated"))
+    result = run(text, tmp_path / "run", **KINDS[kind])
+    assert result.history == [] and load_genotype(tmp_path / "run" / "genotype.json") == result.genotype
+    assert result.genotype.origin["figures"] == {"epochs": 0, "supernet_valid_perplexity": None, "seconds": 0}
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    assert set(before) == {"config.yaml", "genotype.json", "checkpoint.pt"}
+    assert run(text, tmp_path / "run", **KINDS[kind]).genotype == result.genotype
+    assert caplog.messages[-1] == f"{tmp_path / 'run'} is finished, so nothing was searched"
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 def test_a_search_is_shown_while_it_runs(
@@ -576,6 +591,17 @@ def test_a_fixed_genotype_whose_file_changes_during_a_search(
     run(text, out, learn="inter", history=2, fixed=str(fixed), epochs=3)  # the checkpoint says what it began with
 
 
+@pytest.mark.parametrize("kind", ["lm-gated", "tagger/seed-1", "another search"])
+def test_a_checkpoint_of_another_run(kind: str, finished: Path, text: Path, tmp_path: Path) -> None:
+    out = run(text, tmp_path / "run", epochs=1).out
+    other = finished if kind == "another search" else Path(__file__).parent / "saved" / kind
+    shutil.copy(other / "checkpoint.pt", out)
+    with pytest.raises(
+        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, delete them"
+    ):
+        run(text, out, epochs=2)
+
+
 def test_another_number_of_processes(finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(finished, out)
@@ -634,6 +660,7 @@ def test_settings_that_contradict_each_other() -> None:
         ({"epochs": 0}, "epochs must be at least 1 for strategy gradient"),
         ({"batch_size": 4, "parts": 4}, "parts 4 leaves less than 2 sequences in a part: batch normalisation needs 2"),
         ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*did you mean darts-v1"),
+        ({"relaxation": "dart", "order": 3}, "relaxation must be one of darts, i-darts, got 'dart'; order must be"),
         ({"order": 3, "nodes": 0}, "order must be a whole number from 1 to 2, got 3; nodes must be"),
         ({"dropout": 1.0, "seed": -1}, "dropout must be .*, got 1.0; seed must be"),
     ],

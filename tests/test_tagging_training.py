@@ -434,6 +434,16 @@ def test_a_finished_run_is_not_trained_again(two_seeds: Path, corpus: str, monke
     assert {path: path.stat().st_mtime_ns for path in two_seeds.glob("seed-*/*")} == before
 
 
+def test_the_settings_are_those_of_the_figures_when_nothing_was_left_to_train(
+    two_seeds: Path, corpus: str, tmp_path: Path
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    metrics = train_taggers(settings(corpus, seeds=[1], epochs=2), out, progress=False)
+    assert [result["seed"] for result in metrics["seeds"]] == [1]
+    assert read_settings(out / "config.yaml", TaggerConfig)["seeds"] == [1]
+    assert json.loads((out / "metrics.json").read_text()) == metrics
+
+
 def test_other_settings_are_refused_and_named(two_seeds: Path, corpus: str) -> None:
     written = (two_seeds / "config.yaml").read_bytes()
     with pytest.raises(FlairNasError) as caught:
@@ -505,6 +515,24 @@ def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str,
             path.unlink()
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
         assert_same_run(out, two_seeds)
+
+
+@pytest.mark.parametrize("figures", [True, False], ids=["finished", "stopped"])
+def test_a_seed_whose_best_model_is_missing_is_refused(
+    two_seeds: Path, corpus: str, tmp_path: Path, figures: bool
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    (out / "seed-1" / "model.pt").unlink()
+    if not figures:
+        (out / "seed-1" / "metrics.json").unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing; .* or delete"):
+        train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    for path in (out / "seed-1").glob("checkpoint*.pt"):  # the advice is good
+        path.unlink()
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
 
 
 def test_a_run_of_an_earlier_version_with_one_checkpoint_goes_on(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
@@ -725,10 +753,11 @@ def test_a_corpus_that_changed_is_not_gone_on_with(corpus: str, tmp_path: Path, 
         train_taggers(dataclasses.replace(config, epochs=epochs), tmp_path / "run", progress=False)
 
 
-def test_a_finished_run_says_so(two_seeds: Path, corpus: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_finished_run_says_so(two_seeds: Path, corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="flair_nas")
-    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), two_seeds, progress=False)
-    assert f"{two_seeds} is finished (epochs: 3, 3), so nothing was trained" in caplog.text
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
+    assert f"{out} is finished (epochs: 3, 3), so nothing was trained" in caplog.text
 
 
 def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(

@@ -62,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     value = figures[f"supernet_{measure.key}"]
     of_supernet = "" if value is None else f"; the supernet's valid {measure.title} is {measure.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
-    print(f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; settings: {out / 'config.yaml'}")
+    history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
+    print(f"{history}settings: {out / 'config.yaml'}")
     rnn = shlex.quote(str(path))
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
     if config.text is not None:

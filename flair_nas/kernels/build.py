@@ -152,10 +152,14 @@ def _processor() -> list[str]:
 
 def _from_cache(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     """Loads a library; compiles it before if it is not there, while any other process waits."""
+
+    def waiting() -> None:
+        log.warning("%s: waiting for another process that is compiling native kernels", path.parent)
+
     loaded = _loaded(path)
     if loaded is None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.parent / _LOCK, waiting=lambda: None):
+        with locked(path.parent / _LOCK, waiting):
             loaded = _loaded(path) or _compiled(path, sources, command)
     return loaded
 

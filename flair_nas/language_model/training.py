@@ -80,7 +80,7 @@ def train_language_model(
             corpus = load_text_of(config, progress=progress)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
-        training.resume()
+        run.resume(training.restore)
         run.accept()
         training.train(progress)
         return _finish(training, progress)
@@ -171,11 +171,9 @@ class _Training:
             }
         )
 
-    def resume(self) -> None:
-        """Puts the last good checkpoint in place, if there is one."""
-        state, folder = self.run.resume(), self.run.folder
-        if state is None:
-            return
+    def restore(self, state: dict[str, Any]) -> None:
+        """Puts a checkpoint in place."""
+        folder = self.run.folder
         if state["fingerprint"] != self.corpus.fingerprint:
             raise FlairNasError(
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
@@ -185,10 +183,6 @@ class _Training:
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
-            )
-        if state["best_epoch"] and not (folder / "model.pt").exists():
-            raise FlairNasError(
-                f"{folder}: model.pt, the best model so far, is missing; give it back, or choose another folder"
             )
         self.model.load_state_dict(state["model"])
         if state["average"] is not None:

@@ -44,6 +44,12 @@ def strategy_class(name: str) -> type[Strategy]:
     return found
 
 
+def _known_relaxation(name: str) -> str:
+    from flair_nas.supernet.relaxation import RELAXATIONS  # its functions need torch
+
+    return "" if name in RELAXATIONS else f"must be one of {', '.join(RELAXATIONS)}"
+
+
 @dataclass
 class SearchConfig(TextSettings):
     """Settings of `search_genotype`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
@@ -56,7 +62,9 @@ class SearchConfig(TextSettings):
 
     objective: str = setting("text", f"what the model learns: {', '.join(OBJECTIVES)}", choices=tuple(OBJECTIVES))
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
-    relaxation: str = setting("i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)")
+    relaxation: str = setting(
+        "i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)", check=_known_relaxation
+    )
     order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
     learn: str = setting("intra", "what to search: the cell (intra), its gates (inter), or both in turn (joint)",
                          choices=("intra", "inter", "joint"))  # fmt: skip

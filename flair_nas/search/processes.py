@@ -32,18 +32,17 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
     Raises:
         FlairNasError: no such device here, or it cannot run that precision.
     """
-    check_precision(precision, choose_device(device))
-    wanted = None if device is None else choose_device(device)
-    if wanted is not None and wanted.type == "cuda" and wanted.index is not None:
+    wanted = choose_device(device)
+    check_precision(precision, wanted)
+    if wanted.type == "cuda" and wanted.index is not None:
         torch.cuda.set_device(wanted)
     options: dict[str, Any] = {
         "mixed_precision": "bf16" if precision == "bfloat16" else "no",
-        "cpu": choose_device(device).type == "cpu",  # else Accelerate would take a Mac's GPU
+        "cpu": wanted.type == "cpu",  # else Accelerate would take a Mac's GPU
     }
-    expected = wanted.type if wanted is not None else "cuda" if torch.cuda.is_available() else None
     try:
         accelerator = Accelerator(**options)
-        if expected in (None, accelerator.device.type):
+        if accelerator.device.type == wanted.type:
             return accelerator
     except ValueError:
         pass

@@ -31,7 +31,6 @@ from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
-from flair_nas.supernet.relaxation import check_relaxation
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
@@ -82,7 +81,6 @@ def search_genotype(
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     out = Path(out)
-    check_relaxation(config.relaxation)
     accelerator = make_accelerator(config.device, config.precision)
     command = "flair-nas search" if text is None and objective is None else None
     if command and accelerator.num_processes > 1:
@@ -119,7 +117,7 @@ class _Search:
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
-        run, finished = self.run, self._resume()
+        run, finished = self.run, self.run.resume(self._restore)
         by_main(self.accelerator, run.accept)
         if finished:
             extends = _can_be_extended(self.config) and not self.strategy.converged()
@@ -144,8 +142,8 @@ class _Search:
             self.objective.module.train()
             try:
                 for epoch in epochs:
-                    # asked first, since a run that goes on may have been stopped right after its last epoch
-                    if self.run.history and self.strategy.converged():
+                    # asked first: there may be nothing to learn, or a run was stopped right after its last epoch
+                    if self.strategy.converged():
                         log.info("nothing is left to learn after epoch %d of %d", self.epoch, self.config.epochs)
                         break
                     self._train_epoch(epoch, steps[epoch], display)
@@ -233,11 +231,9 @@ class _Search:
             }
         )
 
-    def _resume(self) -> bool:
-        """Goes on from the checkpoint if there is one; whether the run was finished."""
-        state, newest, data = self.run.resume(), self.run.checkpoints.newest, self.objective.data
-        if state is None:
-            return False
+    def _restore(self, state: dict[str, Any]) -> bool:
+        """Puts a checkpoint in place; whether the run was finished."""
+        newest, data = self.run.checkpoints.newest, self.objective.data
         if state["text"] != self.objective.fingerprint:
             raise FlairNasError(
                 f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "

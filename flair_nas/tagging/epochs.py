@@ -17,7 +17,7 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.checkpoints import without_start
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.recurrent import SearchedRNN
@@ -48,40 +48,26 @@ class EpochPlugin(TrainerPlugin):
 
     # --- checkpoints ---
 
-    def resume(self) -> int:
-        """Reads the checkpoint if there is one, to be put in place once the trainer has its optimizer.
+    def restore(self, state: dict[str, Any]) -> int:
+        """Takes a checkpoint; what is of the optimizer is put in place once the trainer has one.
 
         Returns:
-            Its epoch; 0 when there is none.
+            The epoch to go on from.
         """
-        path, start_over = self.run.checkpoints.newest, f"To train seed {self.seed} from the start, delete"
-        state = self.run.resume(f"{start_over} them")
-        if state is None:
-            return 0
-        try:
-            check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
-            if without_start(state["architecture"]) != _architecture(self.tagger):
-                raise FlairNasError(
-                    f"{path}: {self.config.rnn} stood for another architecture when this run began "
-                    f"({state['architecture']}); choose another folder, or give back the genotype file"
-                )
-            self.tagger.load_state_dict(state["model"])
-            epoch, best_epoch, (f1, loss) = state["epoch"], state["best_epoch"], state["best"]
-            exhausted = state["exhausted"]
-            _ = state["history"], state["optimizer"], state["scheduler"], state["random"]
-        except FlairNasError:
-            raise
-        except Exception as error:  # of another kind of run, or of another tagger
+        path = self.run.checkpoints.newest
+        check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
+        if without_start(state["architecture"]) != _architecture(self.tagger):
             raise FlairNasError(
-                f"{path}: this checkpoint cannot be read, it is of another tagger ({shown(error)}). "
-                f"{start_over} it and {self.run.checkpoints.previous.name}"
-            ) from None
-        self.epoch, self.best_epoch, self.best = epoch, best_epoch, (f1, loss)
-        self.exhausted, self.resumed = exhausted, state
+                f"{path}: {self.config.rnn} stood for another architecture when this run began "
+                f"({state['architecture']}); choose another folder, or give back the genotype file"
+            )
+        self.tagger.load_state_dict(state["model"])
+        self.epoch, self.best_epoch, self.best = state["epoch"], state["best_epoch"], tuple(state["best"])
+        self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 
-    def save(self, *, first: bool = False) -> None:
-        """Writes the history, unless this is before the first epoch, and the checkpoint of this instant."""
+    def save(self) -> None:
+        """Writes the history and the checkpoint of this instant."""
         self.run.save(
             {
                 "epoch": self.epoch,
@@ -96,8 +82,7 @@ class EpochPlugin(TrainerPlugin):
                     k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
                 },
                 "random": random_state(),
-            },
-            first=first,
+            }
         )
 
     @TrainerPlugin.hook
@@ -108,7 +93,7 @@ class EpochPlugin(TrainerPlugin):
             optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
         )
         if self.resumed is None:
-            self.save(first=True)
+            self.save()
         else:
             optimizer.load_state_dict(self.resumed["optimizer"])
             vars(self.scheduler).update(self.resumed["scheduler"])

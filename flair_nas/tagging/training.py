@@ -95,6 +95,7 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
         hint = "--epochs or --seeds extend it"
         log.warning("%s is finished (epochs: %s), so nothing was trained; %s", run.folder, epochs, hint)
     metrics = summarise(config, results)
+    run.accept()  # of seeds that were all done, none has done it
     with whole_file(run.folder / "model.pt") as temporary:
         shutil.copyfile(runs[metrics["model_seed"]].folder / "model.pt", temporary)
     run.finish(metrics)
@@ -158,7 +159,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 def _result(run: Run, corpus: TaggingCorpus) -> dict[str, Any] | None:
     """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
     result = run.figures("corpus_sha256", "learning_rate_exhausted")
-    if result is None:  # if it is damaged, the checkpoint gives it again
+    if result is None or not (run.folder / "model.pt").exists():  # damaged figures come again of the checkpoint
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
@@ -173,7 +174,7 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
     flair.set_seed(seed)
     tagger = build_tagger(config, tagging_corpus)
     plugin = EpochPlugin(run, tagger, tagging_corpus, seed, progress)
-    start = plugin.resume()
+    start = run.resume(plugin.restore, f"To train seed {seed} from the start, delete them") or 0
     run.accept()
     if start < config.epochs:
         _run_trainer(config, tagger, corpus, folder, plugin, start)

@@ -75,7 +75,7 @@ class Strategy(Protocol):
         """What the history says of this strategy at the end of an epoch, as JSON data."""
 
     def converged(self) -> bool:
-        """Whether the search may end before its last epoch; asked at the end of each."""
+        """Whether nothing is left to learn; asked before each epoch, the first one too."""
 
     def finish(self, progress: bool) -> None:
         """What is left to do after the last epoch, such as comparing candidates."""
