@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else long files with few tests come last
 
 # as other machines would run them; LEGS="avx2 clang" runs some of them
 test-portable: $(STAMP)

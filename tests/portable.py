@@ -106,7 +106,17 @@ LEGS = {
 def run(leg: Leg) -> tuple[bool, str]:
     """Runs the tests of a leg; whether all passed, and pytest's closing line."""
     tests = [str(path) for name in leg.files for path in sorted((ROOT / "tests").glob(f"test_{name}.py"))]
-    command = [leg.python(), "-m", "pytest", "-n2", "--dist=loadfile", "-rfE", "--tb=short", *tests]
+    command = [
+        leg.python(),
+        "-m",
+        "pytest",
+        "-n2",
+        "--dist=loadfile",
+        "--no-loadscope-reorder",
+        "-rfE",
+        "--tb=short",
+        *tests,
+    ]
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **leg.environment}, stdout=subprocess.PIPE, text=True
     )
