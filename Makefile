@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
+# in the order of the files: xdist's own puts long files with few tests last
 test: check
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder  # else long files with few tests come last
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # as other machines would run them; LEGS="avx2 clang" runs some of them
 test-portable: $(STAMP)
@@ -25,11 +26,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# not compiled: most of what flair brings is never imported, and compiling it took longer than all the rest
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "flair-nas needs Python 3.10 or newer, this is %d.%d; run: make PYTHON=/path/to/python3" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
 clean:

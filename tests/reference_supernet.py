@@ -311,3 +311,10 @@ def derive_gate(
             kept = kept[:edges_per_node]
         nodes.append((entry[1], {(op, j) for j, op in kept if op != "drop"}))
     return nodes
+
+
+def as_sets(nodes: Any) -> list[set[tuple[str, int]]]:
+    """The edges into each node of a genotype, none of them twice."""
+    for node in nodes:
+        assert len(set(node)) == len(node), "an edge twice"
+    return [{(edge.op, edge.tail) for edge in node} for node in nodes]

@@ -30,10 +30,8 @@ def describe() -> list[str]:
 
 def _on_cpu() -> str:
     wanted = choice.setting()
-    if wanted in ("plain", "columns"):
+    if wanted == "plain" or (wanted not in ("auto", "native") and choice.chosen(torch.device("cpu")) == wanted):
         return f"{wanted}, as {choice.VARIABLE} says"
-    if wanted == "triton" and choice.chosen(torch.device("cpu")) == "triton":
-        return "Triton, interpreted"
     found = build.built()
     if found.library is None:
         instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
