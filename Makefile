@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# compiled modules are kept, whatever the environment says: tests start some hundred processes
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-portable check format clean
 
 demo: $(STAMP)
@@ -26,7 +29,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# not compiled: most of what flair brings is never imported, and compiling it took longer than all the rest
+# not compiled but when imported: that of all that flair brings took longer than all the rest
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "flair-nas needs Python 3.10 or newer, this is %d.%d; run: make PYTHON=/path/to/python3" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
