@@ -114,8 +114,19 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     except MemoryError:
         raise
     except Exception as error:  # a damaged file can raise nearly anything
-        raise FlairNasError(f"{path}: this checkpoint cannot be read, it may be cut short ({shown(error)})") from None
+        raise FlairNasError(
+            f"{path}: this checkpoint cannot be read, it is damaged or cut short ({shown(error)})"
+        ) from None
     return state
+
+
+def is_whole(path: str | Path) -> bool:
+    """Whether a file that torch.save wrote is there, and all sums in it are right."""
+    try:
+        _check_sums(path)
+    except Exception:  # a damaged file can raise nearly anything
+        return False
+    return True
 
 
 def without_start(architecture: str) -> str:
@@ -131,4 +142,4 @@ def _check_sums(path: str | Path) -> None:
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()  # torch.load does not look at the sums
     if damaged is not None:
-        raise ValueError(f"{damaged} is damaged")
+        raise ValueError("a checksum does not match")

@@ -47,7 +47,9 @@ GATE_FORMS: dict[str, GateForm] = {
     "residual": GateForm(lambda gate: 1 + gate),
 }
 
-assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES and tuple(GATE_FORMS) == FORM_NAMES
+assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES and tuple(GATE_FORMS) == FORM_NAMES, (
+    "flair_nas/operations.py and genotype.py must have the same operations and forms of gates in one order"
+)
 
 
 def product(vectors: Tensor, weight: Tensor) -> Tensor:

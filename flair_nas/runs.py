@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flair_nas.checkpoints import START_OVER, Checkpoints
+from flair_nas.checkpoints import START_OVER, Checkpoints, is_whole
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import is_part, write_text
 from flair_nas.locks import Held, locked
@@ -67,7 +67,7 @@ class Run:
 
         Raises:
             FlairNasError: all checkpoints are damaged, or of another run, or refused; or the ``model.pt`` of the best
-                epoch is missing.
+                epoch is missing or damaged.
         """
         state = self.checkpoints.load(start_over)
         if state is None:
@@ -83,10 +83,10 @@ class Run:
                 f"{newest}: this checkpoint cannot be read, it and {previous} may be of another run ({shown(error)}). "
                 f"{start_over}"
             ) from None
-        if state.get("best_epoch") and not (self.folder / "model.pt").exists():
+        if state.get("best_epoch") and not is_whole(self.folder / "model.pt"):
             raise FlairNasError(
-                f"{self.folder}: model.pt, the best model so far, is missing; give it back, or delete {newest.name} "
-                f"and {previous} to start over"
+                f"{self.folder}: model.pt, the best model so far, is missing or damaged; give it back, or delete "
+                f"{newest.name} and {previous} to start over"
             )
         return restored
 

@@ -264,6 +264,8 @@ def test_saved_tensors_may_pass_through_hooks() -> None:
 
 
 def test_a_trace_holds_operators_that_can_be_run_again() -> None:
+    import torch._dynamo  # with which it is another way
+
     rnn, data = layer("darts-v2"), torch.randn(4, 3, 20)
     with torch.no_grad():
         traced = torch.jit.trace(rnn, (data,), check_trace=False)

@@ -22,7 +22,7 @@ from flair_nas.search.bilevel import first_order
 from flair_nas.search.config import SearchConfig, strategy_class
 from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives.text import TextObjective
-from flair_nas.search.strategies import gradient
+from flair_nas.search.strategies import Strategy, gradient
 from flair_nas.search.strategies.gradient import Convergence, GradientStrategy
 from flair_nas.search.strategies.random_search import (
     FINALISTS,
@@ -453,6 +453,14 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
 def test_what_a_strategy_would_ignore_is_refused(settings: dict[str, Any], words: str, text: Path) -> None:
     with pytest.raises(FlairNasError, match=words):
         small(text, **settings)
+
+
+def test_a_method_that_a_strategy_lacks_is_named() -> None:
+    class Forgetful(GradientStrategy):
+        figures = Strategy.figures
+
+    with pytest.raises(TypeError, match="Forgetful.*figures"):
+        Forgetful(None, None, None)
 
 
 def test_every_strategy_has_a_setting() -> None:

@@ -517,18 +517,28 @@ def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str,
         assert_same_run(out, two_seeds)
 
 
+@pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
 @pytest.mark.parametrize("figures", [True, False], ids=["finished", "stopped"])
-def test_a_seed_whose_best_model_is_missing_is_refused(
-    two_seeds: Path, corpus: str, tmp_path: Path, figures: bool
+def test_a_seed_whose_best_model_is_missing_or_damaged_is_refused(
+    two_seeds: Path, corpus: str, tmp_path: Path, figures: bool, damage: str
 ) -> None:
     shutil.copytree(two_seeds, out := tmp_path / "run")
-    (out / "seed-1" / "model.pt").unlink()
+    content = bytearray((model := out / "seed-1" / "model.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "missing":
+        model.unlink()
+    else:
+        model.write_bytes(content if damage == "flipped bit" else content[: len(content) // 2])
     if not figures:
         (out / "seed-1" / "metrics.json").unlink()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing; .* or delete"):
+    with pytest.raises(
+        FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing or damaged; .* or delete"
+    ):
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    if damage != "missing":
+        return
     for path in (out / "seed-1").glob("checkpoint*.pt"):  # the advice is good
         path.unlink()
     train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)

@@ -36,7 +36,8 @@ def _on_cpu() -> str:
     if found.library is None:
         instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
         return f"{instead}: {found.reason}"
-    return f"native{_instructions(found.library)}, compiled with {found.compiler}; {found.place}"
+    told = f"native{_instructions(found.library)}, compiled with {found.compiler}; {found.place}"
+    return f"{told} (Triton's need a GPU, or TRITON_INTERPRET=1)" if wanted == "triton" else told
 
 
 def _instructions(library: ctypes.CDLL) -> str:

@@ -26,7 +26,7 @@ def untraced(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal disabled
-        if "torch._dynamo" not in sys.modules:
+        if "torch._dynamo" not in sys.modules or torch.jit.is_tracing():  # older ones refuse to be traced in their turn
             return function(*args, **kwargs)
         if disabled is None:
             disabled = torch._dynamo.disable(function)

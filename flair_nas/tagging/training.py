@@ -20,6 +20,7 @@ from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
+from flair_nas.checkpoints import is_whole
 from flair_nas.device import check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
@@ -159,7 +160,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 def _result(run: Run, corpus: TaggingCorpus) -> dict[str, Any] | None:
     """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
     result = run.figures("corpus_sha256", "learning_rate_exhausted")
-    if result is None or not (run.folder / "model.pt").exists():  # damaged figures come again of the checkpoint
+    if result is None or not is_whole(run.folder / "model.pt"):  # damaged figures come again of the checkpoint
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from flair_nas.genotype import Genotype
@@ -65,26 +66,34 @@ class Strategy(Protocol):
 
     # --- the search ---
 
+    @abstractmethod
     def steps(self, epoch: int) -> int:
         """The number of steps of an epoch, counted from 1."""
 
+    @abstractmethod
     def step(self, epoch: int, step: int) -> StepFigures:
         """Does one step; `step` counts from 0."""
 
+    @abstractmethod
     def figures(self) -> dict[str, Any]:
         """What the history says of this strategy at the end of an epoch, as JSON data."""
 
+    @abstractmethod
     def converged(self) -> bool:
         """Whether nothing is left to learn; asked before each epoch, the first one too."""
 
+    @abstractmethod
     def finish(self, progress: bool) -> None:
         """What is left to do after the last epoch, such as comparing candidates."""
 
+    @abstractmethod
     def genotype(self) -> Genotype:
         """The best genotype at this moment."""
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """What the strategy needs to go on after the last epoch; without the model's weights."""
 
+    @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts it back."""
