@@ -55,6 +55,8 @@ def gradients(run: Callable[[Tensor], tuple[Tensor, object]], layer: nn.Module) 
 def test_compiled_gradients_are_those_of_the_layer(name: str, backend: str, kernels: str) -> None:
     if backend == "cudagraphs" and TORCH < (2, 7):
         pytest.skip("this PyTorch's cudagraphs are for GPUs alone")
+    if (name, kernels) == ("supernet", "plain") and TORCH < (2, 7):
+        pytest.skip("compiling the equations of a supernet is an error of torch._dynamo in this PyTorch")
     assert_right_when_compiled(name, backend)
 
 
