@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.plan import CellPlan, cell_plan
-from flair_nas.operations import OPERATIONS, product
+from flair_nas.operations import OPERATIONS, masked, product
 from flair_nas.recurrence import GateLike
 
 
@@ -107,8 +107,3 @@ class SearchedCell(nn.Module):
     def extra_repr(self) -> str:
         """Sizes and genotype, for printing."""
         return f"{self.input_size}, {self.hidden_size}, {self.genotype.one_line()}"
-
-
-def masked(state: Tensor, mask: Tensor | None) -> Tensor:
-    """A state as it enters a product."""
-    return state if mask is None else state * mask

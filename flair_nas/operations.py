@@ -52,6 +52,11 @@ assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES and tuple(GATE_FORMS) ==
 )
 
 
+def masked(state: Tensor, mask: Tensor | None) -> Tensor:
+    """A state as it enters a product: without what variational dropout takes away."""
+    return state if mask is None else state * mask
+
+
 def product(vectors: Tensor, weight: Tensor) -> Tensor:
     """Multiplies vectors [..., E] with a matrix [E, F]; the result has their dtype.
 

@@ -14,7 +14,7 @@ from flair_nas.kernels.engine import Engine, Normalisation, Recurrence
 from flair_nas.kernels.gate import state_gate_factor
 from flair_nas.kernels.plan import CellPlan, GatePlan
 from flair_nas.kernels.tracing import untraced
-from flair_nas.operations import product, product_dtype
+from flair_nas.operations import masked, product, product_dtype
 from flair_nas.packing import Packing
 
 ENGINES: dict[str, tuple[Engine, ModuleType]] = {
@@ -155,7 +155,7 @@ def run_equations(
         last = [h[:size] for h in last]
         dropped = None if mask is None else mask[:size]
         if cell.input_gate is not None:
-            x = x * cell.input_gate.factor([h if dropped is None else h * dropped for h in last])  # x̂_t
+            x = x * cell.input_gate.factor([masked(h, dropped) for h in last])  # x̂_t
         h = last[0] if factors is None else last[0] * factors[t]  # ĥ_{t-1}
         h = cell.step(x, h, dropped)
         outputs.append(h)

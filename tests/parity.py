@@ -76,16 +76,6 @@ class Parity(Objective):
     def supernet(self) -> CellSupernet:
         return self.model.layer
 
-    def architecture_parameters(self) -> list[nn.Parameter]:
-        return [parameter for group in self.supernet.architecture().values() for parameter in group]
-
-    def model_parameters(self) -> list[nn.Parameter]:
-        architecture = {id(parameter) for parameter in self.architecture_parameters()}
-        return [parameter for parameter in self.model.parameters() if id(parameter) not in architecture]
-
-    def buffers(self) -> list[Tensor]:
-        return list(self.model.buffers())
-
     def steps(self, epoch: int) -> int:
         return self.bits.train.shape[1] // self.batch_size
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import subprocess
@@ -11,38 +10,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from as_if_built import WHY, no_variables, nothing_is_built, there_are  # noqa: F401  # a fixture
 
 import flair_nas
 from flair_nas.cli import main
 from flair_nas.cli.version import describe
-from flair_nas.kernels import build
 
 ROOT = Path(__file__).resolve().parents[1]
-WHY = "no C++ compiler found (g++ or clang++); install one"
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FLAIR_NAS_KERNELS", raising=False)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-
-
-def there_are(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
-    """Whether there are native kernels here."""
-    place = {"compiler": "/usr/bin/g++ (g++ 12)", "place": "/cache/kernels/key.so"}
-    found = build.Built(ctypes.CDLL(None), **place) if native else build.Built(None, reason=WHY)
-    monkeypatch.setattr(build, "built", lambda: found)
-    monkeypatch.setattr(build, "library", lambda: found.library)
 
 
 @pytest.mark.parametrize("setting", ["plain", "columns"])
 def test_what_needs_nothing_built_builds_nothing(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    def fail() -> None:
-        raise AssertionError("asked for native kernels")
-
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
-    monkeypatch.setattr(build, "built", fail)
-    monkeypatch.setattr(build, "library", fail)
+    nothing_is_built(monkeypatch)
     assert f"kernels on CPU: {setting}, as FLAIR_NAS_KERNELS says" in describe()
 
 

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 import torch
+from as_if_built import WHY, no_variables, nothing_is_built, there_are  # noqa: F401  # a fixture
 
 from flair_nas import FlairNasError, Genotype, SearchedRNN
-from flair_nas.kernels import build, choice
+from flair_nas.kernels import choice
 from flair_nas.kernels.choice import chosen, wants_equations
 
 CPU, CUDA, OTHER = torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")
-WHY = "no C++ compiler found (g++ or clang++); install one"
-
-
-@pytest.fixture(autouse=True)
-def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FLAIR_NAS_KERNELS", raising=False)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-
-
-def there_are(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
-    """Whether there are native kernels here."""
-    place = {"compiler": "/usr/bin/g++ (g++ 12)", "place": "/cache/kernels/key.so"}
-    found = build.Built(ctypes.CDLL(None), **place) if native else build.Built(None, reason=WHY)
-    monkeypatch.setattr(build, "built", lambda: found)
-    monkeypatch.setattr(build, "library", lambda: found.library)
-
-
-def nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> None:
-        raise AssertionError("asked for native kernels")
-
-    monkeypatch.setattr(build, "built", fail)
-    monkeypatch.setattr(build, "library", fail)
 
 
 @pytest.mark.parametrize("setting", [None, "", "auto"])

@@ -42,11 +42,7 @@ def _on_cpu() -> str:
 
 def _instructions(library: ctypes.CDLL) -> str:
     """The instruction set that the library was compiled for, after a blank; empty where it does not tell."""
-    name = getattr(library, "flair_nas_isa", None)
-    if name is None:
-        return ""
-    name.restype = ctypes.c_char_p
-    return f" {name().decode()}"
+    return f" {build.told(library, 'flair_nas_isa')}" if hasattr(library, "flair_nas_isa") else ""
 
 
 def _on_cuda() -> str:

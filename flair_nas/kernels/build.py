@@ -93,6 +93,14 @@ def built(sources: Path = SOURCES) -> Built:
         return Built(None, reason=str(error))
 
 
+def told(library: ctypes.CDLL, function: str) -> str:
+    """What a function of a library says, one without arguments that gives text."""
+    ask = getattr(library, function)
+    ask.restype = ctypes.c_char_p
+    text: bytes = ask()
+    return text.decode()
+
+
 @functools.cache
 def _warn_once(reason: str) -> None:
     log.warning(

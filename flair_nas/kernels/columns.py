@@ -19,7 +19,7 @@ from flair_nas.kernels.engine import Recurrence
 from flair_nas.kernels.gate import gate_factor, ordered_by_tail
 from flair_nas.kernels.plan import CellPlan, PairPlan
 from flair_nas.kernels.sequence_gradient import Products, run_sequence
-from flair_nas.operations import OPERATIONS
+from flair_nas.operations import OPERATIONS, masked
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor], elementwise: ModuleType = of_pytorch) -> Tensor:
@@ -111,14 +111,11 @@ class _Loop:
         # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
         history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.entries))
 
-        def masked(state: Tensor) -> Tensor:
-            return state if mask is None else state * mask
-
         def enter(state: Tensor) -> tuple[Tensor, ...]:
-            return torch.split(products("entry", masked(state)), recurrence.input_size)
+            return torch.split(products("entry", masked(state, mask)), recurrence.input_size)
 
         def multiply(tail: int, state: Tensor) -> Tensor:
-            return products(tail, masked(state))
+            return products(tail, masked(state, mask))
 
         def multiply_gate(tail: int, state: Tensor) -> Tensor:
             return products(("gate", tail), state).view(-1, *state.shape)  # [k, D, B]
@@ -137,7 +134,7 @@ class _Loop:
                 step = products("input", step * gate_factor(gate, entries, multiply_gate, of_gate, self.elementwise))
             if factor is not None:
                 hidden = hidden * factors[t]  # ĥ_{t-1}
-            pre = step + products("hidden", masked(hidden))  # [c_0 | z_0], [W, B]
+            pre = step + products("hidden", masked(hidden, mask))  # [c_0 | z_0], [W, B]
             hidden = self._step(pre, hidden, multiply, shares)
             outputs.append(hidden)
         return torch.cat(outputs, dim=1)

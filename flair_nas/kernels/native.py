@@ -32,24 +32,17 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
         FlairNasError: it has other operations or forms of gates than Python.
     """
     for function, names in (("flair_nas_operations", OPERATIONS), ("flair_nas_gate_forms", GATE_FORMS)):
-        told = _told(library, function).split()
+        told = build.told(library, function).split()
         if told != list(names):
             raise FlairNasError(
                 f"the native kernels know {', '.join(told)}, Python {', '.join(names)}: flair_nas/operations.py and "
                 "kernels/native/operations.h must have the same in one order"
             )
-    members = [member.rsplit(" ", 1) for member in _told(library, "flair_nas_members").split(";") if member]
+    members = [member.rsplit(" ", 1) for member in build.told(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _KINDS[kind]) for kind, name in members]
     problem = type("Problem", (ctypes.Structure,), {"_fields_": fields})
     assert ctypes.sizeof(problem) == library.flair_nas_problem_bytes(), "Python and C++ lay the struct out differently"
     return problem
-
-
-def _told(library: ctypes.CDLL, function: str) -> str:
-    ask = getattr(library, function)
-    ask.restype = ctypes.c_char_p
-    told: bytes = ask()
-    return told.decode()
 
 
 def _problem(members: Mapping[str, Any]) -> ctypes.Structure:

@@ -101,7 +101,7 @@ class _Sequence(torch.autograd.Function):
             with_gradient = [(vectors, g) for (vectors, _), g in zip(pairs, found) if g is not None]
             if with_gradient:
                 vectors, gradient = (torch.cat(parts, dim=1) for parts in zip(*with_gradient))  # [E, S] and [F, S]
-                # transposed once more by the backward of `transposed`, and then contiguous
+                # transposed once more by the backward of what transposed the weight, and then contiguous
                 weight_gradient = torch.mm(vectors.to(gradient.dtype), gradient.t())  # [E, F]
                 of_weights[name] = weight_gradient.to(weights[name].dtype).t()
         return (None, None, None, *of_leaves, *(of_weights.get(name) for name in weights))

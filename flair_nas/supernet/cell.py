@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell, edge, masked
+from flair_nas.cell import SearchedCell, edge
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.engine import Normalisation
 from flair_nas.kernels.plan import CellPlan, relaxed_cell_plan
-from flair_nas.operations import OPERATIONS, product
+from flair_nas.operations import OPERATIONS, masked, product
 from flair_nas.state import RecurrentState
 from flair_nas.supernet.derive import derive
 from flair_nas.supernet.gates import GateSupernet, gates_deviation

@@ -44,12 +44,16 @@ class Objective(Protocol):
 
     def model_parameters(self) -> list[nn.Parameter]:
         """The model weights: everything that is learned but for the architecture weights."""
+        architecture = {id(parameter) for parameter in self.architecture_parameters()}
+        return [parameter for parameter in self.module.parameters() if id(parameter) not in architecture]
 
     def architecture_parameters(self) -> list[nn.Parameter]:
         """All architecture weights."""
+        return [parameter for group in self.supernet.architecture().values() for parameter in group]
 
     def buffers(self) -> list[Tensor]:
         """What passes in training mode change besides: running statistics."""
+        return list(self.module.buffers())
 
     def steps(self, epoch: int) -> int:
         """The number of steps of an epoch, counted from 1."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.corpus import TextCorpus, batchify, load_text_of
@@ -169,19 +169,6 @@ class TextObjective(Objective):
     def device(self) -> torch.device:
         """Where the model is."""
         return next(self.model.parameters()).device
-
-    def architecture_parameters(self) -> list[nn.Parameter]:
-        """All architecture weights."""
-        return [parameter for group in self.supernet.architecture().values() for parameter in group]
-
-    def model_parameters(self) -> list[nn.Parameter]:
-        """All other weights."""
-        architecture = {id(parameter) for parameter in self.architecture_parameters()}
-        return [parameter for parameter in self.model.parameters() if id(parameter) not in architecture]
-
-    def buffers(self) -> list[Tensor]:
-        """Running statistics of batch normalisation."""
-        return list(self.model.buffers())
 
     # --- data ---
 
