@@ -6,6 +6,11 @@ Importing this package loads neither torch nor Flair. It sees to it that Flair's
 
 from __future__ import annotations
 
+from flair_nas import stopping
+
+if stopping.is_command():  # until it is there, which takes a moment
+    stopping.stop_at_once()
+
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

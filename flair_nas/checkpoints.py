@@ -14,6 +14,7 @@ import torch
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
+from flair_nas.paths import check_regular
 
 log = logging.getLogger("flair_nas")
 
@@ -90,7 +91,7 @@ class Checkpoints:
             return False
         if self._newest_is_whole is None:
             try:
-                _check_sums(self.newest)
+                check_sums(self.newest)
                 self._newest_is_whole = True
             except Exception:
                 self._newest_is_whole = False
@@ -107,7 +108,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
         FlairNasError: it is cut short or otherwise damaged, or no checkpoint.
     """
     try:
-        _check_sums(path)
+        check_sums(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict):
             raise ValueError(f"it holds a {type(state).__name__}")
@@ -123,7 +124,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 def is_whole(path: str | Path) -> bool:
     """Whether a file that torch.save wrote is there, and all sums in it are right."""
     try:
-        _check_sums(path)
+        check_sums(path)
     except Exception:  # a damaged file can raise nearly anything
         return False
     return True
@@ -138,8 +139,16 @@ def without_start(architecture: str) -> str:
     return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
-def _check_sums(path: str | Path) -> None:
+def check_sums(path: str | Path) -> None:
+    """Checks the sums of all that is in a file that `torch.save` wrote; `torch.load` does not look at them.
+
+    Raises:
+        OSError: it cannot be read, or is no file but a pipe or a device.
+        ValueError: a sum does not match.
+        zipfile.BadZipFile: it is damaged otherwise, or of another kind; damage can raise further errors.
+    """
+    check_regular(path)
     with zipfile.ZipFile(path) as archive:
-        damaged = archive.testzip()  # torch.load does not look at the sums
+        damaged = archive.testzip()
     if damaged is not None:
         raise ValueError("a checksum does not match")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
+import warnings
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -24,10 +27,10 @@ def choose_device(name: str | None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {name!r}") from None
+    except (RuntimeError, ValueError):  # ValueError: characters that are none
+        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {brief(name)}") from None
     if device.type not in ("cpu", "cuda"):
-        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {name!r}")
+        raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {brief(name)}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise FlairNasError(
             f"device {name}: this PyTorch sees {torch.cuda.device_count()} CUDA devices; try --device cpu"
@@ -61,6 +64,40 @@ def check_precision(precision: str, device: torch.device) -> None:
                 f"precision {precision}: this processor has no instructions for it that PyTorch could use (on x86: "
                 "AVX-512), and without them it is slower than float32 where it runs at all; use --precision float32"
             ) from None
+
+
+def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
+    """Refuses a model that is larger than the memory: the system may grant it, and then end the process.
+
+    Args:
+        build: makes the model; here it takes neither memory nor time.
+        device: where it will be.
+        settings: what makes it large, for the error: ``hidden_size 4000``.
+
+    Raises:
+        FlairNasError: its weights and their gradients do not fit.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # comes again when it is built
+        weights = list(build().parameters())
+    needed = 2 * sum(weight.numel() * weight.element_size() for weight in weights)
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+    else:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise FlairNasError(
+            f"{settings}: {sum(weight.numel() for weight in weights):,} weights and their gradients take "
+            f"{needed / 1e9:,.0f} GB, and there are {memory / 1e9:,.0f} GB here; choose a smaller one"
+        )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether there was not memory enough; PyTorch has no error of its own for that of a CPU."""
+    words = ("can't allocate memory", "not enough memory")
+    return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
+        isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    )
 
 
 def peak_memory_mb(device: torch.device | None = None) -> float:

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable, Mapping
 
 
 class FlairNasError(ValueError):
-    """Something that the user gave cannot be used; the message says what, where, and what to do."""
+    """Something that the user gave cannot be used; the message says what, where, and what to do.
+
+    Args:
+        message: as `printable` makes it.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
+
+
+def printable(message: str, limit: int = 2000) -> str:
+    """A message that fits a screen, and that every file can hold: what users gave, and names of files, may be anything.
+
+    Args:
+        message: halves of characters in it, as a file's name may have, are written as Python writes them.
+        limit: of its length in characters; the middle of a longer one is left out.
+    """
+    text = message.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= limit else f"{text[: limit - 600]} ... {text[-500:]}"
 
 
 def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int = 3) -> str:
@@ -26,3 +45,15 @@ def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int
 def shown(error: BaseException) -> str:
     """Another library's error on one short line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def brief(value: object, limit: int = 120) -> str:
+    """The repr of a value on one short line, however large or deep the value is; the middle may be left out."""
+    shorter = reprlib.Repr()
+    shorter.maxlevel, shorter.maxstring, shorter.maxother = 4, limit, limit
+    shorter.maxlist = shorter.maxtuple = shorter.maxdict = 12
+    try:
+        text = shorter.repr(value)
+    except ValueError:  # Python writes no integer of some thousand digits
+        text = f"a large {type(value).__name__}"
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -23,7 +23,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         OSError: the file cannot be written; in plain words when the disk is full. Nothing half-written stays.
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        # not longer than a name can be, if that of the file is as long as that
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=".part", dir=path.parent)
+    except OSError as error:  # it names the temporary file, of which nobody has heard
+        raise OSError(error.errno, error.strerror, str(path)) from None
     os.close(handle)
     temporary = Path(name)
     try:
@@ -41,7 +45,27 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             kept = "the file that was there before is kept" if path.exists() else "no half-written file is left"
             message = f"no room to write this file ({kept}); free some disk space, then run the command again"
             raise OSError(errno.ENOSPC, message, str(path)) from error
+        if isinstance(error, (OSError, RuntimeError)) and not path.parent.exists():  # torch.save raises the latter
+            raise FileNotFoundError(errno.ENOENT, "the folder of this file is gone", str(path)) from error
+        if isinstance(error, OSError) and error.filename == str(temporary):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuses a file that cannot be written, before there is anything to write.
+
+    Raises:
+        OSError: its folder is missing or closed, or it is a folder itself.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -66,8 +90,3 @@ def _disk_is_full(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(
         word in str(error) for word in ("PytorchStreamWriter", "inline_container", "file write")
     )
-
-
-def cache_root(cache: Path | None = None) -> Path:
-    """The folder of all caches: the one given, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``."""
-    return Path(cache or os.environ.get("FLAIR_NAS_CACHE") or "~/.cache/flair-nas").expanduser()

@@ -12,12 +12,13 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.paths import read_file
 
 OPERATIONS = ("drop", "tanh", "relu", "sigmoid", "identity")
 """Names of the operations, in the order of the columns of architecture weights."""
@@ -35,6 +36,12 @@ _COMBINE = ("sum", "mean")
 DEFAULT_COMBINE = "mean"
 DEFAULT_GATE = "residual"
 
+MOST_NODES = 1000
+"""Nodes that a cell or a gate has at most; published ones have up to 12."""
+
+_MOST_BYTES = 10_000_000  # of a file; it may be a whole log
+_LONGEST = 100 * MOST_NODES  # characters of a printed genotype, as Python's parser needs much memory for each
+
 
 class GenotypeError(FlairNasError):
     """A genotype that cannot be used. The message names the file, the place in it, what was found and expected.
@@ -48,16 +55,12 @@ class GenotypeError(FlairNasError):
 
     def __init__(self, expected: str, *, found: object = ..., place: str = "", source: str = "") -> None:
         self.expected, self.found, self.place, self.source = expected, found, place, source
-        shown = "" if found is ... else f"found {_shorten(repr(found))}; "
+        shown = "" if found is ... else f"found {brief(found)}; "
         super().__init__(": ".join(part for part in (source, place, f"{shown}expected {expected}") if part))
 
     def located(self, source: str) -> GenotypeError:
         """Returns the same error with the source that it came from."""
         return GenotypeError(self.expected, found=self.found, place=self.place, source=source)
-
-
-def _shorten(text: str, limit: int = 120) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class Gate:
     nodes: tuple[GateNode, ...]
 
     def __post_init__(self) -> None:
+        _check_size(self.nodes, "nodes of a gate")
         if not _is_list(self.nodes) or not all(isinstance(node, GateNode) for node in self.nodes):
             raise GenotypeError("a sequence of GateNode", found=self.nodes, place="nodes of a gate")
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -143,6 +147,7 @@ class Genotype:
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
+        _check_size(self.nodes, "cell.nodes")
         if not _is_list(self.nodes) or not all(_is_list(edges) for edges in self.nodes):
             raise GenotypeError("for each node a sequence of edges", found=self.nodes, place="cell.nodes")
         if not _is_list(self.output):
@@ -169,9 +174,9 @@ class Genotype:
         if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):
             raise GenotypeError("an object with text keys", found=self.origin, place="origin")
         try:
-            json.dumps(dict(self.origin), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise GenotypeError(f"values that JSON can hold ({error})", place="origin") from None
+            json.dumps(dict(self.origin), allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:  # ValueError: also halves of characters
+            raise GenotypeError(f"values that JSON can hold in UTF-8 ({shown(error)})", place="origin") from None
         object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "output", tuple(sorted(output)))
         object.__setattr__(self, "origin", dict(self.origin))
@@ -219,6 +224,7 @@ class Genotype:
         """
         if not isinstance(recurrent, Sequence) or isinstance(recurrent, str):
             raise GenotypeError("a list of (operation, tail) pairs", found=recurrent, place="recurrent")
+        _check_size(recurrent, "recurrent")
         nodes = []
         for index, entry in enumerate(recurrent):
             place = f"recurrent[{index}]"
@@ -320,6 +326,7 @@ class Genotype:
             )
         cell = _expect_object(top["cell"], "cell", ("nodes", "output"), ())
         nodes = []
+        _check_size(cell["nodes"], "cell.nodes")
         for index, edges in enumerate(_expect_list(cell["nodes"], "cell.nodes")):
             nodes.append(_edges_from(edges, f"cell.nodes[{index}]"))
         output = tuple(_expect_list(cell["output"], "cell.output"))
@@ -337,15 +344,17 @@ class Genotype:
             GenotypeError: the text is no JSON (with line and column) or no genotype.
         """
         try:
-            data = json.loads(text)
+            data = json.loads(text, object_pairs_hook=_object)
         except json.JSONDecodeError as error:
             where = f"line {error.lineno}, column {error.colno}"
             cut = (
                 " (the file looks cut short)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
             )
             raise GenotypeError(f"valid JSON: {error.msg}{cut}", place=where) from None
-        except (RecursionError, ValueError) as error:
-            raise GenotypeError(f"valid JSON of a genotype's size ({error})") from None
+        except GenotypeError:
+            raise
+        except (RecursionError, ValueError) as error:  # ValueError: a number of some thousand digits
+            raise GenotypeError(f"valid JSON of a genotype's size ({shown(error)})") from None
         return cls.from_dict(data)
 
     @classmethod
@@ -356,7 +365,7 @@ class Genotype:
             GenotypeError: the file cannot be read or holds no genotype; the message names it.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
+            text = read_file(path, _MOST_BYTES).decode("utf-8-sig")
         except UnicodeDecodeError:
             raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
         except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
@@ -389,12 +398,12 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
     Raises:
         ValueError: a number that is out of range.
     """
-    if nodes < 1:
-        raise ValueError(f"a cell needs at least one node, got nodes={nodes}")
+    if not 1 <= nodes <= MOST_NODES:
+        raise ValueError(f"a cell needs at least one node, and at most {MOST_NODES:,}, got nodes={nodes}")
     if not 1 <= edges_per_node <= len(OPERATIONS) - 1:
         raise ValueError(f"edges_per_node must be 1 to {len(OPERATIONS) - 1}, got {edges_per_node}")
-    if history < 0:
-        raise ValueError(f"history must not be negative, got {history}")
+    if not 0 <= history <= MOST_NODES:
+        raise ValueError(f"history must not be negative, and at most {MOST_NODES:,}, got {history}")
     draw = random.Random(seed)
     kept = OPERATIONS[1:]
     cell = []
@@ -421,6 +430,11 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
 
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _check_size(nodes: object, place: str) -> None:
+    if isinstance(nodes, Sized) and len(nodes) > MOST_NODES:
+        raise GenotypeError(f"at most {MOST_NODES:,} nodes, not {len(nodes):,}", place=place)
 
 
 def _in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
@@ -485,6 +499,15 @@ def _expect_object(value: object, place: str, required: tuple[str, ...], optiona
     return value
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, whose keys must differ: of equal ones, JSON's reader keeps the last and says nothing."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise GenotypeError("each key once in an object", found=next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
 def _expect_list(value: object, place: str) -> list[Any]:
     if not isinstance(value, list):
         raise GenotypeError("a list", found=value, place=place)
@@ -526,6 +549,7 @@ def _parse_one_line(text: str) -> Genotype:
         raise GenotypeError("a genotype: one line, JSON, or the printed named tuple", found=text)
     cell, *gates = text.split("/")
     cell, colon, outputs = cell.partition(":")
+    _check_size(cell.split("-"), "cell.nodes")
     nodes = []
     for index, node in enumerate(cell.split("-")):
         nodes.append(tuple(_parse_edge(edge, f"cell.nodes[{index}]") for edge in node.split("+")))
@@ -560,6 +584,8 @@ def _parse_printed(text: str) -> Genotype:
             break
     else:
         raise GenotypeError("a closing bracket; the text is cut short", found=text[start:])
+    if end - start > _LONGEST:
+        raise GenotypeError(f"a printed genotype of at most {_LONGEST:,} characters", found=text[start:])
     try:
         call = ast.parse(text[start : end + 1], mode="eval").body
         assert isinstance(call, ast.Call)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flair_nas.errors import did_you_mean
+from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
+from flair_nas.paths import user_path
 
 
 class UnknownGenotype(GenotypeError):
@@ -52,7 +53,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
     if _names_a_file(source):
-        path = Path(source).expanduser()
+        path = user_path(source)
         found = path / "genotype.json"  # what a search leaves in its folder
         return Genotype.load(found if found.is_file() else path)
     if _looks_written(text):
@@ -68,9 +69,9 @@ def _names_a_file(source: str | Path) -> bool:
     if isinstance(source, Path) or text.endswith((".json", ".txt", ".log")):
         return True
     try:
-        path = Path(text).expanduser()
-        return len(text) < 1000 and (path.is_file() or (path / "genotype.json").is_file())
-    except OSError:  # too long or oddly made for a path
+        path = user_path(text)
+        return len(text) < 1000 and path.exists() and (not path.is_dir() or (path / "genotype.json").is_file())
+    except (FlairNasError, OSError):  # too long or oddly made for a path
         return False
 
 

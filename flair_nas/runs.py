@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import logging
-import shlex
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from flair_nas.checkpoints import START_OVER, Checkpoints, is_whole
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.files import is_part, write_text
 from flair_nas.locks import Held, locked
-from flair_nas.settings import read_settings, to_yaml
+from flair_nas.paths import typed, user_path
+from flair_nas.settings import UnknownSettings, read_settings, to_yaml
 
 log = logging.getLogger("flair_nas")
 
@@ -116,9 +117,15 @@ class Run:
             self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 
-    def finish(self, figures: Mapping[str, Any]) -> None:
-        """Writes the figures of a run that has come to its end; those that `figures` is asked for have `epochs`."""
-        write_text(self.folder / "metrics.json", json.dumps(figures, indent=2) + "\n")
+    def finish(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes the figures of a run that has come to its end; those that `figures` is asked for have `epochs`.
+
+        Returns:
+            What is written: the figures, and their sum as `sha256`.
+        """
+        written = {**figures, "sha256": _sum_of(figures)}
+        write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
+        return written
 
     def figures(self, *names: str) -> dict[str, Any] | None:
         """What `finish` wrote; None if it did not, if it is damaged, or if epochs have been added since.
@@ -129,8 +136,10 @@ class Run:
         try:
             found = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
             _ = [found[name] for name in names]
+            if found.get("sha256", _sum_of(found)) != _sum_of(found):  # there is none in older runs
+                return None
             return found if found["epochs"] == self._epochs(found["epochs"]) else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
@@ -151,6 +160,12 @@ class Run:
             return (self.folder / "history.jsonl").read_bytes().count(b"\n")
         except FileNotFoundError:
             return otherwise
+
+
+def _sum_of(figures: Mapping[str, Any]) -> str:
+    """The SHA-256 of figures, but for the sum that may be among them."""
+    data = {name: value for name, value in figures.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 @contextlib.contextmanager
@@ -175,7 +190,7 @@ def open_run(
             process.
         RunStopped: see `command`.
     """
-    out = Path(out)
+    out = user_path(out)
     _check(out, config, may_change, quantity)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -194,7 +209,7 @@ def open_run(
                 raise
             again = "run it again"
             if (out / "config.yaml").exists():
-                again = f"in this directory, go on with: {command} --resume {shlex.quote(str(out))}"
+                again = f"in this directory, go on with: {command} --resume {typed(out)}"
             raise RunStopped(f"{str(stop) or 'stopped'}; {again}") from None
 
 
@@ -210,12 +225,17 @@ def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -
         return
     try:
         before = dataclasses.asdict(type(config)(**read_settings(written, type(config))))
+    except UnknownSettings:
+        raise FlairNasError(
+            f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
+            "choose another folder"
+        ) from None
     except FlairNasError as error:
         raise FlairNasError(f"{out} holds no {quantity} to go on with ({error}); choose another folder") from None
     now = dataclasses.asdict(config)
     differing = [name for name in now if now[name] != before[name] and name not in may_change]
     if differing:
-        listed = "; ".join(f"{name} was {before[name]!r} and is now {now[name]!r}" for name in differing)
+        listed = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
         raise FlairNasError(f"{out} holds a {quantity} with other settings: {listed}. Choose another folder")
 
 

@@ -23,10 +23,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.library import resource_path
+from flair_nas.paths import read_file, user_path
 
 Config = TypeVar("Config")
+
+_MOST_BYTES = 100_000  # of a file of settings, which has some thousand; more take YAML's reader minutes
 
 COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
 """The range of a setting that counts something: sizes, steps, epochs."""
@@ -123,7 +126,7 @@ def _problems(config_type: type, values: Mapping[str, Any]) -> list[str]:
         if field.name in values:
             value = values[field.name]
             if problem := _problem(field, kinds[field.name], value):
-                found.append(f"{field.name} {problem}, got {value!r}")
+                found.append(f"{field.name} {problem}, got {brief(value)}")
     return found
 
 
@@ -191,6 +194,35 @@ def _short(number: float | None) -> str:
 # --- files and presets ---
 
 
+class UnknownSettings(FlairNasError):
+    """A file of settings has some that this command has not; it may be another command's."""
+
+
+def _fault(words: str, mark: Any) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(None, None, words, mark)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain data. Refused are repeated names, of which YAML would keep the last, references, and tags."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):  # a few lines of them can stand for more than memory holds
+            raise _fault("write the value out instead of referring to it", event.start_mark)
+        if getattr(event, "tag", None) is not None:
+            raise _fault(f"leave the tag {brief(event.tag)} out", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise _fault(f"{brief(key.value)} comes twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     """Reads settings from a YAML file; not all need be there.
 
@@ -202,20 +234,23 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
         FlairNasError: the file cannot be read, is no mapping, or has keys that are no settings, which are all named.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = yaml.load(read_file(user_path(path), _MOST_BYTES).decode(), _Loader)
     except OSError as error:
         raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
+    except RecursionError:
+        raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2024-13-01
-        raise FlairNasError(f"{path}: not a YAML file: {error}") from None
+        raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
     if not isinstance(data, dict):
         raise FlairNasError(f"{path}: expected settings as `name: value` lines")
     kinds = kinds_of(config_type)
-    unknown = [str(key) for key in data if key not in kinds]
+    unknown = [key for key in data if key not in kinds]
     if unknown:
-        raise FlairNasError(f"{path}: unknown settings {', '.join(unknown)}; the settings are {', '.join(kinds)}")
+        names = ", ".join(str(key)[:80] for key in unknown[:20]) + (", ..." if len(unknown) > 20 else "")
+        raise UnknownSettings(f"{path}: unknown settings {names}; the settings are {', '.join(kinds)}")
     for name, value in data.items():
         if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, OverflowError):
                 data[name] = float(value)
     return data
 
@@ -238,7 +273,7 @@ def load_preset(kind: str, name: str, config_type: type) -> dict[str, Any]:
     """
     names = preset_names(kind)
     if name not in names:
-        raise FlairNasError(f"unknown preset {name!r}; there are {', '.join(names) or 'none'}")
+        raise FlairNasError(f"unknown preset {brief(name)}; there are {', '.join(names) or 'none'}")
     return read_settings(resource_path("presets", kind, f"{name}.yaml"), config_type)
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,6 +27,9 @@ from test_tagging_training import BATCHES, assert_same_run, at_batch, lines, pre
 
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.search.config import SearchConfig
+from flair_nas.settings import to_yaml
 
 ROOT = Path(__file__).parent.parent
 CAPTURE = pytest.CaptureFixture[str]
@@ -547,3 +551,65 @@ def test_a_defect_is_not_taken_for_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("flair_nas.cli.tag._quiet_libraries", broken)
     with pytest.raises(RuntimeError, match="a defect"):
         main(["tag", "predict", "--model", "none", "text"])
+
+
+# What is said.
+
+
+def test_a_terminal_without_the_sign_is_no_reason_to_fail(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown := io.BytesIO(), encoding="ascii"))
+    assert main(train_arguments(corpus, tmp_path / "run", seeds="1,2", epochs=1)) == 0
+    sys.stdout.flush()
+    assert b" \\xb1 " in shown.getvalue()
+
+
+def test_a_folder_whose_name_is_like_a_flag_is_printed_so_that_it_can_be_pasted(
+    corpus: str, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = printed(capsys, *train_arguments(corpus, Path("-x"), epochs=1))
+    command = shlex.split(out.splitlines()[-1].removeprefix("next: flair-nas "))
+    assert command[:3] == ["tag", "predict", "--model"]
+    assert printed(capsys, *command)
+
+
+def test_predictions_that_cannot_be_written_are_refused_before_the_model_is_read(
+    corpus: str, tmp_path: Path, capsys: CAPTURE
+) -> None:
+    for path, words in ((tmp_path / "none" / "x", "No such file or directory"), (tmp_path, "Is a directory")):
+        arguments = ("--model", tmp_path / "no model", "--corpus", corpus, "--predictions", path)
+        assert refused(capsys, "tag", "evaluate", *arguments, code=1) == f"flair-nas: {path}: {words}\n"
+
+
+def test_flags_without_a_value_and_settings_of_another_kind_are_refused(
+    short_run: Path, corpus: str, tmp_path: Path, capsys: CAPTURE
+) -> None:
+    of_run = ("tag", "evaluate", "--model", short_run)
+    assert "cannot be read: Is a directory" in refused(capsys, *of_run, "--file=")
+    refused(capsys, *of_run, "--corpus", corpus, "--predictions=", code=1)
+    assert "at most 1,000,000" in refused(capsys, *of_run, "--corpus", corpus, "--batch-size", "9" * 30)
+    shutil.copytree(short_run, run := tmp_path / "run")
+    (run / "config.yaml").write_text("columns: 5\n")
+    assert "columns must be text, got 5" in refused(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus)
+
+
+@pytest.mark.parametrize("verb", ["lm train", "search"])
+def test_a_run_of_another_command_is_told_with_that_command(
+    short_run: Path, capsys: CAPTURE, verb: str, corpus: str, tmp_path: Path
+) -> None:
+    error = refused(capsys, *verb.split(), "--resume", short_run)
+    assert error == (
+        f"flair-nas: {short_run} holds a run of flair-nas tag train; go on with: flair-nas tag train --resume "
+        f"{short_run}\n"
+    )
+    (tmp_path / "config.yaml").write_text(to_yaml({"lm train": LanguageModelConfig, "search": SearchConfig}[verb]()))
+    assert f"holds a run of flair-nas {verb}" in refused(capsys, "tag", "train", "--resume", tmp_path)
+    error = refused(capsys, *train_arguments(corpus, tmp_path))
+    assert f"{tmp_path} holds no run to go on with, but one of another kind" in error and len(error) < 300
+
+
+def test_text_in_utf_16_is_told_how_to_convert(short_run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    (text := tmp_path / "notes.txt").write_bytes("Ada saw Oslo .\n".encode("utf-16"))
+    assert "iconv -f UTF-16 -t UTF-8" in refused(capsys, "tag", "predict", "--model", short_run, "--text", text)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from flair_nas.device import check_precision
+from flair_nas.cli import main
+from flair_nas.device import check_fits, check_precision, is_out_of_memory
+from flair_nas.errors import FlairNasError
 from flair_nas.library import resource_path
 
 OF_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}  # what most laptops have
@@ -46,3 +48,38 @@ def test_looking_whether_it_runs_draws_no_random_numbers() -> None:
     except Exception as error:
         assert "use --precision float32" in str(error)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2}[name])
+    state = torch.get_rng_state()
+    check_fits(lambda: torch.nn.Linear(32, 32, bias=False), torch.device("cpu"), "hidden_size 32")  # all 8,192 bytes
+    with pytest.raises(FlairNasError, match="hidden_size 33: 1,089 weights and their gradients take .* smaller one"):
+        check_fits(lambda: torch.nn.Linear(33, 33, bias=False), torch.device("cpu"), "hidden_size 33")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("rnn", ["lstm", "darts-v2", "ess-ptb"])
+@pytest.mark.parametrize("command", ["lm train --text demo", "search --text demo", "tag train --corpus demo"])
+def test_a_hidden_size_beyond_memory_is_one_line_that_names_it(
+    command: str, rnn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layer = [] if command.startswith("search") else ["--rnn", rnn]
+    arguments = [*command.split(), *layer, "--hidden-size", "1000000", "--out", str(tmp_path / "run"), "-q"]
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "hidden_size 1000000" in line and "GB here; choose a smaller one" in line
+
+
+def test_memory_that_runs_out_later_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object, **__: object) -> None:
+        torch.empty(2**60)
+
+    monkeypatch.setattr("flair_nas.language_model.training.train_language_model", run)
+    assert main(["lm", "train", "--text", "demo", "--out", "x", "-q"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "flair-nas: not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less"
+    ]
+    assert is_out_of_memory(MemoryError()) and not is_out_of_memory(RuntimeError("another"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from flair_nas.files import whole_file, write_text
+from flair_nas.files import check_writable, whole_file, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD = "what was there before\n"
@@ -179,3 +181,40 @@ def test_a_full_disk_is_told_in_plain_words_and_undone(how: str, tiny_disk: Path
 def test_the_same_write_succeeds_where_there_is_room(how: str, tmp_path: Path) -> None:
     assert write_large(tmp_path / "file.pt", how, limit=1_000_000) == ["written"]
     assert (tmp_path / "file.pt").stat().st_size >= 400_000
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_errors_name_the_file_that_is_wanted_and_no_hidden_one(tmp_path: Path) -> None:
+    for write in (lambda path: write_text(path, "x"), check_writable):
+        with pytest.raises(FileNotFoundError) as caught:
+            write(tmp_path / "gone" / "file.txt")
+        assert caught.value.filename == str(tmp_path / "gone" / "file.txt") and ".part" not in str(caught.value)
+    with pytest.raises(IsADirectoryError):
+        check_writable(tmp_path)
+    check_writable(tmp_path / "file.txt")
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["text", "torch"])
+def test_a_folder_that_is_deleted_meanwhile_is_told_in_plain_words(tmp_path: Path, how: str) -> None:
+    (folder := tmp_path / "run").mkdir()
+    path = folder / "model.pt"
+    with pytest.raises(FileNotFoundError, match="the folder of this file is gone") as caught, whole_file(path) as part:
+        shutil.rmtree(folder)
+        torch.save({}, part) if how == "torch" else part.write_text("x")
+    assert caught.value.filename == str(path)
+
+
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    for name in ("x" * 255, "ü" * 127):
+        write_text(tmp_path / name, "new")
+        assert (tmp_path / name).read_text() == "new"
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_by_its_name(tmp_path: Path) -> None:
+    (path := tmp_path / "history.jsonl").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        write_text(path, "x")
+    assert caught.value.filename == str(path) and names_in(tmp_path) == ["history.jsonl"]

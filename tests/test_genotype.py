@@ -644,3 +644,50 @@ def test_the_forms_in_the_docs_are_one_genotype() -> None:
     assert len(lines) == 2 and [Genotype.parse(found).output for found in lines] == [(2,), (1, 2)]
     printed = re.search(r"`(Genotype\(recurrent=.+?)`", text)
     assert printed is not None and Genotype.parse(printed[1]).one_line() == "tanh0-relu1"
+
+
+# what was made to break it
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: Genotype.parse("-".join(["tanh0"] * 10**6)), "at most 1,000 nodes, not 1,000,000"),
+        (lambda: Genotype.parse("tanh0/state=" + "-".join(["tanh"] * 1001)), "at most 1,000 nodes, not 1,001"),
+        (lambda: Genotype.from_darts([("tanh", 0)] * 10**6), "at most 1,000 nodes, not 1,000,000"),
+        (lambda: Genotype.parse(f"Genotype(recurrent={[('tanh', 0)] * 10**5})"), "at most 100,000 characters"),
+        (lambda: Genotype(((Edge("tanh", 0),),) * 1001), "at most 1,000 nodes, not 1,001"),
+        (lambda: Genotype.from_json(json.dumps(changed(cell={"nodes": [[]] * 1001, "output": [1]}))), "at most 1,000"),
+        (lambda: random_genotype(1, nodes=1001), "at most 1,000"),
+        (lambda: random_genotype(1, history=1001), "at most 1,000"),
+        (lambda: Genotype.from_json('{"format": 1, "format": 2}'), "each key once"),
+        (lambda: Genotype.from_json('{"a":' * 100_000), "valid JSON"),
+        (lambda: Genotype.from_json(json.dumps(changed(cell={"nodes": nested(800), "output": [1]}))), "expected"),
+        (lambda: Genotype.from_json('{"version": ' + "9" * 10_000 + "}"), "valid JSON"),
+        (lambda: replace(Genotype.parse("tanh0"), origin={"a": "\ud83d"}), "in UTF-8"),
+        (lambda: Genotype.from_json(json.dumps(changed(origin={"a": "\ud83d"}))), "in UTF-8"),
+        (lambda: replace(Genotype.parse("tanh0"), origin={"a": nested(10**5)}), "JSON can hold"),
+        (lambda: Genotype.from_dict(changed(version=10**5000)), "a large int"),
+    ],
+)
+def test_a_genotype_made_to_break_it_is_refused_in_short(make: Callable[[], Genotype], expected: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(expected)) as caught:
+        make()
+    assert len(str(caught.value)) < 500
+    str(caught.value).encode()
+
+
+def changed(**parts: Any) -> dict[str, Any]:
+    return {**Genotype.parse("tanh0").to_dict(), **parts}
+
+
+def test_a_thousand_nodes_are_not_too_many() -> None:
+    genotype = Genotype.parse("-".join(["tanh0"] * 1000))
+    assert Genotype.parse(genotype.to_json()) == Genotype.parse(genotype.one_line()) == genotype

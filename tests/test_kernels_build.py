@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import shutil
@@ -9,9 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
+import torch
 
 from flair_nas.kernels import build
 from flair_nas.kernels.build import built, library
@@ -56,6 +60,15 @@ COMPILER = """#!/bin/sh
 case "$*" in *-shared*) echo "$*" >> {notes}; {action};; esac
 exec {real} "$@"
 """
+
+
+# what ended each process that loaded it: SIGBUS, SIGSEGV, a wrong answer
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda whole: b"",
+    "cut short": lambda whole: whole[: len(whole) // 2],
+    "zeros": lambda whole: whole[: len(whole) // 4] + bytes(len(whole) // 2) + whole[-(len(whole) // 4) :],
+    "one bit": lambda whole: whole.replace(b"\x29", b"\x2b", 1) if b"\x29" in whole else whole[:-1],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +120,13 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
     return output.strip(), errors.splitlines()
 
 
+def libraries(cache: Path) -> list[Path]:
+    """The libraries in a folder, where nothing else is but their sums."""
+    found = sorted(path for path in cache.iterdir() if path.suffix == ".so")
+    assert sorted(cache.iterdir()) == sorted([*found, *(path.with_name(f"{path.name}.sha256") for path in found)])
+    return found
+
+
 def until(path: Path) -> None:
     """Waits for a file with something in it."""
     for _ in range(600):
@@ -129,14 +149,14 @@ def test_a_processor_that_the_compiler_is_told_is_the_one_compiled_for(
 @compiles
 def test_a_library_is_compiled_once_and_then_loaded(sources: Path, cache: Path, compilations: Path) -> None:
     output, errors = ended(start(sources))
-    (path,) = cache.iterdir()
+    (path,) = libraries(cache)
     assert output == "41" and len(errors) == 2
     assert errors[0].startswith("compiling native kernels") and errors[1].endswith(f" s: {path}")
     assert path.suffix == ".so" and len(compilations.read_text().splitlines()) == 1
 
     before = path.stat().st_mtime_ns
     assert ended(start(sources)) == ("41", [])
-    assert list(cache.iterdir()) == [path] and path.stat().st_mtime_ns == before
+    assert libraries(cache) == [path] and path.stat().st_mtime_ns == before
     assert len(compilations.read_text().splitlines()) == 1
 
 
@@ -153,7 +173,7 @@ def test_a_changed_source_is_compiled_again(sources: Path, cache: Path, name: st
     with open(sources / name, "a") as stream:
         stream.write("// changed\n")
     built.cache_clear()
-    assert library(sources) is not None and len(list(cache.iterdir())) == 2
+    assert library(sources) is not None and len(libraries(cache)) == 2
 
 
 @compiles
@@ -161,15 +181,168 @@ def test_another_processor_has_its_own_library(sources: Path, cache: Path, monke
     assert library(sources) is not None
     monkeypatch.setattr(build, "_processor", lambda: ["another"])
     built.cache_clear()
-    assert library(sources) is not None and len(list(cache.iterdir())) == 2
+    assert library(sources) is not None and len(libraries(cache)) == 2
 
 
 @compiles
-def test_a_damaged_library_is_compiled_again(sources: Path, cache: Path) -> None:
-    assert ended(start(sources))[0] == "41"
-    (path,) = cache.iterdir()
-    path.write_bytes(b"")
-    assert ended(start(sources))[0] == "41" and path.stat().st_size > 0
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_library_is_never_loaded_and_compiled_again(
+    sources: Path, cache: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert library(sources) is not None
+    (path,) = libraries(cache)
+    whole = path.read_bytes()
+    path.unlink()  # this process goes on with what it has loaded
+    path.write_bytes(DAMAGE[damage](whole))
+    path.chmod(0o700)
+    built.cache_clear()
+    found = library(sources)
+    assert found is not None and found.answer() == 41
+    assert f"{path} is damaged, so it is compiled anew" in caplog.text
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in path.with_name(f"{path.name}.sha256").read_text()
+    caplog.clear()
+    built.cache_clear()
+    assert library(sources) is not None and caplog.records == []
+
+
+@compiles
+def test_a_library_without_its_sum_is_compiled_again(sources: Path, cache: Path, compilations: Path) -> None:
+    assert library(sources) is not None
+    (path,) = libraries(cache)
+    path.with_name(f"{path.name}.sha256").unlink()
+    built.cache_clear()
+    assert library(sources) is not None and len(libraries(cache)) == 1
+    assert len(compilations.read_text().splitlines()) == 2
+
+
+@compiles
+def test_a_library_that_others_can_write_to_is_not_loaded(
+    sources: Path, cache: Path, compilations: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert library(sources) is not None
+    (path,) = libraries(cache)
+    assert path.stat().st_mode & 0o077 == 0 and cache.stat().st_mode & 0o077 == 0  # whatever the umask
+    path.chmod(0o666)
+    built.cache_clear()
+    assert library(sources) is not None
+    assert "can be written to by others" in caplog.text and len(compilations.read_text().splitlines()) == 2
+    assert path.stat().st_mode & 0o022 == 0
+
+
+@compiles
+@pytest.mark.parametrize("whose", ["writable by others", "another user's", "a link of another user"])
+def test_a_folder_that_others_may_have_filled_is_left_alone(
+    sources: Path,
+    cache: Path,
+    compilations: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    whose: str,
+) -> None:
+    assert library(sources) is not None
+    before = sorted(cache.iterdir())
+    if whose == "writable by others":
+        cache.chmod(0o777)
+    elif os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    elif whose == "another user's":
+        os.chown(cache, 12345, -1)
+    else:
+        monkeypatch.setenv("FLAIR_NAS_KERNELS_CACHE", str(tmp_path / "link"))
+        (tmp_path / "link").symlink_to(cache)
+        os.chown(tmp_path / "link", 12345, -1, follow_symlinks=False)
+    built.cache_clear()
+    caplog.clear()
+    found = library(sources)
+    assert found is not None and found.answer() == 41
+    fault = "can be written to by others" if whose == "writable by others" else "belongs to another user (12345)"
+    assert fault in caplog.text and "FLAIR_NAS_KERNELS_CACHE" in caplog.text
+    assert sorted(cache.iterdir()) == before and len(compilations.read_text().splitlines()) == 2
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user is a mere number."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+
+@compiles
+def test_a_user_without_a_home_has_a_folder_of_their_own(
+    sources: Path, compilations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_home(monkeypatch)
+    for variable in ("FLAIR_NAS_KERNELS_CACHE", "FLAIR_NAS_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert library(sources) is not None
+    folder = tmp_path / f"flair-nas-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700 and len(libraries(folder / "kernels")) == 1
+    built.cache_clear()
+    assert library(sources) is not None and len(compilations.read_text().splitlines()) == 1
+    # somebody who knew the name was there first
+    folder.chmod(0o777)
+    built.cache_clear()
+    assert library(sources) is not None and len(compilations.read_text().splitlines()) == 2
+
+
+@compiles
+def test_a_folder_of_a_user_who_is_not_there_is_told(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS_CACHE", "~nosuchuser/kernels")
+    assert library(sources) is not None
+    assert "'~nosuchuser' has no home folder here" in caplog.text and "FLAIR_NAS_KERNELS_CACHE" in caplog.text
+
+
+@compiles
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_has_started(
+    sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # one that does not listen, and a part of it that listens even less
+    action = f'(trap "" TERM; echo $$ >> {tmp_path}/numbers; while :; do sleep 1; done) & trap "" TERM; wait'
+    use_compiler(tmp_path, monkeypatch, action)
+    monkeypatch.setattr(build, "_SECONDS", 1)
+    assert library(sources) is None
+    assert "did not end within 1 s" in caplog.text and "CXX" in caplog.text
+    assert list(cache.iterdir()) == []
+    (number,) = (tmp_path / "numbers").read_text().split()
+    for _ in range(50):
+        if not psutil.pid_exists(int(number)) or psutil.Process(int(number)).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("the compiler is still there")
+
+
+@compiles
+def test_a_compiler_that_hangs_when_it_is_asked_for_its_version_is_passed_over(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hanging = tmp_path / "c++"
+    hanging.write_text("#!/bin/sh\nexec sleep 100\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("CXX", str(hanging))
+    monkeypatch.setattr(build, "_VERSION_SECONDS", 0.5)
+    assert library(sources) is None
+    assert "cannot be run" in caplog.text
+
+
+@compiles
+def test_what_a_killed_process_left_half_written_goes_with_the_next_compilation(sources: Path, cache: Path) -> None:
+    cache.mkdir(parents=True, mode=0o700)
+    (cache / ".name.so.abcdefgh.part").write_text("half")
+    assert library(sources) is not None
+    assert len(libraries(cache)) == 1
+
+
+def test_a_library_without_the_functions_that_are_called_is_none(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="it has no function flair_nas_isa"):
+        build._opened(Path(torch._C.__file__), build.SOURCES)
 
 
 @compiles
@@ -188,7 +361,7 @@ def test_of_two_processes_one_compiles_and_both_have_the_library(
     assert output == other_output == "41"
     assert (len(errors), len(other_errors)) == (2, 0)
     assert len(notes.read_text().splitlines()) == 1
-    assert [path.suffix for path in cache.iterdir()] == [".so"]
+    assert len(libraries(cache)) == 1
 
 
 @compiles
@@ -344,5 +517,5 @@ print(len({line.split()[-1] for line in maps.read_text().splitlines() if "omp" i
     if threads == "-1 1":
         pytest.skip("this compiler and this torch have no OpenMP in common")
     assert (threads, runtimes) == ("3 2", "1")
-    (path,) = cache.iterdir()
+    (path,) = libraries(cache)
     assert b"omp.so" not in path.read_bytes()

@@ -759,3 +759,9 @@ def error_text(ids: Any, batch_size: Any) -> str:
     with pytest.raises(FlairNasError) as caught:
         batchify(ids, batch_size)
     return str(caught.value)
+
+
+def test_utf_16_is_told_how_to_convert(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_bytes("one two\n".encode("utf-16"))
+    with pytest.raises(FlairNasError, match="iconv -f UTF-16 -t UTF-8"):
+        load_text(tmp_path, valid_share=0.5, cache=tmp_path / "cache")

@@ -90,7 +90,8 @@ def contents(folder: Path) -> dict[str, Any]:
             del line[name]
     metrics = json.loads((folder / "metrics.json").read_text())
     checkpoint["random"] = checkpoint["random"]["torch"]
-    metrics = {name: value for name, value in metrics.items() if "seconds" not in name and "memory" not in name}
+    untimed = ("seconds", "memory", "sha256")
+    metrics = {name: value for name, value in metrics.items() if not any(word in name for word in untimed)}
     return {"checkpoint": checkpoint, "model": model, "history": history, "metrics": metrics}
 
 
@@ -678,3 +679,46 @@ def test_a_file_of_nothing_but_a_byte_order_mark_holds_no_words(text: str, tmp_p
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf")
     with pytest.raises(FlairNasError, match="holds no words"):
         encode_text(tmp_path / "bom.txt", corpus.vocabulary)
+
+
+class Attack:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.write_text, (self.path, "run"))
+
+
+def test_code_in_a_model_is_not_run(text, tmp_path) -> None:
+    train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "model.pt"
+    data = torch.load(path, weights_only=True)
+    torch.save({**data, "origin": Attack(tmp_path / "attacked")}, path)
+    with pytest.raises(FlairNasError, match=r"model\.pt: this is no language model that can be loaded"):
+        load_language_model(path)
+    assert not (tmp_path / "attacked").exists()
+    torch.load(path, weights_only=False)
+    assert (tmp_path / "attacked").read_text() == "run"  # it would have been
+
+
+def test_a_model_with_flipped_bytes_is_refused(text, tmp_path) -> None:
+    train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "model.pt"
+    content = bytearray(path.read_bytes())
+    for place in range(len(content) // 2, len(content) // 2 + 64):
+        content[place] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(FlairNasError, match=r"model\.pt: this is no language model that can be loaded"):
+        load_language_model(path)
+
+
+def test_a_file_that_asks_for_more_than_there_is_is_refused(text, tmp_path) -> None:
+    train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "model.pt"
+    data = torch.load(path, weights_only=True)
+    data["config"]["hidden_size"] = 1_000_000
+    torch.save(data, path)
+    with pytest.raises(FlairNasError, match="hidden_size 1000000"):
+        load_language_model(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.library import bundled_names, load_genotype, resource_path
 
@@ -195,3 +196,11 @@ def test_a_wheel_holds_all_code_and_resources_and_nothing_else(wheel: Path) -> N
     data = {"flair_nas" / path.relative_to(ROOT): path for path in (ROOT / "resources").rglob("*") if path.is_file()}
     assert held == {str(inside): path.read_bytes() for inside, path in {**code, **data}.items()}
     assert b"flair-nas = flair_nas.cli:main" in entry_points
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/x.json", "a\0b", "a\0b.json", "\ud83d", "\ud83d.json", "x" * 9999])
+def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(FlairNasError) as caught:
+        load_genotype(name)
+    assert len(str(caught.value)) < 1000
+    str(caught.value).encode()

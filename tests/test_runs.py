@@ -262,3 +262,19 @@ def test_a_run_is_finished_when_it_has_ended_with_as_many_epochs_as_are_wanted_o
     run = Run(tmp_path, Walk(epochs=3))
     assert [run.is_finished(epochs) for epochs in (None, 2, 3, 4)] == [False, False, True, True]
     assert run.is_finished(2, early=True) and not run.is_finished(None, early=True)
+
+
+def test_figures_that_have_changed_are_none(tmp_path: Path) -> None:
+    with open_run(tmp_path, Walk()) as run:
+        run.accept()
+        written = run.finish({"epochs": 2, "loss": 1.25, "words": "ü"})
+        assert run.figures("loss") == written and written["loss"] == 1.25
+        path = tmp_path / "metrics.json"
+        whole = path.read_text()
+        for damaged in (whole.replace("1.25", "1.35"), whole.replace("loss", "losz"), whole.replace("2", "3", 1)):
+            path.write_text(damaged)
+            assert damaged != whole and run.figures() is None
+        data = json.loads(whole)
+        del data["sha256"]  # as older versions wrote them
+        path.write_text(json.dumps(data))
+        assert run.figures("loss") == data

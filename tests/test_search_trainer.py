@@ -745,3 +745,14 @@ def test_an_objective_whose_batches_are_its_own(text: Path, tmp_path: Path) -> N
 def test_gates_are_searched_in_parts_of_one_sequence(text: Path, tmp_path: Path) -> None:
     """Around a fixed cell there is no batch normalisation, which needs two."""
     assert run(text, tmp_path / "run", **KINDS["inter"], parts=4, epochs=1).genotype.state_gate is not None
+
+
+@pytest.mark.parametrize(("old", "new"), [('"figures"', '"figurez"'), ('"seconds"', '"secondz"'), ('"epochs": 1', "1")])
+def test_a_genotype_whose_origin_is_damaged_is_written_again(text: Path, tmp_path: Path, old: str, new: str) -> None:
+    config = small(text, epochs=1)
+    search_genotype(config, tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "genotype.json"
+    whole = path.read_text()
+    path.write_text(whole.replace(old, new))
+    result = search_genotype(config, tmp_path / "run", progress=False)
+    assert result.genotype.origin["figures"]["epochs"] == 1 and path.read_text() == whole

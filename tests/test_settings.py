@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,3 +254,73 @@ def test_a_run_takes_its_settings_from_flags_or_from_its_folder(tmp_path: Path, 
     ):
         with pytest.raises(FlairNasError, match=expected):
             run(*arguments)
+
+
+# what was made to break it
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (BOMB + "dishes: *i\n", "write the value out instead of referring to it"),
+        ("guests: &n 4\nlitres: *n\n", "write the value out"),
+        ("guests: 4\nname: pea\nguests: 5\n", "'guests' comes twice"),
+        ("dishes: " + "[" * 5000 + "]" * 5000, "too deep"),
+        ("dishes: " + "{a: " * 5000, "too deep"),
+        ("guests: " + "9" * 10_000, "not a YAML file: Exceeds the limit"),
+        ("dishes: [" + "[1, 2], " * 1000 + "]", "dishes must be a list of texts"),
+        ("dishes: [" + "[1, 2], " * 100_000 + "]", "more than 100,000 bytes"),
+        ("name: !!python/object/apply:os.system [true]", "could not determine a constructor"),
+        ("".join(f"key{number}: 1\n" for number in range(5_000)), "unknown settings key0, key1"),
+        ("? {a: 1}\n: 2\n", "not a YAML file"),
+    ],
+    ids=[
+        "bomb",
+        "reference",
+        "twice",
+        "deep list",
+        "deep mapping",
+        "digits",
+        "long",
+        "too long",
+        "code",
+        "unknown",
+        "key",
+    ],
+)
+def test_a_file_made_to_break_it_is_refused_in_short(tmp_path: Path, content: str, expected: str) -> None:
+    (path := tmp_path / "soup.yaml").write_text(content)
+    with pytest.raises(FlairNasError) as caught:
+        resolve(Soup, kind="soup", file=path)
+    assert expected in str(caught.value) and str(path) in str(caught.value)
+    assert len(str(caught.value)) < 1500
+
+
+@pytest.mark.parametrize("name", ["pipe", "zero", "~nosuchuser/x", "a\0b"])
+def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    if name == "pipe":
+        os.mkfifo(tmp_path / name)
+    elif name == "zero":
+        (tmp_path / name).symlink_to("/dev/zero")
+    path = name if "~" in name else str(tmp_path / name)
+    with pytest.raises(FlairNasError, match="regular file|home folder|NUL"):
+        read_settings(path, Soup)
+
+
+def test_a_value_of_the_wrong_kind_is_shown_in_short() -> None:
+    value: Any = 1
+    for _ in range(3000):
+        value = [value, value]
+    with pytest.raises(FlairNasError) as caught:
+        Soup(guests=value, name=10**5000, dishes=["x" * 10**6, 1])  # type: ignore[arg-type, list-item]
+    assert len(str(caught.value)) < 1000 and "a large int" in str(caught.value)
+
+
+def test_settings_that_utf_8_cannot_hold_survive_yaml(tmp_path: Path) -> None:
+    (path := tmp_path / "soup.yaml").write_text(to_yaml(Soup(name="file \udcff")), encoding="utf-8")
+    assert read_settings(path, Soup)["name"] == "file \udcff"

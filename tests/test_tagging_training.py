@@ -33,6 +33,7 @@ from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.training import train_taggers
 
 PEOPLE = ("Ada Byron", "Alan", "Grace Hopper", "Edsger")
@@ -92,9 +93,10 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def untimed(value: Any) -> Any:
-    """JSON data without the figures that differ from run to run: seconds and memory."""
+    """JSON data without the figures that differ from run to run: seconds, memory, and the sum of all."""
     if isinstance(value, dict):
-        return {k: untimed(v) for k, v in value.items() if "seconds" not in k and "memory" not in k}
+        skipped = ("seconds", "memory")
+        return {k: untimed(v) for k, v in value.items() if not any(word in k for word in skipped) and k != "sha256"}
     return [untimed(v) for v in value] if isinstance(value, list) else value
 
 
@@ -517,20 +519,22 @@ def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str,
         assert_same_run(out, two_seeds)
 
 
-@pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
-@pytest.mark.parametrize("figures", [True, False], ids=["finished", "stopped"])
-def test_a_seed_whose_best_model_is_missing_or_damaged_is_refused(
-    two_seeds: Path, corpus: str, tmp_path: Path, figures: bool, damage: str
-) -> None:
-    shutil.copytree(two_seeds, out := tmp_path / "run")
-    content = bytearray((model := out / "seed-1" / "model.pt").read_bytes())
+def damage_model(model: Path, damage: str) -> None:
+    content = bytearray(model.read_bytes())
     content[len(content) // 2] ^= 1
     if damage == "missing":
         model.unlink()
     else:
         model.write_bytes(content if damage == "flipped bit" else content[: len(content) // 2])
-    if not figures:
-        (out / "seed-1" / "metrics.json").unlink()
+
+
+@pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
+def test_a_stopped_seed_whose_best_model_is_missing_or_damaged_is_refused(
+    two_seeds: Path, corpus: str, tmp_path: Path, damage: str
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    damage_model(out / "seed-1" / "model.pt", damage)
+    (out / "seed-1" / "metrics.json").unlink()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(
         FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing or damaged; .* or delete"
@@ -541,6 +545,37 @@ def test_a_seed_whose_best_model_is_missing_or_damaged_is_refused(
         return
     for path in (out / "seed-1").glob("checkpoint*.pt"):  # the advice is good
         path.unlink()
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
+@pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
+@pytest.mark.parametrize("which", ["best", "other"])
+def test_a_finished_seed_whose_model_is_missing_or_damaged_holds_nothing_up(
+    two_seeds: Path, corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str, which: str
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    best = json.loads((out / "metrics.json").read_text())["model_seed"]
+    model = out / f"seed-{best if which == 'best' else 3 - best}" / "model.pt"
+    damage_model(model, damage)
+    metrics = train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert metrics["model_seed"] == best and (out / "model.pt").read_bytes() == (two_seeds / "model.pt").read_bytes()
+    assert f"{model} is missing or damaged" in caplog.text or f"{model} was missing or damaged" in caplog.text
+    if which == "best":  # the run has a copy
+        assert model.read_bytes() == (out / "model.pt").read_bytes()
+        assert_same_run(out, two_seeds)
+
+
+def test_the_best_seed_without_any_model_is_refused_when_all_else_is_done(
+    two_seeds: Path, corpus: str, tmp_path: Path
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    best = json.loads((out / "metrics.json").read_text())["model_seed"]
+    for folder in (out, out / f"seed-{best}"):
+        damage_model(folder / "model.pt", "flipped bit")
+    with pytest.raises(FlairNasError, match=rf"seed-{best}/model\.pt is missing or damaged, .* delete"):
+        train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    shutil.rmtree(out / f"seed-{best}")  # the advice is good
     train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert_same_run(out, two_seeds)
 
@@ -825,3 +860,52 @@ def test_a_bad_value_in_a_settings_file_is_told_with_the_file(tmp_path: Path) ->
     file.write_text("seeds: 1,2\n", encoding="utf-8")
     with pytest.raises(FlairNasError, match=r"mine\.yaml: .*seeds must be a list .*as \[1, 2\], got '1,2'"):
         resolve(TaggerConfig, kind="tagging", file=file)
+
+
+# What is large or damaged.
+
+
+def test_a_model_with_flipped_bytes_is_refused(two_seeds: Path, tmp_path: Path) -> None:
+    content = bytearray((two_seeds / "model.pt").read_bytes())
+    for place in range(len(content) // 2, len(content) // 2 + 64):
+        content[place] ^= 0xFF
+    (path := tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(FlairNasError, match=r"model\.pt: not a whole tagger file"):
+        load_tagger(path)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "changes", "warned"), [(1001, {}, True), (999, {}, False), (1001, {"crf": False}, False)]
+)
+def test_a_sentence_that_a_crf_holds_a_batch_up_with_is_told(
+    tokens: int, changes: dict[str, Any], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = write_corpus(tmp_path)
+    with open(tmp_path / "train.txt", "a") as stream:
+        stream.write("\n" + "word NN O\n" * tokens)
+    training._warn_of_length(settings(corpus, batch_size=32, **changes), load_corpus(corpus).corpus)
+    assert ("--no-crf" in caplog.text and f"{tokens} tokens" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("dev_f1", "dev_fl"), ('"epochs": 3', '"epochs": 4'), ("micro F1", "micro F0")]
+)
+def test_damaged_figures_of_a_seed_are_made_again(
+    two_seeds: Path, corpus: str, tmp_path: Path, old: str, new: str
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    path = out / "seed-1" / "metrics.json"
+    path.write_text(path.read_text().replace(old, new))
+    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+    assert_same_run(out, two_seeds)
+
+
+def test_what_belongs_to_another_seed_is_not_taken(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    for name in ("metrics.json", "checkpoint.pt"):
+        first, second = (out / f"seed-{seed}" / name for seed in (1, 2))
+        held = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(held)
+    with pytest.raises(FlairNasError, match=r"seed-1/checkpoint\.pt: this checkpoint is of seed 2, not 1"):
+        train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
-from typing import NoReturn
 
 from flair_nas.cli import lm, search, tag
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, printable
+from flair_nas.stopping import stop_in_order
 from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
@@ -49,8 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
+    stop_in_order()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
@@ -70,13 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _comes_from_interrupt(error):  # some libraries turn a Ctrl-C while they are imported into their own error
             return _fail("stopped", 130)
-        if not isinstance(error, FlairNasError):
-            raise
-        return _fail(str(error), 2)
+        if isinstance(error, FlairNasError):
+            return _fail(str(error), 2)
+        if _is_out_of_memory(error):
+            return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
+        raise
 
 
-def _terminate(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt("terminated")
+def _is_out_of_memory(error: BaseException) -> bool:
+    from flair_nas.device import is_out_of_memory  # it loads torch, which parsing need not
+
+    return is_out_of_memory(error)
 
 
 def _comes_from_interrupt(error: BaseException | None) -> bool:
@@ -90,5 +95,5 @@ def _comes_from_interrupt(error: BaseException | None) -> bool:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"flair-nas: {message}", file=sys.stderr)
+    print(f"flair-nas: {printable(message)}", file=sys.stderr)
     return code

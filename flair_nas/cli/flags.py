@@ -9,10 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flair_nas.errors import FlairNasError
-from flair_nas.settings import Kind, kinds_of, preset_names, resolve
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.paths import typed, user_path
+from flair_nas.search.config import SearchConfig
+from flair_nas.settings import COUNT, Kind, UnknownSettings, kinds_of, preset_names, read_settings, resolve
+from flair_nas.tagging.config import TaggerConfig
 
 Config = TypeVar("Config")
+
+_COMMANDS = {TaggerConfig: "tag train", LanguageModelConfig: "lm train", SearchConfig: "search"}
 
 
 def add_action(actions: Any, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -64,6 +70,17 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type) -> Non
         options: dict[str, Any] = {"default": None, **_form(field.name, kinds[field.name])}
         options["help"] = (field.metadata["help"] + _default(field, kinds[field.name])).replace("%", "%%")
         parser.add_argument("--" + field.name.replace("_", "-"), **options)
+
+
+def check_batch_size(number: int) -> None:
+    """Refuses a ``--batch-size`` that the setting of that name could not be.
+
+    Raises:
+        FlairNasError: it is out of range.
+    """
+    if not COUNT["low"] <= number <= COUNT["high"]:
+        range = f"at least {COUNT['low']} and at most {COUNT['high']:,}"
+        raise FlairNasError(f"--batch-size must be {range}, got {brief(number)}")
 
 
 def _form(name: str, kind: Kind) -> Mapping[str, Any]:
@@ -118,7 +135,8 @@ def as_flags(config: Any, config_type: type) -> str:
         if isinstance(value, bool) and value != field.default:
             flags.append(f"--{name}" if value else f"--no-{name}")
         elif value != field.default:
-            flags.append(f"--{name} {shlex.quote(str(value))}")
+            between = "=" if str(value).startswith("-") else " "  # else it would be taken for a flag
+            flags.append(f"--{name}{between}{shlex.quote(str(value))}")
     return " ".join(flags)
 
 
@@ -142,12 +160,32 @@ def settings_of_run(
         clashing = [f"--{name}" for name in ("out", "preset", "config") if getattr(arguments, name)]
         if clashing:
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
-        file = Path(arguments.resume) / "config.yaml"
+        file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():
             raise FlairNasError(f"{arguments.resume} holds no run to go on with (no config.yaml in it)")
+        _check_kind(file, config_type)
     elif not arguments.out:
         raise FlairNasError(default_out_message)
     config = resolve(
         config_type, kind=kind, preset=arguments.preset, file=file, flags=given_flags(arguments, config_type)
     )
-    return config, Path(arguments.resume or arguments.out)
+    return config, user_path(arguments.resume or arguments.out)
+
+
+def _check_kind(file: Path, config_type: type) -> None:
+    """Refuses the settings of another command's run, and names that command."""
+
+    def reads(kind: type) -> bool:
+        try:
+            read_settings(file, kind)
+        except UnknownSettings:
+            return False
+        return True
+
+    if not reads(config_type):
+        for kind, command in _COMMANDS.items():
+            if reads(kind):
+                raise FlairNasError(
+                    f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
+                    f"{typed(file.parent)}"
+                )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, check_batch_size, settings_of_run
 from flair_nas.cli.log import quiet_libraries
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.paths import typed
+from flair_nas.stopping import stopped_at_once
 
 if TYPE_CHECKING:
     from flair_nas.language_model.compare import Comparison, WordChange
@@ -65,12 +66,13 @@ def train(arguments: argparse.Namespace) -> int:
     message = "--out DIR is needed: the folder for model, settings, history, checkpoints and figures"
     config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", message)
     quiet_libraries(arguments)
-    from flair_nas.language_model.training import train_language_model
+    with stopped_at_once():
+        from flair_nas.language_model.training import train_language_model
 
     metrics = train_language_model(config, out, progress=_draws(arguments))
     print(format_metrics(metrics))
     print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; history: {out / 'history.jsonl'}")
-    print(f"next: flair-nas lm evaluate --model {shlex.quote(str(out))} --text FILE")
+    print(f"next: flair-nas lm evaluate --model {typed(out)} --text FILE")
     return 0
 
 
@@ -123,12 +125,12 @@ def _add_evaluate(actions: Any) -> None:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas lm evaluate``."""
-    if arguments.batch_size < 1:
-        raise FlairNasError(f"--batch-size must be at least 1, got {arguments.batch_size}")
+    check_batch_size(arguments.batch_size)
     quiet_libraries(arguments)
-    from flair_nas.device import choose_device
-    from flair_nas.language_model.evaluation import evaluate_language_model
-    from flair_nas.language_model.saved import is_one_file
+    with stopped_at_once():
+        from flair_nas.device import choose_device
+        from flair_nas.language_model.evaluation import evaluate_language_model
+        from flair_nas.language_model.saved import is_one_file
 
     score = evaluate_language_model(
         arguments.model,
@@ -169,8 +171,9 @@ def compare(arguments: argparse.Namespace) -> int:
             flag = "--" + name.replace("_", "-")
             raise FlairNasError(f"{flag} must be at least 1, got {getattr(arguments, name)}")
     quiet_libraries(arguments)
-    from flair_nas.device import choose_device
-    from flair_nas.language_model.compare import compare_language_models
+    with stopped_at_once():
+        from flair_nas.device import choose_device
+        from flair_nas.language_model.compare import compare_language_models
 
     comparison = compare_language_models(
         arguments.a,

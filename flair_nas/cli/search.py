@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from typing import Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, as_flags, given_flags, settings_of_run
 from flair_nas.cli.log import quiet_libraries
 from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.paths import typed
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings import resolve
+from flair_nas.stopping import stopped_at_once
 
 EXAMPLES = """examples:
   flair-nas search --preset i-darts-small --text demo --epochs 2 --out runs/first
@@ -48,9 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.estimate:
         return _estimate(config, progress)
-    from accelerate import PartialState
+    with stopped_at_once():
+        from accelerate import PartialState
 
-    from flair_nas.search.trainer import search_genotype
+        from flair_nas.search.trainer import search_genotype
 
     result = search_genotype(config, out, progress=progress)
     if not PartialState().is_main_process:  # the main one says it
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
     print(f"{history}settings: {out / 'config.yaml'}")
-    rnn = shlex.quote(str(path))
+    rnn = typed(path)
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
     if config.text is not None:
         print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
@@ -72,8 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _estimate(config: SearchConfig, progress: bool) -> int:
-    from flair_nas.search.display import duration
-    from flair_nas.search.estimate import estimate_search
+    with stopped_at_once():
+        from flair_nas.search.display import duration
+        from flair_nas.search.estimate import estimate_search
 
     found = estimate_search(config, progress=progress)
     print(f"parameters: {found.parameters:,} model weights, {found.architecture_parameters:,} architecture weights")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import shlex
 import sys
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, check_batch_size, settings_of_run
 from flair_nas.errors import FlairNasError
-from flair_nas.settings import read_settings
+from flair_nas.files import check_writable
+from flair_nas.paths import how_to_convert, typed, user_path
+from flair_nas.settings import resolve
+from flair_nas.stopping import stopped_at_once
 from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ PREDICT_EXAMPLES = """examples:
   flair-nas tag predict --model runs/demo "Dr Maria Lindqvist works at Northgate Rail in Leeds."
   flair-nas tag predict --model runs/demo --text notes.txt --format columns > notes.tagged
   cat notes.txt | flair-nas tag predict --model runs/demo --format jsonl"""
+
+
+MODEL_HELP = (
+    "a model file, or the folder of a training run; Flair's models are pickles, and reading one runs the code in it: "
+    "take them only from where you trust"
+)
 
 
 def add_parser(verbs: Any) -> None:
@@ -58,15 +65,16 @@ def train(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag train``."""
     message = "--out DIR is needed: the folder for model, settings, figures and predictions"
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
-    _quiet_libraries(arguments)
-    from flair_nas.tagging.training import train_taggers
+    with stopped_at_once():
+        _quiet_libraries(arguments)
+        from flair_nas.tagging.training import train_taggers
 
     metrics = train_taggers(config, out, progress=not arguments.quiet and sys.stderr.isatty())
     print(format_metrics(metrics))
     of_seed = f" (of seed {metrics['model_seed']}, the best on dev)" if len(metrics["seeds"]) > 1 else ""
     parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
     print(f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}")
-    print(f'next: flair-nas tag predict --model {shlex.quote(str(out))} "A sentence to tag."')
+    print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
     return 0
 
 
@@ -109,7 +117,7 @@ def _add_evaluate(actions: Any) -> None:
         "Entity F1 of a tagger, by type, counted by seqeval and by Flair (accuracy for token labels).",
     )
     parser.set_defaults(run=evaluate)
-    parser.add_argument("--model", required=True, metavar="PATH", help="a model file, or the folder of a training run")
+    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     what.add_argument("--file", help="one column file")
@@ -129,18 +137,22 @@ def _add_evaluate(actions: Any) -> None:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag evaluate``."""
-    _quiet_libraries(arguments)
-    from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
-    from flair_nas.tagging.evaluation import evaluate_tagger
+    if arguments.predictions is not None:
+        check_writable(user_path(arguments.predictions))  # not after minutes of work
+    with stopped_at_once():
+        _quiet_libraries(arguments)
+        from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
+        from flair_nas.tagging.evaluation import evaluate_tagger
 
     tagger = _load_tagger(arguments)
     written = arguments.columns
-    settings = Path(arguments.model) / "config.yaml"
+    settings = user_path(arguments.model) / "config.yaml"
     if not written and settings.exists() and arguments.corpus not in NAMES:
-        written = read_settings(settings, TaggerConfig).get("columns")  # files of one's own are laid out as in training
+        # files of one's own are laid out as in training
+        written = resolve(TaggerConfig, kind="tagging", file=settings).columns
     columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
-    if arguments.file:
+    if arguments.file is not None:
         sentences = read_column_file(arguments.file, columns, label_type)
     else:
         corpus = load_corpus(
@@ -164,7 +176,7 @@ def _add_predict(actions: Any) -> None:
     parser = add_action(actions, "predict", "Tag text, one sentence a line.", PREDICT_EXAMPLES)
     parser.set_defaults(run=predict)
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (standard input without any)")
-    parser.add_argument("--model", required=True, metavar="PATH", help="a model file, or the folder of a training run")
+    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--text", metavar="FILE", help="file with one sentence a line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
     parser.add_argument("--tokenized", action="store_true", help="words are separated by spaces already")
@@ -176,17 +188,18 @@ def predict(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag predict``."""
     if arguments.sentences and arguments.text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
-    if arguments.text not in (None, "-") and not Path(arguments.text).is_file():
+    if arguments.text not in (None, "-") and not user_path(arguments.text).is_file():
         raise FlairNasError(f"{arguments.text}: no such file")
-    _quiet_libraries(arguments)
-    from flair_nas.tagging.prediction import FORMATS, tag_lines
+    with stopped_at_once():
+        _quiet_libraries(arguments)
+        from flair_nas.tagging.prediction import FORMATS, tag_lines
 
     tagger = _load_tagger(arguments)
     lines = iter(arguments.sentences) if arguments.sentences else _lines(arguments.text)
     to_text = FORMATS[arguments.format]
-    typed = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
-    batch_size = 1 if typed else arguments.batch_size  # one who types wants the answer to each line
-    if typed and not arguments.quiet:
+    by_hand = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
+    batch_size = 1 if by_hand else arguments.batch_size  # one who types wants the answer to each line
+    if by_hand and not arguments.quiet:
         print("type one sentence a line; Ctrl-D ends", file=sys.stderr)
     for sentence in tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized):
         print(to_text(sentence, tagger.label_type), flush=not arguments.text)
@@ -195,20 +208,21 @@ def predict(arguments: argparse.Namespace) -> int:
 
 def _lines(path: str | None) -> Iterator[str]:
     name = "standard input" if path in (None, "-") else path
-    with sys.stdin.buffer if path is None or path == "-" else open(path, "rb") as stream:
+    with sys.stdin.buffer if path is None or path == "-" else open(user_path(path), "rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise FlairNasError(f"{name}, line {number}: not UTF-8 ({error.reason})") from None
+                raise FlairNasError(
+                    f"{name}, line {number}: not UTF-8 ({error.reason}); {how_to_convert(line)}"
+                ) from None
 
 
 # --- shared ---
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
-    if arguments.batch_size < 1:
-        raise FlairNasError(f"--batch-size must be at least 1, got {arguments.batch_size}")
+    check_batch_size(arguments.batch_size)
     from flair_nas.tagging.prediction import load_tagger
 
     return load_tagger(arguments.model, arguments.device)

@@ -21,14 +21,16 @@ from typing import NamedTuple
 import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import cache_root, whole_file
+from flair_nas.files import is_part, whole_file, write_text
 from flair_nas.locks import locked
+from flair_nas.paths import cache_root, not_ours, user_path
 
 log = logging.getLogger("flair_nas")
 
 SOURCES = Path(__file__).parent / "native"
 
 _LOCK = ".lock"
+_SECONDS, _VERSION_SECONDS = 600.0, 60.0  # a compiler that takes longer hangs; ten and none are usual
 _COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared")
 # OpenMP is compiled but not linked, so that all its symbols come from the runtime that torch has loaded for all. Many
@@ -36,6 +38,13 @@ _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared")
 _OPENMP = ("-Xpreprocessor", "-fopenmp")
 _NATIVE = "-march=native"
 _TRIED = ((_NATIVE, *_OPENMP), (_NATIVE,), _OPENMP, ())  # the first that compiles and loads is used
+
+_TELLING = ("isa", "vector_bytes", "members", "problem_bytes", "operations", "gate_forms", "advise")
+_RUNNING = ("forward_float32", "backward_float32", "forward_float64", "backward_float64")
+
+
+class _NoCache(Exception):
+    """There is no folder that libraries may be kept in; the text says why."""
 
 
 class Built(NamedTuple):
@@ -75,15 +84,14 @@ def built(sources: Path = SOURCES) -> Built:
         first_line = version.partition("\n")[0]
         compiler = f"{command[0]} ({first_line})"
         name = f"{_key(sources, command, version)}.so"
-        path = _folder() / name
         try:
+            path = _folder() / name
             return Built(_from_cache(path, sources, command), compiler, str(path))
-        except OSError as error:
+        except (OSError, _NoCache) as error:
             log.warning(
-                "%s: cannot write to this cache (%s), so native kernels are compiled for this process alone; choose "
-                "another folder with the environment variable FLAIR_NAS_KERNELS_CACHE",
-                path.parent,
-                error.strerror or error,
+                "no cache of native kernels: %s, so they are compiled for this process alone; choose another folder "
+                "with the environment variable FLAIR_NAS_KERNELS_CACHE",
+                error if isinstance(error, _NoCache) else f"cannot write to {path.parent} ({error.strerror or error})",
             )
         with tempfile.TemporaryDirectory() as folder:  # what is loaded stays when its file goes
             return Built(_compiled(Path(folder) / name, sources, command), compiler, "a temporary file")
@@ -112,9 +120,10 @@ def _warn_once(reason: str) -> None:
 
 def _folder() -> Path:
     chosen = os.environ.get("FLAIR_NAS_KERNELS_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    return cache_root() / "kernels"
+    try:
+        return user_path(chosen) if chosen else cache_root() / "kernels"
+    except FlairNasError as error:
+        raise _NoCache(error) from None
 
 
 def _compiler() -> tuple[list[str], str]:
@@ -125,10 +134,8 @@ def _compiler() -> tuple[list[str], str]:
         if path is None:
             continue
         command = [path, *command[1:]]
-        with contextlib.suppress(OSError):
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace")
-            if done.returncode == 0:
-                return command, done.stdout
+        with contextlib.suppress(OSError, FlairNasError):
+            return command, _run([*command, "--version"], _VERSION_SECONDS)
     if named:
         raise FlairNasError(
             f"the compiler of the environment variable CXX, {' '.join(named)}, cannot be run; correct it"
@@ -155,28 +162,73 @@ def _processor() -> list[str]:
     return [platform.machine(), platform.processor()]
 
 
-# --- compiling ---
+# --- the cache ---
 
 
 def _from_cache(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
-    """Loads a library; compiles it before if it is not there, while any other process waits."""
+    """Loads a library; compiles it before if it is not there as it was made, while any other process waits.
+
+    Raises:
+        _NoCache: others may write to the folder, and what lies there would be run.
+        FlairNasError, OSError: as `_compiled`.
+    """
 
     def waiting() -> None:
         log.warning("%s: waiting for another process that is compiling native kernels", path.parent)
 
-    loaded = _loaded(path)
-    if loaded is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.parent / _LOCK, waiting):
-            loaded = _loaded(path) or _compiled(path, sources, command)
-    return loaded
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if fault := not_ours(path.parent):
+        raise _NoCache(f"the folder {path.parent} {fault}")
+    found, _ = _look(path, sources)
+    if found is None:
+        with locked(path.parent / _LOCK, waiting) as unlocked:
+            found, problem = _look(path, sources)  # another process may have made it while this one waited
+            if found is None:
+                if problem:
+                    log.warning("%s %s, so it is compiled anew", path, problem)
+                for part in filter(is_part, path.parent.iterdir() if unlocked is None else ()):
+                    part.unlink(missing_ok=True)  # of a process that was killed
+                found = _compiled(path, sources, command)
+                write_text(_sum_of(path), f"{_digest(path)}  {path.name}\n")
+    return found
 
 
-def _loaded(path: Path) -> ctypes.CDLL | None:
+def _look(path: Path, sources: Path) -> tuple[ctypes.CDLL | None, str]:
+    """A library if it is this user's and as it was made, as a damaged one would end the process; or what is wrong."""
     try:
-        return ctypes.CDLL(str(path))
-    except OSError:  # not there, or damaged
-        return None
+        if fault := not_ours(path):
+            return None, fault
+        if _sum_of(path).read_text(encoding="utf-8").split()[:1] != [_digest(path)]:
+            return None, "is damaged"
+        return _opened(path, sources), ""
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError) as error:
+        return None, f"cannot be loaded ({shown(error)})"
+
+
+def _opened(path: Path, sources: Path) -> ctypes.CDLL:
+    """Loads a library.
+
+    Raises:
+        OSError: it is none that can be loaded here, or lacks a function.
+    """
+    library = ctypes.CDLL(str(path))
+    missing = [name for name in (*_TELLING, *_RUNNING) if not hasattr(library, f"flair_nas_{name}")]
+    if missing and sources == SOURCES:
+        raise OSError(f"it has no function flair_nas_{missing[0]}")
+    return library
+
+
+def _sum_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")  # as the tool sha256sum writes and checks it
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+# --- compiling ---
 
 
 def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
@@ -194,16 +246,20 @@ def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     message = ""
     chosen = any(word.startswith(("-march", "-mcpu")) for word in command)  # CXX names a processor itself
     for flags in [tried for tried in _TRIED if not (chosen and _NATIVE in tried)]:
+        left = _SECONDS - (time.perf_counter() - started)
+        if left <= 0:
+            break
         try:
             with whole_file(path) as part:
-                _compile([*command, *_FLAGS, *flags, *files, "-o", str(part)])
+                _run([*command, *_FLAGS, *flags, *files, "-o", str(part)], left)
                 try:
-                    loaded = ctypes.CDLL(str(part))
+                    loaded = _opened(part, sources)
                 except OSError as error:  # as an OpenMP that torch has not
                     raise FlairNasError(shown(error)) from None
         except FlairNasError as error:
             message = str(error)
         else:
+            path.chmod(0o700)  # one that others can write to is not loaded again
             log.warning("compiled native kernels in %.1f s: %s", time.perf_counter() - started, path)
             return loaded
     raise FlairNasError(
@@ -211,17 +267,34 @@ def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     )
 
 
-def _compile(command: list[str]) -> None:
+def _run(command: list[str], seconds: float) -> str:
+    """Runs a compiler, and gives what it says.
+
+    Raises:
+        FlairNasError: it fails, or does not end within so many seconds.
+        OSError: there is no such program.
+    """
     # a group of its own, so that no part of the compiler is left to write when this process is stopped
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
     )
     try:
-        said, _ = process.communicate()
+        said, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        raise FlairNasError(f"{command[0]} did not end within {seconds:.0f} s") from None
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
+        _end(process)
         raise
     if process.returncode != 0:
         raise FlairNasError("\n".join(said.splitlines()[:6]) or f"exit code {process.returncode}")
+    return said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process and its group, which may first take away its temporary files."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, kind)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)

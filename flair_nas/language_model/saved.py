@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from flair_nas.checkpoints import check_sums
+from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
 from flair_nas.genotype import Genotype
@@ -19,6 +21,7 @@ from flair_nas.language_model.corpus import END, UNKNOWN, Ids, Vocabulary
 from flair_nas.language_model.lstm import VariationalLSTM
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
+from flair_nas.paths import user_path
 from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
 from flair_nas.rnn_text import parse_rnn
 
@@ -134,7 +137,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
     Raises:
         FlairNasError: there is no such file, or it is no language model of flair-nas.
     """
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         if not (path / "model.pt").exists():
             raise FlairNasError(f"{path} holds no model.pt, so no epoch of a training run has ended there")
@@ -142,6 +145,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
     if not path.exists():
         raise FlairNasError(f"{path}: there is no such model; give the folder of a training run, or its model.pt")
     try:
+        check_sums(path)
         data = torch.load(path, map_location=device, weights_only=True)
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError("it is something else")
@@ -150,8 +154,16 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
         config = LanguageModelConfig(**data["config"])
         genotype = Genotype.from_json(data["genotype"]) if data["genotype"] else None
         vocabulary = Vocabulary(tuple(data["words"]), tuple(data["counts"]))
-        model = build_language_model(config, len(vocabulary), (genotype, data["options"])).to(device)
+        layer = (genotype, data["options"])
+        check_fits(
+            lambda: build_language_model(config, len(vocabulary), layer),
+            torch.device(device),
+            f"hidden_size {config.hidden_size}",
+        )
+        model = build_language_model(config, len(vocabulary), layer).to(device)
         model.load_state_dict(data["weights"])
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged file can raise nearly anything
         raise FlairNasError(f"{path}: this is no language model that can be loaded ({shown(error)})") from None
     return SavedLanguageModel(model.eval(), vocabulary, config, genotype, data["origin"])
@@ -162,7 +174,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
 
 def is_one_file(source: Any) -> bool:
     """Whether a text is a single file, which `encode_text` takes as it is: it has no parts."""
-    return isinstance(source, (str, Path)) and source != DEMO and Path(source).expanduser().is_file()
+    return isinstance(source, (str, Path)) and source != DEMO and user_path(source).is_file()
 
 
 def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:

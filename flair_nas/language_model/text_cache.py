@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import cache_root, write_text
+from flair_nas.files import write_text
 from flair_nas.locks import locked
+from flair_nas.paths import cache_root
 
 log = logging.getLogger("flair_nas")
 
@@ -31,7 +32,7 @@ def cached_folder(
     Args:
         fingerprint: stands for everything that the folder is made of.
         build: writes files to an empty folder, and returns what else is to be kept, for JSON.
-        cache: as for `flair_nas.files.cache_root`.
+        cache: as for `flair_nas.paths.cache_root`.
 
     Returns:
         The folder, and what `build` returned, now or then.
@@ -90,7 +91,7 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
                 return None, f"{name} has changed"
         content: dict[str, Any] = written["content"]
         return content, ""
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return None, shown(error)
 
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.library import resource_path
+from flair_nas.paths import how_to_convert, user_path
 
 PARTS = ("train", "valid", "test")
 DEMO = "demo"  # the bundled text
@@ -96,9 +97,11 @@ def find_text(source: Any, lowercase: bool) -> Text:
     if isinstance(source, Mapping):
         return _mapped_files(source, lowercase)
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source).expanduser()
+        path = user_path(source)
         if source == "" or not path.exists():
-            raise FlairNasError(f"text {str(source)!r}: there is no such folder or file; {DEMO} is the bundled text")
+            raise FlairNasError(
+                f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
+            )
         if path.is_dir():
             return _folder(path, lowercase)
         return Text(_name_of(path), _file(path, lowercase), None, None)
@@ -120,7 +123,8 @@ def _parse_files(text: str) -> dict[str, str]:
         part, _, file = entry.strip().partition("=")
         if part not in PARTS or not file or part in files:
             raise FlairNasError(
-                f"text {text!r}: {entry!r} is not understood; write train=FILE,valid=FILE,test=FILE, each at most once"
+                f"text {brief(text)}: {brief(entry)} is not understood; write train=FILE,valid=FILE,test=FILE, each "
+                "at most once"
             )
         files[part] = file
     return files
@@ -131,10 +135,10 @@ def _mapped_files(files: Mapping[Any, Any], lowercase: bool) -> Text:
     if unknown or files.get("train") is None:
         problem = f"there is no part {', '.join(unknown)}" if unknown else "the train part is missing"
         raise FlairNasError(f"text given as files by part: {problem}; the parts are {', '.join(PARTS)}")
-    paths = {part: Path(file).expanduser() for part, file in files.items() if file is not None}
+    paths = {part: user_path(file) for part, file in files.items() if file is not None}
     for path in paths.values():
         if not path.exists():
-            raise FlairNasError(f"text {str(path)!r}: there is no such file")
+            raise FlairNasError(f"text {brief(str(path))}: there is no such file")
     found = {part: _file(path, lowercase) for part, path in paths.items()}
     return Text(_name_of(paths["train"]), found["train"], found.get("valid"), found.get("test"))
 
@@ -287,7 +291,7 @@ def _decoded(path: Path, digest: str, advance: Advance) -> Iterator[str]:
         before = error.object[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         raise FlairNasError(
             f"{path}:{lines + before.count(10) + 1}: not UTF-8 (byte 0x{error.object[error.start]:02x}: "
-            f"{error.reason}); convert the file, for example with: iconv -f LATIN1 -t UTF-8"
+            f"{error.reason}); {how_to_convert(error.object)}"
         ) from None
     if last not in ("", "\n"):
         yield "\n"

@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.checkpoints import without_start
-from flair_nas.device import check_precision, choose_device, peak_memory_mb
+from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
@@ -137,7 +137,9 @@ class _Training:
         config: LanguageModelConfig = run.config
         self.run, self.config, self.corpus, self.device = run, config, corpus, device
         self.genotype = layer[0]
-        self.model = build_language_model(config, len(corpus.vocabulary), layer).to(device)
+        types = len(corpus.vocabulary)
+        check_fits(lambda: build_language_model(config, types, layer), device, f"hidden_size {config.hidden_size}")
+        self.model = build_language_model(config, types, layer).to(device)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
@@ -387,5 +389,4 @@ def _finish(training: _Training, progress: bool) -> dict[str, Any]:
     }
     if training.device.type == "cuda":
         metrics["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
-    run.finish(metrics)
-    return metrics
+    return run.finish(metrics)

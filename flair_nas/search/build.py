@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError
 from flair_nas.search.config import SearchConfig, objective_kind, strategy_class
 from flair_nas.search.objectives import Objective
@@ -57,7 +58,12 @@ def build_supernet(config: SearchConfig, accelerator: Accelerator) -> CellSupern
             f"batch_size {config.batch_size} leaves less than {least} sequences in a part of a process, with "
             f"{accelerator.num_processes} processes and {config.parts} parts each: batch normalisation needs {least}"
         )
+    check_fits(lambda: _supernet(config), accelerator.device, f"hidden_size {config.hidden_size}, nodes {config.nodes}")
     torch.manual_seed(config.seed)
+    return _supernet(config)
+
+
+def _supernet(config: SearchConfig) -> CellSupernet | InterCellSupernet:
     dropouts: dict[str, Any] = {
         "input_dropout": config.input_dropout,
         "recurrent_dropout": config.recurrent_dropout,

@@ -23,6 +23,7 @@ from accelerate import Accelerator
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.measure import Measure
+from flair_nas.paths import user_path
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.runs import Run, open_run
 from flair_nas.search.build import make_objective
@@ -80,7 +81,7 @@ def search_genotype(
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
-    out = Path(out)
+    out = user_path(out)
     accelerator = make_accelerator(config.device, config.precision)
     command = "flair-nas search" if text is None and objective is None else None
     if command and accelerator.num_processes > 1:
@@ -269,24 +270,29 @@ class _Search:
             kept = Genotype.load(self.run.folder / "genotype.json")
         except (FlairNasError, OSError):
             return None
-        return kept if (kept, kept.options) == (found, found.options) else None
+        same = (kept, kept.options, kept.origin.get("figures")) == (found, found.options, self._figures())
+        return kept if same else None
+
+    def _figures(self) -> dict[str, Any]:
+        """For the origin of the genotype."""
+        history, key = self.run.history, self.objective.measure.key
+        return {
+            "epochs": self.epoch,
+            f"supernet_{key}": history[-1][key] if history else None,
+            "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
+        }
 
     def _write_genotype(self) -> Genotype:
-        found, history, key = self.strategy.genotype(), self.run.history, self.objective.measure.key
         origin: dict[str, Any] = {
             "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
             "settings": _changed_settings(self.config),
             "date": datetime.date.today().isoformat(),
-            "figures": {
-                "epochs": self.epoch,
-                f"supernet_{key}": history[-1][key] if history else None,
-                "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
-            },
+            "figures": self._figures(),
             "flair_nas": __version__,
         }
-        genotype = dataclasses.replace(found, origin=origin)
+        genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)
         by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
         return genotype
 

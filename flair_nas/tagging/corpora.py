@@ -16,8 +16,9 @@ from flair.datasets import CONLL_2000, WNUT_17
 from flair.datasets.sequence_labeling import ColumnDataset
 from torch.utils.data import Dataset
 
-from flair_nas.errors import FlairNasError, did_you_mean, shown
+from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.library import resource_path
+from flair_nas.paths import check_regular, how_to_convert, user_path
 
 log = logging.getLogger("flair_nas")
 
@@ -194,9 +195,11 @@ def parse_columns(text: str) -> dict[int, str]:
     for part in text.split(","):
         match = re.fullmatch(r"([^\s=]+)\s*=\s*([0-9]{1,4})", part.strip())
         if not match:
-            raise FlairNasError(f"columns {text!r}: {part!r} is not name=number; write for example text=0,ner=3")
+            raise FlairNasError(
+                f"columns {brief(text)}: {brief(part)} is not name=number; write for example text=0,ner=3"
+            )
         if int(match[2]) in columns:
-            raise FlairNasError(f"columns {text!r}: column {match[2]} has two names; numbers count from 0")
+            raise FlairNasError(f"columns {brief(text)}: column {match[2]} has two names; numbers count from 0")
         columns[int(match[2])] = match[1]
     _check_columns(columns)
     return columns
@@ -221,7 +224,7 @@ def read_column_file(path: str | Path, columns: Mapping[int, str] | None, label_
     Raises:
         FlairNasError: the file is missing or faulty, or `columns` does not fit it.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     if columns is None:
         columns = {0: "text", _last_column(path): label_type}
     _check_columns(columns)
@@ -232,11 +235,11 @@ def _check_columns(columns: Mapping[int, str]) -> None:
     names = list(columns.values())
     written = ",".join(f"{name}={number}" for number, name in columns.items())
     if "text" not in names:
-        raise FlairNasError(f"columns {written!r}: none is the text; write for example text=0,ner=3")
+        raise FlairNasError(f"columns {brief(written)}: none is the text; write for example text=0,ner=3")
     if len(set(names)) < len(names):
-        raise FlairNasError(f"columns {written!r}: a name comes twice; leave the column out that is not needed")
+        raise FlairNasError(f"columns {brief(written)}: a name comes twice; leave the column out that is not needed")
     if any(number < 0 for number in columns):
-        raise FlairNasError(f"columns {written!r}: columns are counted from 0, from the left")
+        raise FlairNasError(f"columns {brief(written)}: columns are counted from 0, from the left")
 
 
 def _pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
@@ -248,19 +251,19 @@ def _pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
     if label_type is None:
         return "ner" if "ner" in names else names[0]
     if label_type not in names:
-        raise FlairNasError(f"label type {label_type!r} is none of the columns: {', '.join(names)}")
+        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
     return label_type
 
 
 def _given_folder(source: str) -> Path:
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise FlairNasError(f"corpus {source!r} is a file; give the folder that holds train, dev and test files")
+        raise FlairNasError(f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files")
     hint = did_you_mean(source.replace("-", "_"), NAMES, count=2)
     raise FlairNasError(
-        f"unknown corpus {source!r}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
+        f"unknown corpus {brief(source)}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
         f"there is no folder {folder.absolute()}"
     )
 
@@ -268,7 +271,7 @@ def _given_folder(source: str) -> Path:
 def _known_folder(name: str, data_root: str | Path | None) -> Path:
     """The folder of a corpus that Flair knows, downloaded by Flair where it can be."""
     known = KNOWN[name]
-    root = Path(data_root).expanduser() if data_root is not None else flair.cache_root / "datasets"
+    root = user_path(data_root) if data_root is not None else flair.cache_root / "datasets"
     folder = root / name
     if _is_complete(folder, known):
         return folder
@@ -337,7 +340,7 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
     label_types = sorted({name for sentence in train.sentences for name in sentence.annotation_layers})
     if label_type not in label_types:
         raise FlairNasError(
-            f"{files.train}: no sentence has a label of type {label_type!r}; label types there: "
+            f"{files.train}: no sentence has a label of type {brief(label_type)}; label types there: "
             f"{', '.join(label_types) or 'none'}; choose another label type or column"
         )
     corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
@@ -389,11 +392,12 @@ def _read_part(path: Path, columns: Mapping[int, str], label_type: str) -> Colum
 def _sentences(path: Path, text_column: int) -> Iterator[list[_Row]]:
     """The rows of a file by sentence, parted as Flair parts them; comments and document boundaries are left out."""
     try:
+        check_regular(path)
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; convert the file to UTF-8") from error
+        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; {how_to_convert(error.object)}") from error
     found = False
     rows: list[_Row] = []
     for number, line in enumerate([*io.StringIO(text, newline=None), "\n"], start=1):

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from flair.data import Corpus, Dictionary
 from flair.embeddings import (
@@ -19,7 +18,8 @@ from flair.embeddings import (
     WordEmbeddings,
 )
 
-from flair_nas.errors import FlairNasError, did_you_mean, shown
+from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
+from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import sentences_of
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
@@ -57,7 +57,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
     for spec in specs:
         if specs.count(spec) > 1:
-            raise FlairNasError(f"embeddings {spec!r} are given twice; leave one out")
+            raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
     members = [_build(spec, corpus) for spec in specs]
     # Flair joins the vectors of a word in the order of their names. Of the names that a stack gives, saving loses some,
     # and the loaded tagger then reads its input in another order; so here are names that survive.
@@ -70,7 +70,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
 def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
     kind, _, argument = spec.partition(":")
     if spec in ("char", "one-hot") and not corpus.train:
-        raise FlairNasError(f"embeddings {spec!r} are built from training sentences, and the corpus has none")
+        raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":
         # Flair's own alphabet would have to be downloaded.
         return CharacterEmbeddings(_alphabet(corpus))
@@ -92,21 +92,21 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
 
 
 def _names_a_file(argument: str) -> bool:
-    path = Path(argument).expanduser()
+    path = user_path(argument)
     return path.exists() or len(path.parts) > 1 or path.suffix == ".pt"
 
 
 def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str, wanted: str) -> TokenEmbeddings:
-    path = Path(argument).expanduser()
+    path = user_path(argument)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
-        raise FlairNasError(f"embeddings {spec!r}: {path} {what}; give a file of {wanted}")
+        raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give a file of {wanted}")
     try:
         # An absolute path is never mistaken for one of Flair's names.
         return make(str(path.resolve()))
     except Exception as error:  # unpickling something else can raise anything
         raise FlairNasError(
-            f"embeddings {spec!r}: {path} is cut short or not {wanted}; copy or make it again ({shown(error)})"
+            f"embeddings {brief(spec)}: {path} is cut short or not {wanted}; copy or make it again ({shown(error)})"
         ) from error
 
 
@@ -115,7 +115,7 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
         return make(name)
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
         raise FlairNasError(
-            f"embeddings {spec!r}: Flair has no {name!r}, or cannot download or read it ({shown(error)}); "
+            f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it ({shown(error)}); "
             f"check the name and the network, or give a local file as {file_form}, or one-hot and char, which need none"
         ) from error
 
@@ -123,7 +123,7 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
 def _unknown(spec: str) -> FlairNasError:
     known = {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}
     hint = did_you_mean(spec.partition(":")[0], known, count=2)
-    return FlairNasError(f"unknown embeddings {spec!r}: {hint}known forms are {', '.join(FORMS)}")
+    return FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
 
 
 def _alphabet(corpus: Corpus) -> Dictionary:

@@ -56,6 +56,8 @@ class EpochPlugin(TrainerPlugin):
         """
         path = self.run.checkpoints.newest
         check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
+        if state.get("seed", self.seed) != self.seed:  # older ones do not tell
+            raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
         if without_start(state["architecture"]) != _architecture(self.tagger):
             raise FlairNasError(
                 f"{path}: {self.config.rnn} stood for another architecture when this run began "
@@ -70,6 +72,7 @@ class EpochPlugin(TrainerPlugin):
         """Writes the history and the checkpoint of this instant."""
         self.run.save(
             {
+                "seed": self.seed,
                 "epoch": self.epoch,
                 "best_epoch": self.best_epoch,
                 "best": list(self.best),

@@ -16,6 +16,7 @@ from flair.training_utils import EmbeddingStorageMode, store_embeddings
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
+from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import is_token_level, labels_of
 from flair_nas.tagging.quiet import no_flair_bars
 
@@ -84,7 +85,7 @@ def evaluate_tagger(
         result = tagger.evaluate(
             list(sentences),
             gold_label_type=label_type,
-            out_path=stack.enter_context(whole_file(predictions)) if predictions else None,
+            out_path=stack.enter_context(whole_file(user_path(predictions))) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
             return_loss=not unknown,  # Flair has no loss for a label that it does not know

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.tokenization import SegtokTokenizer, SpaceTokenizer
 
+from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
+from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 
@@ -23,7 +26,9 @@ _BATCHES_AT_ONCE = 16
 
 
 def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
-    """Loads a tagger.
+    """Loads a tagger; its sums are checked.
+
+    Flair's taggers are pickles, and loading one runs whatever code is in it: take them from where you trust.
 
     Args:
         path: a model file, or the folder of a training run (then its ``model.pt``).
@@ -34,7 +39,7 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     """
     if device is not None:
         flair.device = choose_device(device)
-    path = Path(path)
+    path = user_path(path)
     if path.is_dir():
         if not (path / "model.pt").exists():
             there = ", ".join(sorted(file.name for file in path.glob("*.pt")))
@@ -44,6 +49,8 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     if not path.is_file():
         raise FlairNasError(f"{path}: no such model file")
     try:
+        if zipfile.is_zipfile(path):  # Flair's oldest taggers are none, and have no sums
+            check_sums(path)
         return SequenceTagger.load(path)
     except (FlairNasError, MemoryError, torch.cuda.OutOfMemoryError):
         raise

@@ -7,6 +7,7 @@ OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoi
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import statistics
@@ -21,7 +22,7 @@ from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
 from flair_nas.checkpoints import is_whole
-from flair_nas.device import check_precision, choose_device, peak_memory_mb
+from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.rnn_text import parse_rnn
@@ -41,6 +42,8 @@ from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
+
+_LONG_FOR_CRF = 1000**2 * 32  # tokens squared times sentences: half a minute a step
 
 # settings that may differ when a run goes on
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
@@ -70,6 +73,11 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
     if config.device is not None:
         flair.device = choose_device(config.device)
     check_precision(config.precision, flair.device)
+    check_fits(
+        lambda: SequenceTagger.RNN(rnn_type(config), config.layers, config.hidden_size, True, 1),
+        flair.device,
+        f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else ""),
+    )
     with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
         return _train_seeds(run, progress)
 
@@ -88,19 +96,33 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
             f"corpus {config.corpus}: no dev sentence has a label of type {label_type!r}; dev chooses the best epoch"
         )
     describe_corpus(tagging_corpus)
+    _warn_of_length(config, tagging_corpus.corpus)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
-    done = {seed: _result(runs[seed], tagging_corpus) for seed in config.seeds}
+    done = {seed: _result(runs[seed], tagging_corpus, seed) for seed in config.seeds}
     results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, progress) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
         hint = "--epochs or --seeds extend it"
         log.warning("%s is finished (epochs: %s), so nothing was trained; %s", run.folder, epochs, hint)
     metrics = summarise(config, results)
+    for seed, part in runs.items():
+        if seed != metrics["model_seed"] and not is_whole(part.folder / "model.pt"):
+            log.warning("%s is missing or damaged; the figures of seed %d stay", part.folder / "model.pt", seed)
+    _place_model(run, runs[metrics["model_seed"]])
     run.accept()  # of seeds that were all done, none has done it
-    with whole_file(run.folder / "model.pt") as temporary:
-        shutil.copyfile(runs[metrics["model_seed"]].folder / "model.pt", temporary)
-    run.finish(metrics)
-    return metrics
+    return run.finish(metrics)
+
+
+def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
+    """Warns of a sentence that Flair's CRF holds a batch up with: ten minutes with 5,000 tokens in a batch of 32."""
+    longest = max(len(sentence) for sentence in sentences_of(corpus.train))
+    if config.crf and longest**2 * config.batch_size > _LONG_FOR_CRF:
+        log.warning(
+            "train has a sentence of %d tokens: Flair's CRF takes time with the square of that for all sentences of "
+            "its batch, and one step cannot be stopped before its end; part the sentence, or use --batch-size 1 or "
+            "--no-crf",
+            longest,
+        )
 
 
 def rnn_type(config: TaggerConfig) -> str:
@@ -157,13 +179,43 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 # --- results ---
 
 
-def _result(run: Run, corpus: TaggingCorpus) -> dict[str, Any] | None:
+def _result(run: Run, corpus: TaggingCorpus, seed: int) -> dict[str, Any] | None:
     """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
-    result = run.figures("corpus_sha256", "learning_rate_exhausted")
-    if result is None or not is_whole(run.folder / "model.pt"):  # damaged figures come again of the checkpoint
+    result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted")
+    if result is None or result["seed"] != seed:  # damaged figures come again of the checkpoint
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
+
+
+def _place_model(run: Run, best: Run) -> None:
+    """Makes the model of a seed that of the run; if it was that already, it mends the seed's own.
+
+    Raises:
+        FlairNasError: the seed's model is missing or damaged, and nowhere else.
+    """
+    own, placed = best.folder / "model.pt", run.folder / "model.pt"
+    source, target = own, placed
+    if not is_whole(own):
+        if not (is_whole(placed) and _is_of(run, best)):
+            raise FlairNasError(
+                f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
+                "to train this seed again"
+            )
+        log.warning("%s was missing or damaged, so it is copied from %s", own, placed)
+        source, target = placed, own
+    with whole_file(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def _is_of(run: Run, best: Run) -> bool:
+    """Whether the model of the run, as it lies there, was copied from this seed as it is now."""
+    try:
+        before = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))
+        (of_seed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
+        return bool(of_seed == best.figures())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 # --- one seed ---
@@ -210,8 +262,7 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
         "corpus_sha256": tagging_corpus.sha256,
         "reports": {part: score.report for part, score in scores.items()},
     }
-    run.finish(result)
-    return result
+    return run.finish(result)
 
 
 def _run_trainer(

@@ -1,0 +1,57 @@
+"""What Ctrl-C and SIGTERM do to the command: it ends in good order, or at once if there is nothing to put in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+_WORDS = {signal.SIGINT: "stopped", signal.SIGTERM: "terminated"}
+
+
+def is_command() -> bool:
+    """Whether this process is the command, and not one of somebody's own that uses the package."""
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    return name == "flair-nas" or name == "-m" and "flair_nas" in sys.orig_argv
+
+
+def stop_at_once() -> None:
+    """From now on a signal ends the process with a line; one that it was told to ignore is ignored."""
+    _handle(_end)
+
+
+def stop_in_order() -> None:
+    """From now on a signal raises a KeyboardInterrupt."""
+    _handle(_interrupt)
+
+
+@contextlib.contextmanager
+def stopped_at_once() -> Iterator[None]:
+    """As `stop_at_once` within the block, for imports: a library may turn an interrupt of its own into anything."""
+    before = {number: signal.getsignal(number) for number in _WORDS}
+    stop_at_once()
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _handle(handler: signal._HANDLER) -> None:
+    if threading.current_thread() is threading.main_thread():  # no other may
+        for number in _WORDS:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                signal.signal(number, handler)
+
+
+def _end(number: int, frame: object) -> None:
+    os.write(2, f"flair-nas: {_WORDS[signal.Signals(number)]}\n".encode())
+    os._exit(130)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(*(["terminated"] if number == signal.SIGTERM else []))

@@ -1,0 +1,123 @@
+"""Paths as users write them: what cannot be one is told in a line, and what is printed can be typed again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flair_nas.errors import FlairNasError
+from flair_nas.paths import cache_root, how_to_convert, not_ours, read_file, typed, user_path
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a\0b", "NUL character"),
+        ("half \ud83d of a pair", "no path can; take it out"),
+        ("~nosuchuser/x", "'~nosuchuser' has no home folder here; write the whole path"),
+        ("~" + "x" * 5000, "has no home folder here"),
+        ("x" * 5000, "too long (5,000 characters)"),
+        ("x/" * 5000, "too long (10,000 characters)"),
+    ],
+)
+def test_what_is_no_path_is_told_in_a_short_line(text: str, words: str) -> None:
+    with pytest.raises(FlairNasError) as caught:
+        user_path(text)
+    message = str(caught.value)
+    assert words in message and len(message) < 300 and "\n" not in message
+    message.encode()
+
+
+@pytest.mark.parametrize("text", ["a b", "-x", "line\nbreak", "\udcff", "ü", ".", "/", "not/there", "a/../b"])
+def test_all_else_is_a_path_whether_it_is_there_or_not(text: str) -> None:
+    assert user_path(text) == Path(text)
+
+
+def test_home_folders_are_put_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/somewhere")
+    assert user_path("~/x") == Path("/somewhere/x") and user_path(Path("~")) == Path("/somewhere")
+    assert user_path("x/~") == Path("x/~")
+
+
+@pytest.mark.parametrize("text", ["-x", "--out", "a b", "it's", "line\nbreak", "$HOME", "~", "plain", ""])
+def test_what_is_typed_is_one_word_and_no_flag(text: str) -> None:
+    (word,) = shlex.split(typed(text))
+    assert not word.startswith("-") and Path(word) == Path(text)
+
+
+# --- files ---
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    socket.socket(socket.AF_UNIX).bind(os.path.relpath(path))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (make_fifo, "no regular file"),
+        (make_socket, "no regular file"),
+        (Path.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+        (lambda path: path.symlink_to(path), "symbolic links"),
+        (lambda path: None, "No such file"),
+        (lambda path: path.write_bytes(bytes(1001)), "more than 1,000 bytes"),
+    ],
+)
+def test_what_never_ends_is_not_read(tmp_path: Path, make: Callable[[Path], None], words: str) -> None:
+    make(path := tmp_path / "file")
+    with pytest.raises(OSError, match=words) as caught:
+        read_file(path, 1000)
+    assert caught.value.filename == str(path) and caught.value.strerror
+
+
+def test_a_file_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content := bytes(1000))
+    assert read_file(tmp_path / "file", 1000) == content
+
+
+@pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "LATIN1"), ("latin1", "LATIN1")])
+def test_the_advice_is_for_the_encoding(encoding: str, named: str) -> None:
+    assert f"iconv -f {named} -t UTF-8" in how_to_convert("Müller".encode(encoding))
+
+
+# --- caches ---
+
+
+def test_a_file_is_ours_when_nobody_else_may_write_to_it(tmp_path: Path) -> None:
+    (path := tmp_path / "file").write_text("")
+    path.chmod(0o644)
+    assert not_ours(path) == ""
+    path.chmod(0o664)
+    assert "can be written to by others" in not_ours(path)
+    (link := tmp_path / "link").symlink_to(path)
+    assert "can be written to by others" in not_ours(link)
+    if os.getuid() == 0:
+        path.chmod(0o644)
+        os.chown(path, 12345, -1)
+        assert not_ours(path) == not_ours(link) == "belongs to another user (12345)"
+
+
+def test_a_user_without_a_home_has_a_private_folder_for_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for variable in ("HOME", "FLAIR_NAS_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    folder = cache_root()
+    assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700 and cache_root() == folder
+    folder.chmod(0o777)  # as one that somebody else has made, who knew the name
+    with pytest.raises(FlairNasError, match="can be written to by others.*FLAIR_NAS_CACHE"):
+        cache_root()
+    assert cache_root(tmp_path / "given") == tmp_path / "given"

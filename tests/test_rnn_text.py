@@ -1,0 +1,66 @@
+"""The text that stands for a layer: a genotype, then options; whatever it is, it is read in no time or refused."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from flair_nas.errors import FlairNasError
+from flair_nas.rnn_text import _split_options, parse_rnn
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("darts-v2", ("darts-v2", [])),
+        (" darts-v2 , dropout = 0.5,gate=product ", ("darts-v2", [("dropout", "0.5"), ("gate", "product")])),
+        ("a,b/c.json,init_range=1", ("a,b/c.json", [("init_range", "1")])),
+        ('{"a": 1, "b": [2, 3]}', ('{"a": 1, "b": [2, 3]}', [])),
+        ("Genotype(recurrent=[('tanh', 0)], concat=range(1, 2)),highway=no", None),
+        ("x,dropout", ("x", [("dropout", "")])),
+        ("x,dropout=", ("x", [("dropout", "")])),
+        ("x,a=b=c", ("x,a=b=c", [])),
+        ("x,,y=1", ("x,", [("y", "1")])),
+        ("", ("", [])),
+    ],
+)
+def test_options_follow_after_commas_and_other_commas_stay(
+    text: str, expected: tuple[str, list[tuple[str, str]]] | None
+) -> None:
+    source = text.rpartition(",")[0]
+    assert _split_options(text) == (expected or (source, [("highway", "no")]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b=" + " " * 100_000 + "'",  # took three minutes
+        "," * 100_000,
+        "a" + ",b=c" * 50_000,
+        "a," + "=" * 100_000,
+        "tanh0-" * 100_000,
+        "~nosuchuser/x.json",
+        "a\0b.json",
+        "half \ud83d of a pair.json",
+        "(" * 10_000 + "Genotype(" * 10_000,
+        '{"a":' * 100_000,
+    ],
+)
+def test_text_made_to_break_it_is_refused_at_once_and_in_short(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises(FlairNasError) as caught:
+        parse_rnn(text, ("LSTM",))
+    assert time.process_time() - started < 5  # a tenth of that, here
+    assert len(str(caught.value)) < 1500
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.json", "folder/genotype.json"])
+def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FlairNasError, match="no regular file"):
+        parse_rnn(str(tmp_path / name))
