@@ -1,25 +1,27 @@
-"""Searches that are killed at random moments and resumed, and what they leave behind, compared to the bit.
+"""Runs that are killed at random moments and resumed, and what they leave behind, compared to the bit.
 
-What tests and `benchmarks/kill_and_resume.py` share.
+What tests and `benchmarks/kill_and_resume.py` share. A run is a search, unless another function is given that runs one.
 """
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
-SECONDS = ("seconds", "cpu_seconds", "evaluation_seconds")  # no two runs have the same
+Work = Callable[[dict[str, Any], str], None]
+"""Runs with settings in a folder; it is what the processes do."""
 
 
 class Killed(NamedTuple):
-    """A search that was killed and resumed until it ended.
+    """A run that was killed and resumed until it ended.
 
     Args:
         epochs: at each kill, how many epochs were in the history.
@@ -44,31 +46,42 @@ def write_text(folder: Path, train_lines: int = 80, valid_lines: int = 16, seed:
 # --- running and killing ---
 
 
-def processes() -> Any:
-    """A server that has imported everything, and whose children therefore begin to search at once."""
+def processes(*modules: str) -> Any:
+    """A server that has imported everything, and whose children therefore begin to search at once.
+
+    Args:
+        *modules: what else it imports, for other runs.
+    """
     context = multiprocessing.get_context("forkserver")
     # the last three are what is loaded late: with the first gradient, the first optimizer, the picture at the end
-    context.set_forkserver_preload(["flair_nas.search.trainer", "sympy", "torch._dynamo", "matplotlib.figure"])
+    preload = ["flair_nas.search.trainer", "sympy", "torch._dynamo", "matplotlib.figure"]
+    context.set_forkserver_preload([*preload, *modules])
     return context
 
 
 def run_search(settings: dict[str, Any], out: str) -> None:
-    """One search; this is what the processes do."""
+    """One search."""
+    from flair_nas.search.config import SearchConfig
+    from flair_nas.search.trainer import search_genotype
+
+    be_quiet()
+    search_genotype(SearchConfig(**settings), out, progress=False)
+
+
+def be_quiet() -> None:
+    """One thread, and errors alone in the log, for a process that runs something."""
     import logging
 
     import torch
 
-    from flair_nas.search.config import SearchConfig
-    from flair_nas.search.trainer import search_genotype
-
     torch.set_num_threads(1)
-    logging.getLogger("flair_nas").setLevel(logging.ERROR)
-    search_genotype(SearchConfig(**settings), out, progress=False)
+    for name in ("flair_nas", "flair"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def run_whole(context: Any, settings: dict[str, Any], out: Path) -> list[float]:
-    """A search that nobody stops; its seconds when each epoch was in the history, and at the end."""
-    process = context.Process(target=run_search, args=(settings, str(out)))
+def run_whole(context: Any, settings: dict[str, Any], out: Path, work: Work = run_search) -> list[float]:
+    """A run that nobody stops; its seconds when each epoch was in the history, and at the end."""
+    process = context.Process(target=work, args=(settings, str(out)))
     process.start()
     times: list[float] = []
     spent = 0.0
@@ -77,15 +90,17 @@ def run_whole(context: Any, settings: dict[str, Any], out: Path) -> list[float]:
         spent = max(spent, _seconds(process))
         times += [spent] * (_epochs(out) - len(times))
     if process.exitcode:
-        raise RuntimeError(f"the search failed with exit code {process.exitcode}")
+        raise RuntimeError(f"the run failed with exit code {process.exitcode}")
     return [*times, spent]
 
 
-def run_killed(context: Any, settings: dict[str, Any], out: Path, times: list[float], moments: list[float]) -> Killed:
-    """A search that is killed at moments of the run whose epochs ended at `times`, and resumed each time."""
+def run_killed(
+    context: Any, settings: dict[str, Any], out: Path, times: list[float], moments: list[float], work: Work = run_search
+) -> Killed:
+    """A run that is killed at moments of the run whose epochs ended at `times`, and resumed each time."""
     killed: list[int] = []
     for starts, moment in enumerate([*sorted(moments), None], start=1):
-        process = context.Process(target=run_search, args=(settings, str(out)))
+        process = context.Process(target=work, args=(settings, str(out)))
         process.start()
         if moment is not None:
             epochs = sum(end <= moment for end in times[:-1])
@@ -100,7 +115,7 @@ def run_killed(context: Any, settings: dict[str, Any], out: Path, times: list[fl
         if process.exitcode == 0:
             return Killed(killed, starts)
         if process.exitcode != -signal.SIGKILL:
-            raise RuntimeError(f"the search failed with exit code {process.exitcode}")
+            raise RuntimeError(f"the run failed with exit code {process.exitcode}")
         killed.append(_epochs(out))
     raise RuntimeError("the last process was killed by somebody else")
 
@@ -120,32 +135,56 @@ def _seconds(process: Any) -> float:
 
 
 def _epochs(out: Path) -> int:
-    try:
-        return (out / "history.jsonl").read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
+    return sum(path.read_bytes().count(b"\n") for path in out.rglob("history.jsonl"))
 
 
 # --- comparing ---
 
 
 def contents(out: Path) -> dict[str, Any]:
-    """All that a search has left behind, but for times, dates, and generators that it neither seeds nor uses."""
+    """All that a run has left behind, by file, but for pictures and what no two runs have the same."""
+    paths = [path for path in sorted(out.rglob("*")) if path.is_file() and path.suffix != ".svg"]
+    return {str(path.relative_to(out)): untimed(_content(path)) for path in paths}
+
+
+def _content(path: Path) -> Any:
+    if path.suffix == ".pt":
+        return _state(path)
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines()]
+    return json.loads(text) if path.suffix == ".json" else text
+
+
+def _state(path: Path) -> Any:
     import torch
 
-    found: dict[str, Any] = {"history.jsonl": [json.loads(line) for line in (out / "history.jsonl").open()]}
-    histories = [found["history.jsonl"]]
-    for name in ("checkpoint.pt", "checkpoint-previous.pt"):
-        found[name] = torch.load(out / name, weights_only=True)
-        found[name]["random"] = [state["torch"] for state in found[name]["random"]]
-        histories.append(found[name]["history"])
-    for line in sum(histories, []):
-        for name in SECONDS:
-            del line[name]
-    found["genotype.json"] = json.loads((out / "genotype.json").read_text())
-    del found["genotype.json"]["origin"]["date"], found["genotype.json"]["origin"]["figures"]["seconds"]
-    found["config.yaml"] = (out / "config.yaml").read_text()
-    return found
+    try:
+        state = torch.load(path, weights_only=True)
+    except pickle.UnpicklingError:  # a tagger of Flair's, with classes in it
+        from flair.models import SequenceTagger
+
+        return SequenceTagger.load(path).state_dict()
+    if "corpus_sha256" not in state:  # a tagger's run uses all generators, the others neither seed nor use all
+        if isinstance(state.get("random"), list):
+            state["random"] = [one["torch"] for one in state["random"]]
+        elif "random" in state:
+            state["random"] = state["random"]["torch"]
+    return state
+
+
+def untimed(content: Any) -> Any:
+    """A content without what no two runs have the same: times, dates, memory, their sums."""
+    if isinstance(content, dict):
+        return {
+            name: untimed(value)
+            for name, value in content.items()
+            if name not in ("date", "sha256")
+            and not (isinstance(name, str) and ("seconds" in name or "memory" in name))
+        }
+    if isinstance(content, (list, tuple)):
+        return type(content)(untimed(value) for value in content)
+    return content
 
 
 def differences(left: Any, right: Any, path: str = "") -> Iterator[str]:
