@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flair_nas import stopping
 
-if stopping.is_command():  # until it is there, which takes a moment
+if stopping.is_command():  # all of it takes a moment to load, and so far there is nothing to put in order
     stopping.stop_at_once()
 
 from importlib import import_module

@@ -7,41 +7,45 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _WORDS = {signal.SIGINT: "stopped", signal.SIGTERM: "terminated"}
 
 
 def is_command() -> bool:
-    """Whether this process is the command, and not one of somebody's own that uses the package."""
+    """Whether this process is the command, and not a program of somebody's own that uses the package."""
     name = os.path.basename(sys.argv[0]) if sys.argv else ""
     return name == "flair-nas" or name == "-m" and "flair_nas" in sys.orig_argv
 
 
 def stop_at_once() -> None:
-    """From now on a signal ends the process with a line; one that it was told to ignore is ignored."""
+    """From now on a signal ends the process with a line; one that the process was told to ignore is ignored."""
     _handle(_end)
 
 
-def stop_in_order() -> None:
-    """From now on a signal raises a KeyboardInterrupt."""
-    _handle(_interrupt)
+def stopped_at_once() -> contextlib.AbstractContextManager[None]:
+    """As `stop_at_once`, within the block; for imports, as libraries turn an interrupt of theirs into anything."""
+    return _handled(_end)
+
+
+def stopped_in_order() -> contextlib.AbstractContextManager[None]:
+    """Within the block a signal raises a KeyboardInterrupt."""
+    return _handled(_interrupt)
 
 
 @contextlib.contextmanager
-def stopped_at_once() -> Iterator[None]:
-    """As `stop_at_once` within the block, for imports: a library may turn an interrupt of its own into anything."""
+def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _WORDS}
-    stop_at_once()
+    _handle(handler)
     try:
         yield
     finally:
         if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number, old in before.items():
+                signal.signal(number, old)
 
 
-def _handle(handler: signal._HANDLER) -> None:
+def _handle(handler: Callable[[int, object], None]) -> None:
     if threading.current_thread() is threading.main_thread():  # no other may
         for number in _WORDS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -54,4 +58,4 @@ def _end(number: int, frame: object) -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt(*(["terminated"] if number == signal.SIGTERM else []))
+    raise KeyboardInterrupt(_WORDS[signal.SIGTERM] if number == signal.SIGTERM else "")

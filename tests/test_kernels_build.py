@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 
-from flair_nas.kernels import build
+from flair_nas.kernels import build, compiler
 from flair_nas.kernels.build import built, library
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -288,6 +288,10 @@ def test_a_user_without_a_home_has_a_folder_of_their_own(
     folder.chmod(0o777)
     built.cache_clear()
     assert library(sources) is not None and len(compilations.read_text().splitlines()) == 2
+    # and nowhere else is a place to write
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    built.cache_clear()
+    assert library(sources) is None
 
 
 @compiles
@@ -306,7 +310,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_that_it_has_started(
     # one that does not listen, and a part of it that listens even less
     action = f'(trap "" TERM; echo $$ >> {tmp_path}/numbers; while :; do sleep 1; done) & trap "" TERM; wait'
     use_compiler(tmp_path, monkeypatch, action)
-    monkeypatch.setattr(build, "_SECONDS", 1)
+    monkeypatch.setattr(compiler, "SECONDS", 1)
     assert library(sources) is None
     assert "did not end within 1 s" in caplog.text and "CXX" in caplog.text
     assert list(cache.iterdir()) == []
@@ -327,7 +331,7 @@ def test_a_compiler_that_hangs_when_it_is_asked_for_its_version_is_passed_over(
     hanging.write_text("#!/bin/sh\nexec sleep 100\n")
     hanging.chmod(0o755)
     monkeypatch.setenv("CXX", str(hanging))
-    monkeypatch.setattr(build, "_VERSION_SECONDS", 0.5)
+    monkeypatch.setattr(compiler, "_ANSWER_SECONDS", 0.5)
     assert library(sources) is None
     assert "cannot be run" in caplog.text
 

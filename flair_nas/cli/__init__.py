@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from flair_nas.cli import lm, search, tag
 from flair_nas.errors import FlairNasError, printable
-from flair_nas.stopping import stop_in_order
+from flair_nas.stopping import stopped_in_order
 from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
@@ -48,11 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    stop_in_order()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    words = list(sys.argv[1:] if argv is None else argv)
+    with stopped_in_order():
+        return _run(list(sys.argv[1:] if argv is None else argv))
+
+
+def _run(words: list[str]) -> int:
     try:
         if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
             from flair_nas.cli.version import describe

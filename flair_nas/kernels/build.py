@@ -9,9 +9,6 @@ import hashlib
 import logging
 import os
 import platform
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +19,7 @@ import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import is_part, whole_file, write_text
+from flair_nas.kernels import compiler
 from flair_nas.locks import locked
 from flair_nas.paths import cache_root, not_ours, user_path
 
@@ -30,8 +28,6 @@ log = logging.getLogger("flair_nas")
 SOURCES = Path(__file__).parent / "native"
 
 _LOCK = ".lock"
-_SECONDS, _VERSION_SECONDS = 600.0, 60.0  # a compiler that takes longer hangs; ten and none are usual
-_COMPILERS = ("c++", "g++", "clang++")
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared")
 # OpenMP is compiled but not linked, so that all its symbols come from the runtime that torch has loaded for all. Many
 # builds of torch name theirs in their own way: a linked one would be loaded beside it, and functions of both be used.
@@ -80,13 +76,13 @@ def built(sources: Path = SOURCES) -> Built:
     try:
         if sys.platform == "win32":
             raise FlairNasError("there are none for Windows")
-        command, version = _compiler()
+        command, version = compiler.find_compiler()
         first_line = version.partition("\n")[0]
-        compiler = f"{command[0]} ({first_line})"
+        described = f"{command[0]} ({first_line})"
         name = f"{_key(sources, command, version)}.so"
         try:
             path = _folder() / name
-            return Built(_from_cache(path, sources, command), compiler, str(path))
+            return Built(_from_cache(path, sources, command), described, str(path))
         except (OSError, _NoCache) as error:
             log.warning(
                 "no cache of native kernels: %s, so they are compiled for this process alone; choose another folder "
@@ -94,7 +90,7 @@ def built(sources: Path = SOURCES) -> Built:
                 error if isinstance(error, _NoCache) else f"cannot write to {path.parent} ({error.strerror or error})",
             )
         with tempfile.TemporaryDirectory() as folder:  # what is loaded stays when its file goes
-            return Built(_compiled(Path(folder) / name, sources, command), compiler, "a temporary file")
+            return Built(_compiled(Path(folder) / name, sources, command), described, "a temporary file")
     except OSError as error:
         return Built(None, reason=shown(error))
     except FlairNasError as error:
@@ -122,25 +118,8 @@ def _folder() -> Path:
     chosen = os.environ.get("FLAIR_NAS_KERNELS_CACHE")
     try:
         return user_path(chosen) if chosen else cache_root() / "kernels"
-    except FlairNasError as error:
+    except (FlairNasError, OSError) as error:
         raise _NoCache(error) from None
-
-
-def _compiler() -> tuple[list[str], str]:
-    """The command of the compiler, and what it says of its version."""
-    named = os.environ.get("CXX", "").split()
-    for command in [named] if named else [[name] for name in _COMPILERS]:
-        path = shutil.which(command[0])
-        if path is None:
-            continue
-        command = [path, *command[1:]]
-        with contextlib.suppress(OSError, FlairNasError):
-            return command, _run([*command, "--version"], _VERSION_SECONDS)
-    if named:
-        raise FlairNasError(
-            f"the compiler of the environment variable CXX, {' '.join(named)}, cannot be run; correct it"
-        )
-    raise FlairNasError("no C++ compiler found (g++ or clang++); install one")
 
 
 def _key(sources: Path, command: list[str], version: str) -> str:
@@ -246,12 +225,12 @@ def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     message = ""
     chosen = any(word.startswith(("-march", "-mcpu")) for word in command)  # CXX names a processor itself
     for flags in [tried for tried in _TRIED if not (chosen and _NATIVE in tried)]:
-        left = _SECONDS - (time.perf_counter() - started)
+        left = compiler.SECONDS - (time.perf_counter() - started)
         if left <= 0:
             break
         try:
             with whole_file(path) as part:
-                _run([*command, *_FLAGS, *flags, *files, "-o", str(part)], left)
+                compiler.run([*command, *_FLAGS, *flags, *files, "-o", str(part)], left)
                 try:
                     loaded = _opened(part, sources)
                 except OSError as error:  # as an OpenMP that torch has not
@@ -265,36 +244,3 @@ def _compiled(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
     raise FlairNasError(
         f"{command[0]} cannot compile them; try another compiler with the environment variable CXX. It said:\n{message}"
     )
-
-
-def _run(command: list[str], seconds: float) -> str:
-    """Runs a compiler, and gives what it says.
-
-    Raises:
-        FlairNasError: it fails, or does not end within so many seconds.
-        OSError: there is no such program.
-    """
-    # a group of its own, so that no part of the compiler is left to write when this process is stopped
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
-    )
-    try:
-        said, _ = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        raise FlairNasError(f"{command[0]} did not end within {seconds:.0f} s") from None
-    except BaseException:
-        _end(process)
-        raise
-    if process.returncode != 0:
-        raise FlairNasError("\n".join(said.splitlines()[:6]) or f"exit code {process.returncode}")
-    return said
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process and its group, which may first take away its temporary files."""
-    for kind in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, kind)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=5)
