@@ -37,6 +37,8 @@ def test_a_signal_while_the_command_starts_is_answered_in_a_line(
     process = subprocess.Popen(
         [*command, "--epochs", "1000", "--hidden-size", "8", "--out", str(tmp_path / "run")],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # a shell has its background jobs ignore Ctrl-C, which the child would inherit from a suite run so
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     until_it_listens(process)
     time.sleep(seconds)
