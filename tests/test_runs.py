@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import signal
 import subprocess
@@ -216,6 +217,12 @@ def test_a_line_of_the_history_that_no_checkpoint_knows_is_gone_when_the_run_goe
     assert lines_in(tmp_path) == again.history == [{"epoch": 1}]
 
 
+def sum_of(written: dict[str, Any]) -> dict[str, str]:
+    """The sum that stands beside the figures."""
+    figures = {name: value for name, value in written.items() if name != "sha256"}
+    return {"sha256": hashlib.sha256(json.dumps(figures, sort_keys=True).encode()).hexdigest()}
+
+
 def test_the_parts_of_a_run_have_folders_histories_and_figures_of_their_own(tmp_path: Path) -> None:
     with open_run(tmp_path, Walk()) as run:
         run.finish({"best": "a"})  # which stay while a further part is added
@@ -224,26 +231,27 @@ def test_the_parts_of_a_run_have_folders_histories_and_figures_of_their_own(tmp_
             assert part.resume(dict) is None and not part.folder.exists()
             part.accept()
             epoch(part, 1)
-            part.finish({"epochs": 1, "name": name})
+            written = part.finish({"epochs": 1, "name": name})
     assert names_in(tmp_path) == ["a", "b", "config.yaml", "metrics.json"]
     assert names_in(tmp_path / "a") == ["checkpoint.pt", "history.jsonl", "metrics.json"]
-    assert Run(tmp_path, Walk()).part("b").figures("name") == {"epochs": 1, "name": "b"}
+    assert Run(tmp_path, Walk()).part("b").figures("name") == written == {"epochs": 1, "name": "b", **sum_of(written)}
 
 
 def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     run = Run(tmp_path, Walk())
     assert run.figures() is None
     epoch(run, 1)
-    run.finish({"epochs": 1, "score": 7})
-    assert run.figures("score") == {"epochs": 1, "score": 7} and run.figures("loss") is None
+    written = run.finish({"epochs": 1, "score": 7})
+    assert written == {"epochs": 1, "score": 7, **sum_of(written)}
+    assert run.figures("score") == written and run.figures("loss") is None
     epoch(run, 2)  # the model may be another now
     assert run.figures("score") is None
     for damage in ('{"epochs": 2', "[]", '{"score": 7}', "2"):
         (tmp_path / "metrics.json").write_text(damage)
         assert run.figures() is None
-    run.finish({"epochs": 2, "score": 8})
+    written = run.finish({"epochs": 2, "score": 8})
     (tmp_path / "history.jsonl").unlink()  # somebody keeps the figures alone
-    assert run.figures("score") == {"epochs": 2, "score": 8}
+    assert run.figures("score") == written
 
 
 def test_a_run_that_begins_anew_has_no_figures_of_the_one_before(tmp_path: Path) -> None:
