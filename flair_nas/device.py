@@ -29,7 +29,7 @@ def choose_device(name: str | None) -> torch.device:
         device = torch.device(name)
     except (RuntimeError, ValueError):  # ValueError: characters that are none
         raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {brief(name)}") from None
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda") or device.type == "cpu" and device.index:
         raise FlairNasError(f"device must be cpu, cuda or cuda:N, got {brief(name)}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise FlairNasError(

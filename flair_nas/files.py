@@ -6,8 +6,10 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from flair_nas.paths import check_regular
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -56,11 +58,11 @@ def check_writable(path: str | Path) -> None:
     """Refuses a file that cannot be written, before there is anything to write.
 
     Raises:
-        OSError: its folder is missing or closed, or it is a folder itself.
+        OSError: its folder is missing or closed, or it is a folder, a pipe or a device itself.
     """
     path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists():
+        check_regular(path)  # a device or a pipe would be replaced by a file
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -78,9 +80,14 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def is_part(path: Path) -> bool:
-    """Whether a path is named as the temporary files of `whole_file` are; a killed process leaves them behind."""
-    return path.match(".*.????????.part")
+def is_part(path: Path, names: Sequence[str]) -> bool:
+    """Whether a path is a temporary file of `whole_file`; a killed process leaves them behind.
+
+    Args:
+        path: in a folder that is ours.
+        names: of the files that are written there, as other files may be named in the same way.
+    """
+    return path.match(".*.????????.part") and path.name[1:-14] in names and path.is_file()
 
 
 def _disk_is_full(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ import itertools
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -433,8 +434,12 @@ def _is_list(value: object) -> bool:
 
 
 def _check_size(nodes: object, place: str) -> None:
-    if isinstance(nodes, Sized) and len(nodes) > MOST_NODES:
-        raise GenotypeError(f"at most {MOST_NODES:,} nodes, not {len(nodes):,}", place=place)
+    try:
+        count = f"{len(nodes):,}" if isinstance(nodes, Sized) and len(nodes) > MOST_NODES else ""
+    except OverflowError:  # a range
+        count = "more than can be counted"
+    if count:
+        raise GenotypeError(f"at most {MOST_NODES:,} nodes, not {count}", place=place)
 
 
 def _in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
@@ -503,8 +508,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, whose keys must differ: of equal ones, JSON's reader keeps the last and says nothing."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise GenotypeError("each key once in an object", found=next(key for key in keys if keys.count(key) > 1))
+        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise GenotypeError("each key once in an object", found=repeated)
     return found
 
 

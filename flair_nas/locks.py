@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from flair_nas.errors import FlairNasError
+from flair_nas.paths import read_file
 
 
 class Held(Exception):
@@ -64,6 +65,8 @@ def _acquire(lock: FileLock, path: Path, waiting: Callable[[], object] | None) -
 
 
 def _sign(descriptor: int) -> None:
+    if os.fstat(descriptor).st_nlink > 1:  # by its other name, it may be a file of somebody's
+        return
     with contextlib.suppress(OSError):  # a full disk: the number is there for a message only
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
@@ -72,5 +75,5 @@ def _sign(descriptor: int) -> None:
 def _holder(path: Path) -> str:
     number = ""
     with contextlib.suppress(OSError):
-        number = path.read_text(encoding="utf-8", errors="replace")
+        number = read_file(path, 1000).decode(errors="replace")
     return f"another process ({number})" if number.isdigit() else "another process"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from typing import Any, cast
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.cell import SearchedCell
+from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
 from flair_nas.operations import product_dtype
 from flair_nas.packing import Packing
@@ -74,8 +76,8 @@ class SearchedRNN(nn.Module):
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
         if init_range is None:
             init_range = 2 / math.sqrt(hidden_size)  # docs/decisions.md has the figures
-        if not 0 < init_range < math.inf:
-            raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
+        if not 0 < init_range <= 1e6:
+            raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
         if genotype.silent:
@@ -141,8 +143,10 @@ class SearchedRNN(nn.Module):
         if isinstance(input, PackedSequence):
             data, sizes, order, restore = input.data, input.batch_sizes, input.sorted_indices, input.unsorted_indices
             self._check_input(data, 2, "PackedSequence with data [tokens, D]")
+            counts = sizes.tolist()
+            _check_sizes(counts, len(data))
             state = _permuted(initial_state(self._cells(), hx, int(sizes[0])), order)
-            output, state = self._run(data, sizes.tolist(), state)
+            output, state = self._run(data, counts, state)
             return PackedSequence(output, sizes, order, restore), self._final(state, restore)
         single = input.dim() == 2
         form = "[T, D]" if single else "[B, T, D]" if self.batch_first else "[T, B, D]"
@@ -213,6 +217,15 @@ class SearchedRNN(nn.Module):
             if layer < self.num_layers - 1:
                 data = nn.functional.dropout(data, self.dropout, self.training)
         return data, RecurrentState(torch.stack(hidden), tuple(inputs), tuple(states))
+
+
+def _check_sizes(sizes: list[int], tokens: int) -> None:
+    """Refuses sizes that PyTorch's functions do not make, with which an engine would read beyond the data."""
+    falling = all(now >= after > 0 for now, after in itertools.pairwise([*sizes, 1]))
+    if not (falling and sum(sizes) == tokens):
+        raise ValueError(
+            f"batch_sizes of a PackedSequence must be positive, never grow, and be {tokens} in all, got {brief(sizes)}"
+        )
 
 
 def _permuted(state: RecurrentState, order: Tensor | None) -> RecurrentState:

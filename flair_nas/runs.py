@@ -20,12 +20,17 @@ from flair_nas.checkpoints import START_OVER, Checkpoints, is_whole
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.files import is_part, write_text
 from flair_nas.locks import Held, locked
-from flair_nas.paths import typed, user_path
+from flair_nas.paths import check_regular, read_file, typed, user_path
 from flair_nas.settings import UnknownSettings, read_settings, to_yaml
 
 log = logging.getLogger("flair_nas")
 
 LOCK = ".lock"
+_MOST_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
+_WRITTEN = (
+    *("config.yaml", "history.jsonl", "metrics.json", "model.pt", "checkpoint.pt", "checkpoint-previous.pt"),
+    *("genotype.json", "progress.svg", "dev.txt", "test.txt"),
+)
 
 Restored = TypeVar("Restored")
 
@@ -76,6 +81,8 @@ class Run:
         newest, previous = self.checkpoints.newest, self.checkpoints.previous.name
         self.history = state.get("history", [])
         try:
+            if [line["epoch"] for line in self.history] != list(range(1, state["epoch"] + 1)):
+                raise ValueError("its history is another one")
             restored = restore(state)
         except FlairNasError:
             raise
@@ -134,12 +141,10 @@ class Run:
             names: what has to be among them.
         """
         try:
-            found = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+            found = read_figures(self.folder / "metrics.json")
             _ = [found[name] for name in names]
-            if found.get("sha256", _sum_of(found)) != _sum_of(found):  # there is none in older runs
-                return None
             return found if found["epochs"] == self._epochs(found["epochs"]) else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
@@ -157,6 +162,7 @@ class Run:
     def _epochs(self, otherwise: int) -> int:
         """How many are in the history on disk."""
         try:
+            check_regular(self.folder / "history.jsonl")
             return (self.folder / "history.jsonl").read_bytes().count(b"\n")
         except FileNotFoundError:
             return otherwise
@@ -166,6 +172,22 @@ def _sum_of(figures: Mapping[str, Any]) -> str:
     """The SHA-256 of figures, but for the sum that may be among them."""
     data = {name: value for name, value in figures.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def read_figures(path: str | Path) -> dict[str, Any]:
+    """Reads what `Run.finish` wrote.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged: no JSON, or with another sum (older versions wrote none).
+    """
+    try:
+        found = json.loads(read_file(path, _MOST_BYTES))
+    except RecursionError:
+        raise ValueError("lists in lists, too deep") from None
+    if not isinstance(found, dict) or found.get("sha256", _sum_of(found)) != _sum_of(found):
+        raise ValueError("it has changed")
+    return found
 
 
 @contextlib.contextmanager
@@ -200,8 +222,9 @@ def open_run(
         raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
     with _kept(out):
         _check(out, config, may_change, quantity)  # another process may have been here since
-        for path in filter(is_part, out.rglob("*")):  # a killed process could not take them away
-            path.unlink(missing_ok=True)
+        for path in [*out.glob(".*.part"), *out.glob("*/.*.part")]:  # a killed process could not take them away
+            if is_part(path, _WRITTEN):
+                path.unlink(missing_ok=True)
         try:
             yield Run(out, config)
         except KeyboardInterrupt as stop:
@@ -218,7 +241,7 @@ def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
     if not written.exists():
-        if out.exists() and any(path.name != LOCK and not is_part(path) for path in out.iterdir()):
+        if out.exists() and any(path.name != LOCK and not is_part(path, _WRITTEN) for path in out.iterdir()):
             raise FlairNasError(
                 f"{out} exists and is not empty, and holds no {quantity} to go on with; choose another folder"
             )

@@ -246,7 +246,9 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     kinds = kinds_of(config_type)
     unknown = [key for key in data if key not in kinds]
     if unknown:
-        names = ", ".join(str(key)[:80] for key in unknown[:20]) + (", ..." if len(unknown) > 20 else "")
+        names = ", ".join(key[:80] if isinstance(key, str) else brief(key) for key in unknown[:20]) + (
+            ", ..." if len(unknown) > 20 else ""
+        )
         raise UnknownSettings(f"{path}: unknown settings {names}; the settings are {', '.join(kinds)}")
     for name, value in data.items():
         if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text

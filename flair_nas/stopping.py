@@ -29,8 +29,13 @@ def stopped_at_once() -> contextlib.AbstractContextManager[None]:
 
 
 def stopped_in_order() -> contextlib.AbstractContextManager[None]:
-    """Within the block a signal raises a KeyboardInterrupt."""
+    """Within the block a signal raises a KeyboardInterrupt; while that is dealt with, a second one ends the process."""
     return _handled(_interrupt)
+
+
+def ignore() -> None:
+    """From now on signals do nothing."""
+    _handle(signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -45,7 +50,7 @@ def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
                 signal.signal(number, old)
 
 
-def _handle(handler: Callable[[int, object], None]) -> None:
+def _handle(handler: Callable[[int, object], None] | signal.Handlers) -> None:
     if threading.current_thread() is threading.main_thread():  # no other may
         for number in _WORDS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -58,4 +63,5 @@ def _end(number: int, frame: object) -> None:
 
 
 def _interrupt(number: int, frame: object) -> None:
+    _handle(_end)
     raise KeyboardInterrupt(_WORDS[signal.SIGTERM] if number == signal.SIGTERM else "")

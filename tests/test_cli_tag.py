@@ -583,6 +583,31 @@ def test_predictions_that_cannot_be_written_are_refused_before_the_model_is_read
         assert refused(capsys, "tag", "evaluate", *arguments, code=1) == f"flair-nas: {path}: {words}\n"
 
 
+def test_predictions_replace_no_device_no_pipe_no_link_and_not_the_model(
+    short_run: Path, corpus: str, tmp_path: Path, capsys: CAPTURE
+) -> None:
+    shutil.copytree(short_run, run := tmp_path / "run")
+    evaluate = ("tag", "evaluate", "-q", "--model", run, "--corpus", corpus, "--predictions")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    for name in ("pipe", "device"):
+        assert "no regular file" in refused(capsys, *evaluate, tmp_path / name, code=1)
+    (tmp_path / "model").symlink_to(run / "model.pt")
+    before = (run / "model.pt").read_bytes()
+    for path in (run / "model.pt", tmp_path / "model"):
+        assert "is the model itself" in refused(capsys, *evaluate, path)
+    assert (run / "model.pt").read_bytes() == before and Path("/dev/null").is_char_device()
+    (target := tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(target)
+    printed(capsys, *evaluate, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and target.read_text().count("B-PER") > 0
+
+
+def test_bytes_that_are_no_text_are_refused(short_run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    assert "sentence 2, '\\udcff': not UTF-8" in refused(capsys, "tag", "predict", "--model", short_run, "a", "\udcff")
+    assert "this is no file of text" in refused(capsys, "tag", "predict", "--model", short_run, "--text", tmp_path)
+
+
 def test_flags_without_a_value_and_settings_of_another_kind_are_refused(
     short_run: Path, corpus: str, tmp_path: Path, capsys: CAPTURE
 ) -> None:

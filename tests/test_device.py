@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from flair_nas.cli import main
-from flair_nas.device import check_fits, check_precision, is_out_of_memory
+from flair_nas.device import check_fits, check_precision, choose_device, is_out_of_memory
 from flair_nas.errors import FlairNasError
 from flair_nas.library import resource_path
 
@@ -83,3 +83,9 @@ def test_memory_that_runs_out_later_is_one_line(
         "flair-nas: not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less"
     ]
     assert is_out_of_memory(MemoryError()) and not is_out_of_memory(RuntimeError("another"))
+
+
+@pytest.mark.parametrize("name", ["cpu:3", "cuda:-1", "gpu", "mps", "", "\ud800", "x" * 10_000])
+def test_a_device_that_there_is_not_is_refused(name: str) -> None:
+    with pytest.raises(FlairNasError, match="device"):
+        choose_device(name)

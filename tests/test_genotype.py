@@ -668,6 +668,13 @@ def nested(depth: int) -> Any:
         (lambda: random_genotype(1, nodes=1001), "at most 1,000"),
         (lambda: random_genotype(1, history=1001), "at most 1,000"),
         (lambda: Genotype.from_json('{"format": 1, "format": 2}'), "each key once"),
+        (
+            lambda: Genotype.from_json(
+                json.dumps(changed(origin={f"k{n}": 1 for n in range(10**5)}))[:-2] + ', "k7": 2}}'
+            ),
+            "each key once",
+        ),
+        (lambda: Genotype.from_darts(range(10**30)), "more than can be counted"),
         (lambda: Genotype.from_json('{"a":' * 100_000), "valid JSON"),
         (lambda: Genotype.from_json(json.dumps(changed(cell={"nodes": nested(800), "output": [1]}))), "expected"),
         (lambda: Genotype.from_json('{"version": ' + "9" * 10_000 + "}"), "valid JSON"),

@@ -722,3 +722,22 @@ def test_a_file_that_asks_for_more_than_there_is_is_refused(text, tmp_path) -> N
     torch.save(data, path)
     with pytest.raises(FlairNasError, match="hidden_size 1000000"):
         load_language_model(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"words": ["a", "b"], "counts": [1, 2]},
+        {"words": "text"},
+        {"words": [1, 2, 3]},
+        {"counts": [1]},
+        {"counts": "text"},
+        {"words": None},
+    ],
+)
+def test_a_model_with_another_vocabulary_is_refused(text, tmp_path, changes: dict[str, Any]) -> None:
+    train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
+    path = tmp_path / "run" / "model.pt"
+    torch.save({**torch.load(path, weights_only=True), **changes}, path)
+    with pytest.raises(FlairNasError, match=r"model\.pt: this is no language model that can be loaded"):
+        load_language_model(path)

@@ -186,3 +186,11 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path)
             pytest.fail("it was held")
         assert caught.value.filename is not None
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_file_that_has_another_name_as_well_is_not_written_to(tmp_path: Path) -> None:
+    (thesis := tmp_path / "thesis").write_text("mine")
+    os.link(thesis, path := tmp_path / ".lock")
+    with locked(path):
+        assert thesis.read_text() == "mine"
+    assert thesis.read_text() == "mine" and not path.exists()

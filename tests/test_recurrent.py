@@ -660,3 +660,14 @@ def test_backward_frees_the_graph_unless_it_is_retained() -> None:
     assert torch.allclose(rnn.cells[0].weight_nodes.grad, 2 * once)
     with pytest.raises(RuntimeError, match="second time"):
         total.backward()
+
+
+@pytest.mark.parametrize("sizes", [[5, -5], [3, 3, 3], [1, 2, 2], [300] * 3, [5, 0], [0, 5], [4]])
+def test_sizes_that_pytorch_does_not_make_are_refused(sizes: list[int]) -> None:
+    """Native kernels read beyond the data with some, and ended the process with others."""
+    rnn = SearchedRNN(3, 4, load_genotype("darts-v2"))
+    packed = PackedSequence(torch.randn(5, 3), torch.tensor(sizes))
+    with pytest.raises(
+        ValueError, match="batch_sizes of a PackedSequence must be positive, never grow, and be 5 in all"
+    ):
+        rnn(packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -146,6 +147,41 @@ def test_what_a_killed_process_left_half_written_is_taken_away(tmp_path: Path) -
     (tmp_path / "seed-1" / "checkpoint.pt").write_text("whole")
     with open_run(tmp_path, Walk()):
         assert names_in(tmp_path / "seed-1") == ["checkpoint.pt"]
+
+
+def test_files_of_other_people_that_are_named_alike_stay(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "notes", tmp_path / "notes" / "deep"):
+        folder.mkdir(exist_ok=True)
+        for name in (".thesis.chapter1.part", ".model.pt.part", ".model.pt.abcdefghi.part"):
+            (folder / name).write_text("mine")
+    (tmp_path / ".model.pt.12345678.part").mkdir()
+    (tmp_path / "notes" / "deep" / ".model.pt.12345678.part").write_text("mine")
+    (tmp_path / "config.yaml").write_text(to_yaml(Walk()))
+    before = sorted(tmp_path.rglob("*"))
+    with open_run(tmp_path, Walk()):
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "history.jsonl"])
+def test_figures_are_not_read_from_a_pipe_or_a_device(tmp_path: Path, name: str) -> None:
+    run = Run(tmp_path, Walk())
+    epoch(run, 1)
+    run.finish({"epochs": 1})
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    assert run.figures() is None
+    (tmp_path / name).unlink()
+    (tmp_path / name).symlink_to("/dev/zero")
+    assert run.figures() is None
+
+
+@pytest.mark.parametrize("history", ["text", [1], [{}], None, [{"epoch": 2}], [{"epoch": 1}, {"epoch": 2}]])
+def test_a_checkpoint_whose_history_is_another_one_is_refused(tmp_path: Path, history: Any) -> None:
+    run = Run(tmp_path, Walk())
+    run.checkpoints.save({"epoch": 1, "history": history})
+    with pytest.raises(FlairNasError, match="this checkpoint cannot be read"):
+        Run(tmp_path, Walk()).resume(dict)
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -88,3 +89,52 @@ def test_importing_the_package_leaves_signals_alone() -> None:
     code = "import signal; before = signal.getsignal(2); import flair_nas; print(signal.getsignal(2) is before)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
+
+
+SLOW_STOP = """
+import sys, time
+from flair_nas import cli
+sys.argv = ["flair-nas"]
+
+def work(words):
+    try:
+        print("ready", flush=True)
+        time.sleep(100)
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+        time.sleep(100)
+
+cli._run = work
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_STOP], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert process.stdout is not None
+    for said in ("ready", "stopping"):
+        assert process.stdout.readline() == f"{said}\n"
+        process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130 and errors in ("flair-nas: stopped\n", "flair-nas: terminated\n")
+
+
+def test_signals_that_come_while_python_ends_are_ignored() -> None:
+    code = "import atexit, os, signal, sys; sys.argv = ['flair-nas']; from flair_nas import cli; "
+    code += "atexit.register(lambda: [os.kill(os.getpid(), number) for number in (signal.SIGINT, signal.SIGTERM)]); "
+    code += "sys.exit(cli.main(['--nonsense']) if False else cli.main(['--version', '-v']))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("flair-nas ")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
+    """What cannot be read is empty, and what cannot be written is lost; the exit code says how it went."""
+    command = f"{shlex.quote(sys.executable)} -m flair_nas lm train --text demo --epochs 0 --out x {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr == "" if "2>" in closed else "epochs must be a whole number" in done.stderr

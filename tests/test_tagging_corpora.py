@@ -324,3 +324,31 @@ def test_parts_that_tag_tokens_and_spans(tmp_path):
     assert "test.txt: its tags are of tokens, those of" in error_of(folder)
     folder = folder_of(tmp_path, train="Ada PER\nsaw O\n\n", dev=SENTENCE, test="Ada PER\nsaw O\n\n")
     assert "dev.txt: its tags are of spans, those of" in error_of(folder)
+
+
+@pytest.mark.parametrize(
+    ("columns", "label_type", "words"),
+    [
+        ({0: "text", 1: "predicted"}, "predicted", "that of what taggers predict"),
+        ({0: "text", 1: "ner"}, "predicted", "that of what taggers predict"),
+        ({0: "text", 1: "half \ud83d"}, None, "halves of characters"),
+        ({0: "text", 1: "ner"}, "\udcff", "halves of characters"),
+        ({0: "text", 1: "head"}, "head", "a name that it has a meaning for, such as head"),
+    ],
+)
+def test_names_that_mean_something_else_are_refused(
+    columns: dict[int, str], label_type: str | None, words: str, tmp_path: Path
+) -> None:
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text("Ada B-PER\nleft O\n\nOslo B-LOC\n")
+    with pytest.raises(FlairNasError, match=words) as caught:
+        load_corpus(str(tmp_path), columns=columns, label_type=label_type)
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize("tag", ["B-<unk>", "<START>", "S-<STOP>"])
+def test_tags_that_flair_has_of_its_own_are_refused(tag: str, tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text(f"Ada {tag}\nleft O\n")
+    with pytest.raises(FlairNasError, match=f"the tag '{tag}' is one that Flair has of its own"):
+        load_corpus(str(tmp_path))

@@ -909,3 +909,14 @@ def test_what_belongs_to_another_seed_is_not_taken(two_seeds: Path, corpus: str,
         second.write_bytes(held)
     with pytest.raises(FlairNasError, match=r"seed-1/checkpoint\.pt: this checkpoint is of seed 2, not 1"):
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
+
+
+@pytest.mark.parametrize("changes", [{"random": None}, {"optimizer": {}}, {"best": ["a"]}, {"history": [1]}])
+def test_a_checkpoint_with_right_sums_and_other_content_is_refused(
+    two_seeds: Path, corpus: str, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    shutil.copytree(two_seeds, out := tmp_path / "run")
+    for path in (out / "seed-1").glob("checkpoint*.pt"):
+        torch.save({**torch.load(path, weights_only=True), **changes}, path)
+    with pytest.raises(FlairNasError, match=r"checkpoint\.pt: this checkpoint cannot be "):
+        train_taggers(settings(corpus, seeds=[1, 2], epochs=4), out, progress=False)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from flair_nas.cli import lm, search, tag
 from flair_nas.errors import FlairNasError, printable
-from flair_nas.stopping import stopped_in_order
+from flair_nas.stopping import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
@@ -48,11 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for the rest of the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     with stopped_in_order():
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+    if is_command():  # nothing is left but Python's own end, which is soon
+        ignore()
+    return code
 
 
 def _run(words: list[str]) -> int:

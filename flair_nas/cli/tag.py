@@ -8,10 +8,11 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, check_batch_size, settings_of_run
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.files import check_writable
 from flair_nas.paths import how_to_convert, typed, user_path
 from flair_nas.settings import resolve
@@ -138,7 +139,7 @@ def _add_evaluate(actions: Any) -> None:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag evaluate``."""
     if arguments.predictions is not None:
-        check_writable(user_path(arguments.predictions))  # not after minutes of work
+        _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
     with stopped_at_once():
         _quiet_libraries(arguments)
         from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
@@ -184,12 +185,21 @@ def _add_predict(actions: Any) -> None:
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
 
+def _check_predictions(path: Path, model: Path) -> None:
+    check_writable(path)
+    if path.exists() and any(file.exists() and path.samefile(file) for file in (model, model / "model.pt")):
+        raise FlairNasError(f"--predictions {path} is the model itself; name another file")
+
+
 def predict(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag predict``."""
     if arguments.sentences and arguments.text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
-    if arguments.text not in (None, "-") and not user_path(arguments.text).is_file():
-        raise FlairNasError(f"{arguments.text}: no such file")
+    if arguments.text not in (None, "-") and not (path := user_path(arguments.text)).is_file():
+        raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
+    for number, sentence in enumerate(arguments.sentences, start=1):
+        if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
+            raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
     with stopped_at_once():
         _quiet_libraries(arguments)
         from flair_nas.tagging.prediction import FORMATS, tag_lines

@@ -21,7 +21,7 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import is_part, whole_file, write_text
 from flair_nas.kernels import compiler
 from flair_nas.locks import locked
-from flair_nas.paths import cache_root, not_ours, user_path
+from flair_nas.paths import cache_root, not_ours, read_file, user_path
 
 log = logging.getLogger("flair_nas")
 
@@ -165,8 +165,9 @@ def _from_cache(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
             if found is None:
                 if problem:
                     log.warning("%s %s, so it is compiled anew", path, problem)
-                for part in filter(is_part, path.parent.iterdir() if unlocked is None else ()):
-                    part.unlink(missing_ok=True)  # of a process that was killed
+                for part in path.parent.glob(".*.part") if unlocked is None else ():
+                    if is_part(part, (path.name, _sum_of(path).name)):
+                        part.unlink(missing_ok=True)  # of a process that was killed
                 found = _compiled(path, sources, command)
                 write_text(_sum_of(path), f"{_digest(path)}  {path.name}\n")
     return found
@@ -177,7 +178,7 @@ def _look(path: Path, sources: Path) -> tuple[ctypes.CDLL | None, str]:
     try:
         if fault := not_ours(path):
             return None, fault
-        if _sum_of(path).read_text(encoding="utf-8").split()[:1] != [_digest(path)]:
+        if read_file(_sum_of(path), 1000).decode().split()[:1] != [_digest(path)]:
             return None, "is damaged"
         return _opened(path, sources), ""
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import write_text
 from flair_nas.locks import locked
-from flair_nas.paths import cache_root
+from flair_nas.paths import cache_root, check_regular
 
 log = logging.getLogger("flair_nas")
 
@@ -77,6 +77,7 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
     if not os.path.lexists(folder):
         return None, ""
     try:
+        check_regular(folder / _MANIFEST)
         written = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         digest = written.pop("sha256")
         if digest != _digest_of(written):

@@ -26,6 +26,10 @@ log = logging.getLogger("flair_nas")
 SPLIT_SEED = 0
 DOCUMENT_SEPARATOR = "-DOCSTART-"
 COMMENT = "# "
+PREDICTED = "predicted"
+"""The label type under which evaluation keeps predictions."""
+
+OF_FLAIR = ("<unk>", "<START>", "<STOP>")  # labels that Flair has of its own
 SPAN_TAG = re.compile(r"[BIES]-.+")
 NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 MANY_LABELS = 50
@@ -145,7 +149,7 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
     parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
     labels = {name: labels_of(sentences, corpus.label_type) for name, sentences in parts.items()}
     shown_labels = ", ".join(sorted(labels["train"])[:20]) + (", ..." if len(labels["train"]) > 20 else "")
-    words = " ".join(token.text for token in parts["train"][0].tokens[:5])
+    words = " ".join(token.text for token in parts["train"][0].tokens[:5])[:200]
     log.info(
         "%s: %s sentences (train, dev, test), beginning %r; %s: %s",
         *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type, shown_labels),
@@ -234,6 +238,8 @@ def read_column_file(path: str | Path, columns: Mapping[int, str] | None, label_
 def _check_columns(columns: Mapping[int, str]) -> None:
     names = list(columns.values())
     written = ",".join(f"{name}={number}" for number, name in columns.items())
+    for name in names:
+        _check_name(name)
     if "text" not in names:
         raise FlairNasError(f"columns {brief(written)}: none is the text; write for example text=0,ner=3")
     if len(set(names)) < len(names):
@@ -242,8 +248,22 @@ def _check_columns(columns: Mapping[int, str]) -> None:
         raise FlairNasError(f"columns {brief(written)}: columns are counted from 0, from the left")
 
 
+def _check_name(name: str) -> None:
+    """Refuses a column or label type by which others than the gold labels would be meant."""
+    if name == PREDICTED:
+        raise FlairNasError(
+            f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise FlairNasError(f"{brief(name)} is no name of a column or label: it holds halves of characters") from None
+
+
 def _pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
     names = [name for name in columns.values() if name != "text"]
+    if label_type is not None:
+        _check_name(label_type)
     if not names:
         raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
     if label_type is None and len(names) > 1 and "ner" not in names:
@@ -378,13 +398,19 @@ def _read_part(path: Path, columns: Mapping[int, str], label_type: str) -> Colum
     rows = [row for sentence in _sentences(path, column["text"]) for row in sentence]
     _check_rows(path, rows, columns, column["text"])
     _check_labels(path, rows, column["text"], column[label_type])
-    dataset = ColumnDataset(
-        path,
-        dict(columns),
-        comment_symbol=COMMENT,
-        document_separator_token=DOCUMENT_SEPARATOR,
-        encoding="utf-8-sig",
-    )
+    try:
+        dataset = ColumnDataset(
+            path,
+            dict(columns),
+            comment_symbol=COMMENT,
+            document_separator_token=DOCUMENT_SEPARATOR,
+            encoding="utf-8-sig",
+        )
+    except ValueError as error:  # some names of columns, as head, have Flair expect numbers
+        raise FlairNasError(
+            f"{path}: Flair cannot read the columns {', '.join(columns.values())} ({shown(error)}); a name that it has "
+            "a meaning for, such as head, may be the reason"
+        ) from None
     _check_tag_level(path, rows, column[label_type], dataset)
     return dataset
 
@@ -450,6 +476,9 @@ def _check_labels(path: Path, rows: list[_Row], text_column: int, label_column: 
     """
     labels = {row.fields[label_column] for row in rows}
     words = {row.fields[text_column] for row in rows}
+    for label in sorted(labels):
+        if label in OF_FLAIR or label[2:] in OF_FLAIR:
+            raise FlairNasError(f"{path}: the tag {label!r} is one that Flair has of its own; call it otherwise")
     strange = {label for label in labels if label != "O" and not SPAN_TAG.fullmatch(label)}
     if not strange:
         return

@@ -17,7 +17,7 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.checkpoints import without_start
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.recurrent import SearchedRNN
@@ -64,7 +64,9 @@ class EpochPlugin(TrainerPlugin):
                 f"({state['architecture']}); choose another folder, or give back the genotype file"
             )
         self.tagger.load_state_dict(state["model"])
-        self.epoch, self.best_epoch, self.best = state["epoch"], state["best_epoch"], tuple(state["best"])
+        self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
+        f1, loss = state["best"]
+        self.best = (float(f1), float(loss))
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
 
@@ -81,12 +83,14 @@ class EpochPlugin(TrainerPlugin):
                 "architecture": _architecture(self.tagger),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
-                "scheduler": {
-                    k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))
-                },
+                "scheduler": self._of_scheduler(),
                 "random": random_state(),
             }
         )
+
+    def _of_scheduler(self) -> dict[str, Any]:
+        """What annealing remembers."""
+        return {k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))}
 
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
@@ -98,9 +102,14 @@ class EpochPlugin(TrainerPlugin):
         if self.resumed is None:
             self.save()
         else:
-            optimizer.load_state_dict(self.resumed["optimizer"])
-            vars(self.scheduler).update(self.resumed["scheduler"])
-            restore_random_state(self.resumed["random"])
+            try:
+                optimizer.load_state_dict(self.resumed["optimizer"])
+                saved = self.resumed["scheduler"]
+                vars(self.scheduler).update({name: saved[name] for name in self._of_scheduler() if name in saved})
+                restore_random_state(self.resumed["random"])
+            except Exception as error:  # of another kind of run, or of other sizes
+                path = self.run.checkpoints.newest
+                raise FlairNasError(f"{path}: this checkpoint cannot be used ({shown(error)}); give it back") from None
             self.resumed = None
         batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches

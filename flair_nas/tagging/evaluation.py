@@ -85,7 +85,7 @@ def evaluate_tagger(
         result = tagger.evaluate(
             list(sentences),
             gold_label_type=label_type,
-            out_path=stack.enter_context(whole_file(user_path(predictions))) if predictions else None,
+            out_path=stack.enter_context(whole_file(user_path(predictions).resolve())) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
             return_loss=not unknown,  # Flair has no loss for a label that it does not know

@@ -7,7 +7,6 @@ OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoi
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import statistics
@@ -26,7 +25,7 @@ from flair_nas.device import check_fits, check_precision, choose_device, peak_me
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.rnn_text import parse_rnn
-from flair_nas.runs import Run, open_run
+from flair_nas.runs import Run, open_run, read_figures
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import (
     TaggingCorpus,
@@ -38,6 +37,7 @@ from flair_nas.tagging.corpora import (
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
@@ -211,10 +211,10 @@ def _place_model(run: Run, best: Run) -> None:
 def _is_of(run: Run, best: Run) -> bool:
     """Whether the model of the run, as it lies there, was copied from this seed as it is now."""
     try:
-        before = json.loads((run.folder / "metrics.json").read_text(encoding="utf-8"))
+        before = read_figures(run.folder / "metrics.json")
         (of_seed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
         return bool(of_seed == best.figures())
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
@@ -233,7 +233,7 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
         _run_trainer(config, tagger, corpus, folder, plugin, start)
         if plugin.interrupted:
             raise KeyboardInterrupt(f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed})")
-    best = SequenceTagger.load(folder / "model.pt")
+    best = load_tagger(folder / "model.pt")
     scores = {}
     for part, dataset in (("dev", corpus.dev), ("test", corpus.test)):
         sentences = sentences_of(dataset)
