@@ -338,9 +338,14 @@ def test_a_compiler_that_hangs_when_it_is_asked_for_its_version_is_passed_over(
 
 @compiles
 def test_what_a_killed_process_left_half_written_goes_with_the_next_compilation(sources: Path, cache: Path) -> None:
-    cache.mkdir(parents=True, mode=0o700)
-    (cache / ".name.so.abcdefgh.part").write_text("half")
     assert library(sources) is not None
+    (path,) = libraries(cache)
+    path.unlink()
+    (cache / f".{path.name}.abcdefgh.part").write_text("half")
+    (cache / ".thesis.chapter1.part").write_text("mine")
+    built.cache_clear()
+    assert library(sources) is not None
+    (cache / ".thesis.chapter1.part").unlink()  # which has stayed
     assert len(libraries(cache)) == 1
 
 

@@ -29,7 +29,7 @@ def until_it_listens(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
-@pytest.mark.parametrize("seconds", [0.0, 0.03, 0.1, 0.4, 0.8, 1.3])
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.7])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_command_starts_is_answered_in_a_line(
     tmp_path: Path, number: signal.Signals, seconds: float
@@ -131,7 +131,7 @@ def test_signals_that_come_while_python_ends_are_ignored() -> None:
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("flair-nas ")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", ["<&- >&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_error(closed: str, tmp_path: Path) -> None:
     """What cannot be read is empty, and what cannot be written is lost; the exit code says how it went."""
     command = f"{shlex.quote(sys.executable)} -m flair_nas lm train --text demo --epochs 0 --out x {closed}"
