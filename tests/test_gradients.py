@@ -30,7 +30,6 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 }
 TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 COMPILED = [("cell", "eager"), ("cell", "aot_eager"), ("supernet", "aot_eager"), ("gates", "cudagraphs")]
-COMPILED += [("two layers, both directions", "aot_eager")]
 
 
 def data() -> Tensor:

@@ -6,13 +6,8 @@ import dataclasses
 import json
 import logging
 import math
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -451,45 +446,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(text, tmp_path, caplo
     train_language_model(settings(text), tmp_path / "run", progress=False)
     assert "checkpoint-previous.pt" in caplog.text
     assert_same(contents(tmp_path / "whole"), contents(tmp_path / "run"))
-
-
-RUN = """
-import sys, torch
-torch.set_num_threads(1)
-from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.training import train_language_model
-import yaml
-train_language_model(LanguageModelConfig(**yaml.safe_load(open(sys.argv[1]))), sys.argv[2], progress=False)
-"""
-
-
-def test_a_run_killed_at_any_moment_goes_on_exactly(text: str, tmp_path: Path) -> None:
-    config = settings(text, epochs=10, average_after=3)
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(dataclasses.asdict(config)))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        train_language_model(config, tmp_path / "whole", progress=False)
-    finally:
-        torch.set_num_threads(threads)
-    killed = tmp_path / "killed"
-    command = [sys.executable, "-c", RUN, str(tmp_path / "config.yaml"), str(killed)]
-    random = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))
-    kills = 0
-    for _ in range(2):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        while not (killed / "checkpoint.pt").exists() and process.poll() is None:
-            time.sleep(0.01)
-        history = killed / "history.jsonl"
-        before = len(history.read_text().splitlines()) if history.exists() else 0
-        while process.poll() is None and len(history.read_text().splitlines()) < before + 2:
-            time.sleep(0.01)
-        time.sleep(float(random.uniform(0, 0.1)))
-        process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
-    assert kills
-    subprocess.run(command, check=True, timeout=600, stderr=subprocess.PIPE)
-    assert_same(contents(tmp_path / "whole"), contents(killed))
 
 
 # --- what cannot be used ---

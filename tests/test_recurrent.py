@@ -671,3 +671,9 @@ def test_sizes_that_pytorch_does_not_make_are_refused(sizes: list[int]) -> None:
         ValueError, match="batch_sizes of a PackedSequence must be positive, never grow, and be 5 in all"
     ):
         rnn(packed)
+
+
+@pytest.mark.parametrize("init_range", [0.0, -1.0, float("inf"), float("nan"), 1e39])
+def test_a_start_of_weights_that_no_weights_can_have_is_refused(init_range: float) -> None:
+    with pytest.raises(ValueError, match="init_range must be positive and at most 1e6"):
+        SearchedRNN(3, 4, load_genotype("darts-v2"), init_range=init_range)

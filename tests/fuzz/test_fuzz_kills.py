@@ -31,7 +31,7 @@ def run_model(settings: dict[str, Any], out: str) -> None:
     from flair_nas.language_model.training import train_language_model
 
     be_quiet()
-    train_language_model(of_models.settings(settings["text"]), out, progress=False)
+    train_language_model(of_models.settings(settings["text"], average_after=1), out, progress=False)
 
 
 def run_search_alone(settings: dict[str, Any], out: str) -> None:
