@@ -66,4 +66,6 @@ def run(words: list[str], given: bytes = b"") -> Ended:
             code, usage = int(exit.code), True
         finally:
             sys.stdin = before
+        if code == 130:  # a Ctrl-C, which was meant for the suite
+            raise KeyboardInterrupt
         return Ended(code, out.getvalue().decode(), errors.getvalue().decode(), usage)
