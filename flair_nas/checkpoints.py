@@ -90,11 +90,7 @@ class Checkpoints:
         if not self.newest.exists():
             return False
         if self._newest_is_whole is None:
-            try:
-                check_sums(self.newest)
-                self._newest_is_whole = True
-            except Exception:
-                self._newest_is_whole = False
+            self._newest_is_whole = is_whole(self.newest)
         return self._newest_is_whole and not (self.previous.exists() and self.previous.samefile(self.newest))
 
 

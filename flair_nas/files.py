@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flair_nas.paths import check_regular
 
@@ -78,6 +81,20 @@ def write_text(path: str | Path, text: str) -> None:
     """
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def sum_of_file(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sum_of_data(data: Mapping[str, Any]) -> str:
+    """The SHA-256 of data that JSON can hold, in whatever order its keys are."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def is_part(path: Path, names: Sequence[str]) -> bool:

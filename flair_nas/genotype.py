@@ -554,9 +554,10 @@ def _parse_one_line(text: str) -> Genotype:
         raise GenotypeError("a genotype: one line, JSON, or the printed named tuple", found=text)
     cell, *gates = text.split("/")
     cell, colon, outputs = cell.partition(":")
-    _check_size(cell.split("-"), "cell.nodes")
+    written = cell.split("-")
+    _check_size(written, "cell.nodes")
     nodes = []
-    for index, node in enumerate(cell.split("-")):
+    for index, node in enumerate(written):
         nodes.append(tuple(_parse_edge(edge, f"cell.nodes[{index}]") for edge in node.split("+")))
     output: tuple[int, ...] = ()
     if colon:

@@ -145,7 +145,7 @@ class SearchedRNN(nn.Module):
             self._check_input(data, 2, "PackedSequence with data [tokens, D]")
             counts = sizes.tolist()
             _check_sizes(counts, len(data))
-            state = _permuted(initial_state(self._cells(), hx, int(sizes[0])), order)
+            state = _permuted(initial_state(self._cells(), hx, counts[0]), order)
             output, state = self._run(data, counts, state)
             return PackedSequence(output, sizes, order, restore), self._final(state, restore)
         single = input.dim() == 2

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
 import tempfile
@@ -18,7 +17,7 @@ from typing import Any, TypeVar
 
 from flair_nas.checkpoints import START_OVER, Checkpoints, is_whole
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.files import is_part, write_text
+from flair_nas.files import is_part, sum_of_data, write_text
 from flair_nas.locks import Held, locked
 from flair_nas.paths import check_regular, read_file, typed, user_path
 from flair_nas.settings import UnknownSettings, read_settings, to_yaml
@@ -170,8 +169,7 @@ class Run:
 
 def _sum_of(figures: Mapping[str, Any]) -> str:
     """The SHA-256 of figures, but for the sum that may be among them."""
-    data = {name: value for name, value in figures.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return sum_of_data({name: value for name, value in figures.items() if name != "sha256"})
 
 
 def read_figures(path: str | Path) -> dict[str, Any]:

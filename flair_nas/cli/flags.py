@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import shlex
 from collections.abc import Mapping
@@ -163,29 +164,26 @@ def settings_of_run(
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():
             raise FlairNasError(f"{arguments.resume} holds no run to go on with (no config.yaml in it)")
-        _check_kind(file, config_type)
     elif not arguments.out:
         raise FlairNasError(default_out_message)
-    config = resolve(
-        config_type, kind=kind, preset=arguments.preset, file=file, flags=given_flags(arguments, config_type)
-    )
+    flags = given_flags(arguments, config_type)
+    try:
+        config = resolve(config_type, kind=kind, preset=arguments.preset, file=file, flags=flags)
+    except UnknownSettings:
+        command = _command_of(file) if arguments.resume else ""
+        if not command:
+            raise
+        raise FlairNasError(
+            f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
+            f"{typed(file.parent)}"
+        ) from None
     return config, user_path(arguments.resume or arguments.out)
 
 
-def _check_kind(file: Path, config_type: type) -> None:
-    """Refuses the settings of another command's run, and names that command."""
-
-    def reads(kind: type) -> bool:
-        try:
-            read_settings(file, kind)
-        except UnknownSettings:
-            return False
-        return True
-
-    if not reads(config_type):
-        for kind, command in _COMMANDS.items():
-            if reads(kind):
-                raise FlairNasError(
-                    f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
-                    f"{typed(file.parent)}"
-                )
+def _command_of(file: Path) -> str:
+    """The command whose settings a file holds; empty if it is none's."""
+    for config_type, command in _COMMANDS.items():
+        with contextlib.suppress(UnknownSettings):
+            read_settings(file, config_type)
+            return command
+    return ""

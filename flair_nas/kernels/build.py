@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import is_part, whole_file, write_text
+from flair_nas.files import is_part, sum_of_file, whole_file, write_text
 from flair_nas.kernels import compiler
 from flair_nas.locks import locked
 from flair_nas.paths import cache_root, not_ours, read_file, user_path
@@ -169,7 +169,7 @@ def _from_cache(path: Path, sources: Path, command: list[str]) -> ctypes.CDLL:
                     if is_part(part, (path.name, _sum_of(path).name)):
                         part.unlink(missing_ok=True)  # of a process that was killed
                 found = _compiled(path, sources, command)
-                write_text(_sum_of(path), f"{_digest(path)}  {path.name}\n")
+                write_text(_sum_of(path), f"{sum_of_file(path)}  {path.name}\n")
     return found
 
 
@@ -178,7 +178,7 @@ def _look(path: Path, sources: Path) -> tuple[ctypes.CDLL | None, str]:
     try:
         if fault := not_ours(path):
             return None, fault
-        if read_file(_sum_of(path), 1000).decode().split()[:1] != [_digest(path)]:
+        if read_file(_sum_of(path), 1000).decode().split()[:1] != [sum_of_file(path)]:
             return None, "is damaged"
         return _opened(path, sources), ""
     except FileNotFoundError:
@@ -202,10 +202,6 @@ def _opened(path: Path, sources: Path) -> ctypes.CDLL:
 
 def _sum_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")  # as the tool sha256sum writes and checks it
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 # --- compiling ---

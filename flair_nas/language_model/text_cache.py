@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import write_text
+from flair_nas.files import sum_of_data, sum_of_file, write_text
 from flair_nas.locks import locked
 from flair_nas.paths import cache_root, check_regular
 
@@ -80,7 +79,7 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
         check_regular(folder / _MANIFEST)
         written = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         digest = written.pop("sha256")
-        if digest != _digest_of(written):
+        if digest != sum_of_data(written):
             return None, f"{_MANIFEST} has changed"
         if written["fingerprint"] != folder.name:
             return None, "it is of another text or other settings"
@@ -88,7 +87,7 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
             size = (folder / name).stat().st_size
             if size != file["bytes"]:
                 return None, f"{name} has {size:,} bytes, not {file['bytes']:,}"
-            if _digest_of_file(folder / name) != file["sha256"]:
+            if sum_of_file(folder / name) != file["sha256"]:
                 return None, f"{name} has changed"
         content: dict[str, Any] = written["content"]
         return content, ""
@@ -101,21 +100,9 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
     for path in folder.iterdir():
         with open(path, "rb") as stream:
             os.fsync(stream.fileno())
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": _digest_of_file(path)}
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": sum_of_file(path)}
     written = {"fingerprint": fingerprint, "files": files, "content": content}
-    write_text(folder / _MANIFEST, json.dumps(written | {"sha256": _digest_of(written)}))
-
-
-def _digest_of(written: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
-
-
-def _digest_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    write_text(folder / _MANIFEST, json.dumps(written | {"sha256": sum_of_data(written)}))
 
 
 # --- one process at a time ---

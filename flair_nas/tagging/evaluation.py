@@ -17,7 +17,7 @@ from flair.training_utils import EmbeddingStorageMode, store_embeddings
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.paths import user_path
-from flair_nas.tagging.corpora import is_token_level, labels_of
+from flair_nas.tagging.corpora import PREDICTED, is_token_level, labels_of
 from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
@@ -71,7 +71,7 @@ def evaluate_tagger(
         raise FlairNasError("there are no sentences to evaluate on")
     labels = sorted(labels_of(sentences, label_type))
     if not labels:
-        present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {"predicted"})
+        present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {PREDICTED})
         raise FlairNasError(
             f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
         )
@@ -178,7 +178,7 @@ def _seqeval(sentences: Sequence[Sentence], label_type: str) -> dict[str, Any]:
     from seqeval.scheme import IOB2
 
     gold = [span_tags(sentence, label_type) for sentence in sentences]
-    predicted = [span_tags(sentence, "predicted") for sentence in sentences]
+    predicted = [span_tags(sentence, PREDICTED) for sentence in sentences]
     figures = classification_report(gold, predicted, output_dict=True, mode="strict", scheme=IOB2, zero_division=0)
     return _in_percent(figures)
 

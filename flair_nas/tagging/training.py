@@ -106,7 +106,7 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
         log.warning("%s is finished (epochs: %s), so nothing was trained; %s", run.folder, epochs, hint)
     metrics = summarise(config, results)
     for seed, part in runs.items():
-        if seed != metrics["model_seed"] and not is_whole(part.folder / "model.pt"):
+        if done[seed] and seed != metrics["model_seed"] and not is_whole(part.folder / "model.pt"):
             log.warning("%s is missing or damaged; the figures of seed %d stay", part.folder / "model.pt", seed)
     _place_model(run, runs[metrics["model_seed"]])
     run.accept()  # of seeds that were all done, none has done it
