@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -30,6 +31,18 @@ def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, high
         return operation(pre)
     c, z = pre.chunk(2, dim=1)
     return state + torch.sigmoid(c) * (operation(z) - state)
+
+
+def default_range(hidden_size: int) -> float:
+    """What weights start in, uniform in plus and minus this, where nothing else is said: 2 / √H.
+
+    The 0.04 of the papers' code is 1.17 / √850; at other widths the same scale goes with √H. docs/decisions.md has the
+    figures that chose 2.
+
+    Args:
+        hidden_size: H.
+    """
+    return 2 / math.sqrt(hidden_size)
 
 
 class SearchedCell(nn.Module):
@@ -72,20 +85,21 @@ class SearchedCell(nn.Module):
             if gate is not None:
                 gate.reset_parameters(self.init_range)
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None) -> Tensor:
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
         """One time step, by the equations; engines do the same for a whole sequence.
 
         Args:
-            x: x_t, gated if the genotype has an input gate, [B, D].
-            h: h_{t-1}, gated if it has a state gate, [B, H].
+            x: x_t, or x̂_t if the genotype has an input gate, [B, D].
+            h: h_{t-1}, or ĥ_{t-1} if it has a state gate, as it enters the product, [B, H].
             mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
+            carry: what s_0 keeps a part of, where it is not h, [B, H].
 
         Returns:
             h_t, [B, H].
         """
         genotype = self.genotype
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
-        states = {0: edge(torch.tanh, pre, h, genotype.highway)}
+        states = {0: edge(torch.tanh, pre, h if carry is None else carry, genotype.highway)}
         for i in genotype.live_nodes:
             weight, edges = self.weight_nodes[i - 1], genotype.nodes[i - 1]
             pres = {j: product(masked(states[j], mask), weight) for j in {e.tail for e in edges}}  # s_j W_i

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -124,15 +123,6 @@ def is_whole(path: str | Path) -> bool:
     except Exception:  # a damaged file can raise nearly anything
         return False
     return True
-
-
-def without_start(architecture: str) -> str:
-    """A layer's description without the range its weights started in, which is no matter to a run that goes on.
-
-    Args:
-        architecture: JSON, or what printing a module shows, of this version or one whose default range was another.
-    """
-    return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
 def check_sums(path: str | Path) -> None:

@@ -25,17 +25,22 @@ OPERATIONS = ("drop", "tanh", "relu", "sigmoid", "identity")
 """Names of the operations, in the order of the columns of architecture weights."""
 
 FORMAT = "flair-nas/genotype"
-VERSION = 1
+VERSION = 2
+"""Of the JSON form. In version 1 there was no option `carry`, and cells with a state gate carried the gated state."""
 
-OPTION_NAMES = ("highway", "combine", "gate")
+OPTION_NAMES = ("highway", "combine", "gate", "carry")
 """Fields of a genotype that change its function without being part of its structure."""
 
 GATE_FORMS = ("product", "residual")
 """Names of the forms of inter-cell gates."""
 
+CARRIES = ("ungated", "gated")
+"""What a cell with a state gate carries on past its first gate: h_{t-1}, or ĥ_{t-1} as in version 1."""
+
 _COMBINE = ("sum", "mean")
 DEFAULT_COMBINE = "mean"
 DEFAULT_GATE = "residual"
+DEFAULT_CARRY = "ungated"
 
 MOST_NODES = 1000
 """Nodes that a cell or a gate has at most; published ones have up to 12."""
@@ -122,7 +127,7 @@ class Genotype:
     """A discrete recurrent architecture.
 
     Two genotypes are equal when their structure is: all that the one-line form names, nodes, output and gates. The
-    options (`highway`, `combine`, `gate`) and `origin` do not count; compare `options` too where the function counts.
+    options (`OPTION_NAMES`) and `origin` do not count; compare `options` too where the function counts.
 
     Args:
         nodes: for each node 1..N of the cell, its kept edges.
@@ -132,6 +137,8 @@ class Genotype:
         highway: gated edges (as both reference implementations have), or the plain form of the papers' equations.
         combine: ``sum`` or ``mean`` of the edges of a node; the same when each node has one.
         gate: ``product`` (v * gate, the paper) or ``residual`` (v * (1 + gate)).
+        carry: with a state gate, s_0 keeps a part of h_{t-1} (``ungated``) or of ĥ_{t-1} (``gated``; the state can then
+            grow from step to step without bound).
         origin: where it comes from: method, corpus, paper or command, date, figures.
 
     Raises:
@@ -145,6 +152,7 @@ class Genotype:
     highway: bool = field(default=True, compare=False)
     combine: str = field(default=DEFAULT_COMBINE, compare=False)
     gate: str = field(default=DEFAULT_GATE, compare=False)
+    carry: str = field(default=DEFAULT_CARRY, compare=False)
     origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -169,7 +177,7 @@ class Genotype:
                 _check_gate(gate, name)
         if not isinstance(self.highway, bool):
             raise GenotypeError("true or false", found=self.highway, place="options.highway")
-        for name, allowed in (("combine", _COMBINE), ("gate", GATE_FORMS)):
+        for name, allowed in (("combine", _COMBINE), ("gate", GATE_FORMS), ("carry", CARRIES)):
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), found=getattr(self, name), place=f"options.{name}")
         if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):
@@ -321,10 +329,12 @@ class Genotype:
         top = _expect_object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
         if top["format"] != FORMAT:
             raise GenotypeError(f"{FORMAT!r}", found=top["format"], place="format")
-        if top["version"] != VERSION or type(top["version"]) is not int:
-            raise GenotypeError(
-                f"version {VERSION}, the one this flair-nas reads", found=top["version"], place="version"
-            )
+        version = top["version"]
+        if type(version) is not int or not 1 <= version <= VERSION:
+            expected = f"version 1 to {VERSION}, which this flair-nas reads"
+            if type(version) is int and version > VERSION:
+                expected += "; a newer one wrote this, and can read it"
+            raise GenotypeError(expected, found=version, place="version")
         cell = _expect_object(top["cell"], "cell", ("nodes", "output"), ())
         nodes = []
         _check_size(cell["nodes"], "cell.nodes")
@@ -333,8 +343,11 @@ class Genotype:
         output = tuple(_expect_list(cell["output"], "cell.output"))
         if not output:
             raise GenotypeError("at least one output node", found=[], place="cell.output")
-        options = _expect_object(top.get("options", {}), "options", (), OPTION_NAMES)
+        names = OPTION_NAMES if version > 1 else tuple(name for name in OPTION_NAMES if name != "carry")
+        options = _expect_object(top.get("options", {}), "options", (), names)
         state_gate, input_gate = (_gate_from(top.get(name), name) for name in ("state_gate", "input_gate"))
+        if version == 1 and state_gate is not None:
+            options = {**options, "carry": "gated"}
         return cls(tuple(nodes), output, state_gate, input_gate, **options, origin=top.get("origin", {}))
 
     @classmethod
@@ -386,7 +399,9 @@ class Genotype:
         write_text(path, self.to_json())
 
 
-def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history: int = 0) -> Genotype:
+def random_genotype(
+    seed: int, nodes: int = 8, edges_per_node: int = 1, history: int = 0, gate_links: bool = True
+) -> Genotype:
     """Draws a genotype uniformly: for each node, distinct (tail, operation) pairs.
 
     Args:
@@ -395,6 +410,7 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
         edges_per_node: edges into each node; node 1 has only s_0 to read, so at most 4.
         history: history length m of both inter-cell gates; 0 for none. An edge between two nodes of a gate is kept
             with the probability that a uniformly drawn operation is not ``drop``, 4/5.
+        gate_links: there are such edges.
 
     Raises:
         ValueError: a number that is out of range.
@@ -418,7 +434,7 @@ def random_genotype(seed: int, nodes: int = 8, edges_per_node: int = 1, history:
         gate_nodes = []
         for number in range(1, history + 1):
             entry = draw.choice(kept)
-            ops = [(draw.choice(OPERATIONS), tail) for tail in range(1, number)]
+            ops = [(draw.choice(OPERATIONS), tail) for tail in range(1, number) if gate_links]
             gate_nodes.append(GateNode(entry, tuple(Edge(op, tail) for op, tail in ops if op != "drop")))
         return Gate(tuple(gate_nodes))
 

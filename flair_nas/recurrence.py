@@ -59,8 +59,8 @@ class CellLike(Protocol):
     state_gate: Any  # GateLike | None
     input_gate: Any  # GateLike | None
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None) -> Tensor:
-        """h_t, [B, H], from x_t [B, D] and h_{t-1} [B, H], gated, and the mask of what enters products, [B, H]."""
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
+        """h_t, [B, H], from x̂_t [B, D], ĥ_{t-1} [B, H], the mask of what enters products, [B, H], and h_{t-1}."""
 
     def plan(self) -> CellPlan:
         """What engines need to know."""
@@ -148,6 +148,7 @@ def run_equations(
         history = cell.state_gate.history
         rows = [packing.lagged_rows(packing.time, packing.column, lag, history) for lag in range(1, history + 1)]
         factors = cell.state_gate.factor([past[of_lag] for of_lag in rows]).split(packing.sizes)  # T times [B_t, H]
+    gated_carry = cell.plan().gated_carry
     last = [hidden, *states]  # h_{t-1}, h_{t-2}, ...
     outputs: list[Tensor] = []
     for t, x in enumerate(data.split(packing.sizes)):  # [B_t, D]
@@ -157,7 +158,7 @@ def run_equations(
         if cell.input_gate is not None:
             x = x * cell.input_gate.factor([masked(h, dropped) for h in last])  # x̂_t
         h = last[0] if factors is None else last[0] * factors[t]  # ĥ_{t-1}
-        h = cell.step(x, h, dropped)
+        h = cell.step(x, h, dropped, carry=h if gated_carry else last[0])
         outputs.append(h)
         last = [h, *last[:-1]] if cell.input_gate is not None else [h]
     return torch.cat(outputs)

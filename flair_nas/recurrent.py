@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import warnings
 from typing import Any, cast
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas.cell import SearchedCell
+from flair_nas.cell import SearchedCell, default_range
 from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
 from flair_nas.operations import product_dtype
@@ -75,7 +74,7 @@ class SearchedRNN(nn.Module):
             if not 0 <= probability < 1:
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
         if init_range is None:
-            init_range = 2 / math.sqrt(hidden_size)  # docs/decisions.md has the figures
+            init_range = default_range(hidden_size)
         if not 0 < init_range <= 1e6:
             raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")
         if dropout and num_layers == 1:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import logging
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +14,8 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPTION_NAMES, Genotype
 from flair_nas.library import UnknownGenotype, bundled_names, load_genotype
 from flair_nas.recurrent import LAYER_NUMBERS
+
+log = logging.getLogger("flair_nas")
 
 
 def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> tuple[Genotype, dict[str, float]]:
@@ -55,6 +60,49 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
             f"unknown {name} {brief(source)}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
             "or a genotype file, or a one-line genotype."
         ) from None
+
+
+def comparable(architecture: str) -> str:
+    """A layer's description as it is compared with that of another version of flair-nas.
+
+    Genotypes are in the newest format, without their origin; the range that weights started in is left out, as it is no
+    matter to a run that goes on.
+
+    Args:
+        architecture: JSON with a genotype, which what printing a module shows may follow; or the latter alone.
+
+    Raises:
+        GenotypeError: it holds a genotype that cannot be used.
+    """
+    try:
+        data, end = json.JSONDecoder().raw_decode(architecture)
+    except ValueError:
+        data, end = None, 0
+    if isinstance(data, dict):
+        nested = "genotype" in data
+        genotype = Genotype.from_dict(data["genotype"] if nested else {"origin": {}, **data})
+        known = dataclasses.replace(genotype, origin={}).to_dict()
+        architecture = json.dumps({**data, "genotype": known} if nested else known) + architecture[end:]
+    return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
+
+
+def say_carry(genotype: Genotype | None, text: str) -> None:
+    """Says so where a layer that is about to be trained carries the gated state, and nobody has asked for that.
+
+    Args:
+        genotype: of the layer; None for another kind of layer.
+        text: what stands for it, as `parse_rnn` takes it.
+    """
+    source, options = _split_options(text)
+    if genotype is None or genotype.state_gate is None or "carry" in dict(options):
+        return
+    if genotype.highway and genotype.carry == "gated":
+        log.warning(
+            "%s is used with carry=gated, which files of version 1 with a state gate stand for: its states can grow "
+            "without bound until the loss is not finite; with %s they do not",
+            brief(source),
+            shlex.quote(f"{text},carry=ungated"),
+        )
 
 
 def _split_options(text: str) -> tuple[str, list[tuple[str, str]]]:

@@ -20,7 +20,7 @@ from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.files import is_part, sum_of_data, write_text
 from flair_nas.locks import Held, locked
 from flair_nas.paths import check_regular, read_file, typed, user_path
-from flair_nas.settings import UnknownSettings, read_settings, to_yaml
+from flair_nas.settings import UnknownSettings, read_run_settings, to_yaml
 
 log = logging.getLogger("flair_nas")
 
@@ -245,7 +245,7 @@ def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -
             )
         return
     try:
-        before = dataclasses.asdict(type(config)(**read_settings(written, type(config))))
+        before = dataclasses.asdict(read_run_settings(written, type(config)))
     except UnknownSettings:
         raise FlairNasError(
             f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "

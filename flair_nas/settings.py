@@ -46,6 +46,7 @@ def setting(
     high: float | None = None,
     choices: Sequence[str] | None = None,
     check: Callable[[Any], str] | None = None,
+    before: Any = None,
 ) -> Any:
     """A field of a dataclass of settings, annotated as int, float, bool, str or a list of one of these, or ``| None``.
 
@@ -56,8 +57,9 @@ def setting(
         high: the largest one.
         choices: the only values (of a list: entries) that can be used.
         check: is given a value of the right type and range, and gives what is wrong with it, as "must be even", or "".
+        before: what runs did that began before there was this setting, if that is not the default.
     """
-    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check}
+    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check, "before": before}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -257,6 +259,21 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     return data
 
 
+def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
+    """The settings of a run, from what it wrote; those that it did not know are as they were at its time.
+
+    Raises:
+        FlairNasError: as `read_settings`, or settings that cannot be used.
+    """
+    return config_type(**{**_before(config_type), **read_settings(path, config_type)})
+
+
+def _before(config_type: type) -> dict[str, Any]:
+    """What settings stood for before there were any by their names, where that is not the default."""
+    found = {field.name: field.metadata["before"] for field in dataclasses.fields(config_type)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def preset_names(kind: str) -> tuple[str, ...]:
     """The names of the bundled presets of a kind: the files in ``resources/presets/KIND/``."""
     return tuple(sorted(path.stem for path in resource_path("presets").joinpath(kind).glob("*.yaml")))
@@ -286,6 +303,7 @@ def resolve(
     preset: str | None = None,
     file: str | Path | None = None,
     flags: Mapping[str, Any] | None = None,
+    of_run: bool = False,
 ) -> Config:
     """Puts settings together: defaults, then the preset, then the file, then flags; the later wins.
 
@@ -295,11 +313,12 @@ def resolve(
         preset: the name of a preset.
         file: a YAML file of settings.
         flags: settings by name.
+        of_run: the file is what a run wrote; settings that it did not know are as they were at its time.
 
     Raises:
         FlairNasError: an unknown preset, a bad file, settings that cannot be used.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = _before(config_type) if of_run else {}
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:

@@ -30,12 +30,14 @@ def apply_edge(op: str, s: Tensor, weight: Tensor, highway: bool, mask: Tensor) 
     return s + torch.sigmoid(c) * (OPERATIONS[op](z) - s)
 
 
-def run_cell(genotype: Any, weights: dict[str, Tensor], x: Tensor, h: Tensor, x_mask: Tensor, h_mask: Tensor) -> Tensor:
-    """Return the next hidden state [H] from the input x [D] and the previous hidden state h [H]."""
+def run_cell(
+    genotype: Any, weights: dict[str, Tensor], x: Tensor, h: Tensor, carry: Tensor, x_mask: Tensor, h_mask: Tensor
+) -> Tensor:
+    """Return the next hidden state [H] from the input x [D], the gated state h [H] and what s_0 carries on [H]."""
     product = (x * x_mask) @ weights["weight_input"] + (h * h_mask) @ weights["weight_hidden"]
     if genotype.highway:
         c, z = product.chunk(2)
-        s = {0: h + torch.sigmoid(c) * (torch.tanh(z) - h)}
+        s = {0: carry + torch.sigmoid(c) * (torch.tanh(z) - carry)}
     else:
         s = {0: torch.tanh(product)}
     for i, edges in enumerate(genotype.nodes, start=1):
@@ -88,7 +90,8 @@ def run_sequence(
                 genotype.input_gate, weights["input_gate.weight_entry"], weights["input_gate.weight_nodes"], past_h
             )
             gated_x = x * (1 + g) if genotype.gate == "residual" else x * g
-        h = run_cell(genotype, weights, gated_x, gated_h, x_mask, h_mask)
+        carry = gated_h if genotype.carry == "gated" else past_h[0]
+        h = run_cell(genotype, weights, gated_x, gated_h, carry, x_mask, h_mask)
         outputs.append(h)
         past_x = [x, *past_x][:m_inputs]
         past_h = [h, *past_h][: max(m_states, 1)]

@@ -118,13 +118,14 @@ def run_relaxed_cell(
     relaxation: str,
     x: Tensor,
     h: Tensor,
+    carry: Tensor,
     x_mask: Tensor,
     h_mask: Tensor,
     norm: Any,
 ) -> Tensor:
-    """Return the next hidden state [B, H] from the input x [B, D] and the previous hidden state h [B, H]."""
+    """Return the next hidden state [B, H] from the input x [B, D], the gated state h and what s_0 carries, [B, H]."""
     c, z = halves((x * x_mask) @ weights["weight_input"] + (h * h_mask) @ weights["weight_hidden"])
-    s = {0: norm(h + torch.sigmoid(c) * (torch.tanh(z) - h))}
+    s = {0: norm(carry + torch.sigmoid(c) * (torch.tanh(z) - carry))}
     probabilities = relax(weights["arch"], relaxation)
     edges = edges_of_rows(len(probabilities))
     nodes = edges[-1][0]
@@ -151,7 +152,7 @@ def run_relaxed_gate(weights: dict[str, Tensor], name: str, relaxation: str, ent
     s = {}
     probabilities = relax(weights[f"{name}.arch"], relaxation)
     # node i has i - 1 edges, from nodes 1 .. i - 1: the rows of a cell with one node less, counted from 1
-    edges = [(head + 1, tail + 1) for head, tail in edges_of_rows(m * (m - 1) // 2)]
+    edges = [(head + 1, tail + 1) for head, tail in edges_of_rows(len(probabilities))]  # none without links
     for i in range(1, m + 1):
         logits = weights[f"{name}.arch_entry"][i - 1]
         total = sum(torch.exp(logit - logits.max().item()) for logit in logits)
@@ -178,6 +179,7 @@ def run_sequence(
     *,
     history: int = 0,
     gate: str = "residual",
+    carry: str = "ungated",
     cell: Any = None,
     gates: Any = None,
     norm: Any = leave,
@@ -219,11 +221,12 @@ def run_sequence(
         if m_states:
             g = gate_of("input_gate", [v * h_mask for v in past_h])
             gated_x = x * (1 + g) if gate == "residual" else x * g
+        kept = gated_h if carry == "gated" else past_h[0]
         if cell is None:
-            h = run_relaxed_cell(weights, relaxation, gated_x, gated_h, x_mask, h_mask, norm)
+            h = run_relaxed_cell(weights, relaxation, gated_x, gated_h, kept, x_mask, h_mask, norm)
         else:
             h = torch.stack(
-                [run_cell(cell, weights, gated_x[b], gated_h[b], x_mask[b], h_mask[b]) for b in range(batch)]
+                [run_cell(cell, weights, gated_x[b], gated_h[b], kept[b], x_mask[b], h_mask[b]) for b in range(batch)]
             )
         outputs.append(h)
         past_x = [x, *past_x][:m_inputs]

@@ -92,6 +92,7 @@ def genotypes(draw: st.DrawFn, gated: bool = True) -> Genotype:
         highway=draw(st.booleans()),
         combine=draw(st.sampled_from(["sum", "mean"])),
         gate=draw(st.sampled_from(["product", "residual"])),
+        carry=draw(st.sampled_from(["ungated", "gated"])),
         origin=draw(st.dictionaries(st.text(), PLAIN_JSON, max_size=3)),
     )
 
@@ -106,6 +107,7 @@ def gated_example() -> Genotype:
         highway=False,
         combine="sum",
         gate="product",
+        carry="gated",
         origin={"method": "by hand", "figures": {"dev_f1": 0.5}},
     )
 
@@ -126,11 +128,11 @@ def test_json_is_laid_out_as_documented() -> None:
     edge = {"op": "sigmoid", "tail": 1}
     assert json.loads(gated_example().to_json()) == {
         "format": "flair-nas/genotype",
-        "version": 1,
+        "version": 2,
         "cell": {"nodes": [[{"op": "tanh", "tail": 0}, {"op": "relu", "tail": 0}], [edge]], "output": [2]},
         "state_gate": {"nodes": [{"entry": "tanh", "edges": []}, {"entry": "relu", "edges": [edge]}]},
         "input_gate": {"nodes": [{"entry": "sigmoid", "edges": []}]},
-        "options": {"highway": False, "combine": "sum", "gate": "product"},
+        "options": {"highway": False, "combine": "sum", "gate": "product", "carry": "gated"},
         "origin": {"method": "by hand", "figures": {"dev_f1": 0.5}},
     }
 
@@ -141,7 +143,22 @@ def test_json_without_the_optional_keys_gets_the_defaults() -> None:
         del data[key]
     genotype = Genotype.from_dict(data)
     assert genotype == Genotype(nodes=gated_example().nodes, output=(2,))
-    assert genotype.options == {"highway": True, "combine": "mean", "gate": "residual"} and genotype.origin == {}
+    defaults = {"highway": True, "combine": "mean", "gate": "residual", "carry": "ungated"}
+    assert genotype.options == defaults and genotype.origin == {}
+
+
+@pytest.mark.parametrize("state_gate", [True, False])
+@relaxed
+@given(genotype=genotypes())
+def test_a_file_of_version_1_means_what_it_meant(genotype: Genotype, state_gate: bool) -> None:
+    """Then a cell with a state gate carried the gated state, and nothing in the file said so."""
+    gate = Gate((GateNode("tanh"),)) if state_gate else None
+    data = replace(genotype, state_gate=gate).to_dict() | {"version": 1}
+    del data["options"]["carry"]
+    found = Genotype.from_dict(data)
+    assert found.carry == ("gated" if state_gate else "ungated")
+    assert found.options | {"carry": ""} == genotype.options | {"carry": ""}
+    assert Genotype.from_json(found.to_json()).options == found.options  # written anew, it is the same cell
 
 
 @relaxed
@@ -404,7 +421,9 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str, str, str]] = {
     "bool output": (into("cell", "output", value=[True]), "cell.output[0]", "True", A_NODE),
     "output no list": (into("cell", "output", value=3), "cell.output", "3", "a list"),
     "other format": (into("format", value="onnx"), "format", "'onnx'", "'flair-nas/genotype'"),
-    "version 2": (into("version", value=2), "version", "2", "version 1, the one this flair-nas reads"),
+    "version 3": (into("version", value=3), "version", "3", "version 1 to 2, which this flair-nas reads; a newer one"),
+    "version 0": (into("version", value=0), "version", "0", "version 1 to 2, which this flair-nas reads"),
+    "carry in version 1": (into("version", value=1), "options", "'carry'", "no key but highway, combine, gate"),
     "bool version": (into("version", value=True), "version", "True", "version 1"),
     "text version": (into("version", value="1"), "version", "'1'", "version 1"),
     "null version": (into("version", value=None), "version", "None", "version 1"),

@@ -170,6 +170,7 @@ def genotypes(draw: st.DrawFn) -> Genotype:
         highway=draw(st.booleans()),
         combine=draw(st.sampled_from(["sum", "mean"])),
         gate=draw(st.sampled_from(["product", "residual"])),
+        carry=draw(st.sampled_from(["ungated", "gated"])),
         origin={},
     )
 
@@ -213,7 +214,7 @@ def test_gradients_are_those_of_finite_differences(genotype: Genotype, highway: 
 
 
 def fields(genotype: Genotype) -> dict[str, Any]:
-    names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate", "origin")
+    names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate", "carry", "origin")
     return {name: getattr(genotype, name) for name in names}
 
 
@@ -677,3 +678,22 @@ def test_sizes_that_pytorch_does_not_make_are_refused(sizes: list[int]) -> None:
 def test_a_start_of_weights_that_no_weights_can_have_is_refused(init_range: float) -> None:
     with pytest.raises(ValueError, match="init_range must be positive and at most 1e6"):
         SearchedRNN(3, 4, load_genotype("darts-v2"), init_range=init_range)
+
+
+@settings(max_examples=2, deadline=None, derandomize=True, database=None)
+@given(genotype=genotypes(), spread=st.sampled_from([0.3, 2.0, 20.0]), seed=st.integers(0, 99))
+def test_a_cell_of_bounded_operations_stays_bounded_whatever_its_gates(
+    genotype: Genotype, spread: float, seed: int
+) -> None:
+    """Every state is then a convex combination of values in [-1, 1]; over 2,000 steps."""
+    bounded = tuple(tuple({Edge(op, e.tail) for e in edges for op in ("tanh", "sigmoid")}) for edges in genotype.nodes)
+    gate = Gate((GateNode("identity"), GateNode("relu", (Edge("identity", 1),))))  # which nothing bounds
+    gates = {"state_gate": gate, "input_gate": gate, "highway": True, "combine": "mean", "carry": "ungated"}
+    rnn = make_rnn(replace(genotype, nodes=bounded, **gates))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in rnn.parameters():
+            weight.normal_(0, spread, generator=generator)
+        x = torch.randn(2000, 1, D, generator=generator, dtype=torch.float64) * spread
+        largest = rnn(x)[0].abs().max().item()
+    assert 0.01 < largest <= 1 + 1e-12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from flair_nas.errors import FlairNasError
-from flair_nas.rnn_text import _split_options, parse_rnn
+from flair_nas.genotype import Genotype
+from flair_nas.rnn_text import _split_options, parse_rnn, say_carry
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,19 @@ def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path, name: str) -> N
     os.mkfifo(tmp_path / name)
     with pytest.raises(FlairNasError, match="no regular file"):
         parse_rnn(str(tmp_path / name))
+
+
+def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = Genotype.parse("tanh0/state=tanh").to_dict() | {"version": 1}
+    del old["options"]["carry"]
+    (tmp_path / "old.json").write_text(json.dumps(old), encoding="utf-8")
+    path = str(tmp_path / "old.json")
+
+    def said(text: str) -> str:
+        caplog.clear()
+        say_carry(parse_rnn(text)[0], text)
+        return caplog.text
+
+    assert f"with {path},combine=sum,carry=ungated they do not" in said(f"{path},combine=sum")
+    assert said(f"{path},carry=gated") == said(f"{path},carry=ungated") == said(f"{path},highway=false") == ""
+    assert said("tanh0/state=tanh") == said("tanh0") == said("tanh0/input=tanh") == ""

@@ -18,12 +18,14 @@ from flair_nas.language_model.perplexity import perplexity_of
 from flair_nas.measure import Evaluation
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.search import config as settings_of_search
+from flair_nas.search import convergence
 from flair_nas.search.bilevel import first_order
 from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.convergence import Convergence
 from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.strategies import Strategy, gradient
-from flair_nas.search.strategies.gradient import Convergence, GradientStrategy
+from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_search import (
     FINALISTS,
     IndependentRandomSearch,
@@ -177,7 +179,8 @@ def test_a_single_part_has_every_turn(learn: str, text: Path) -> None:
     assert run_steps(strategy_of(small(text, **kind)), 5) == [learn] * 5
 
 
-def test_convergence_ends_a_phase(text: Path) -> None:
+def test_convergence_ends_a_phase(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence, "drifts", lambda *_: False)
     strategy = strategy_of(small(text, **JOINT, phase_steps=50, convergence=1.0, convergence_steps=2))
     # with so great a tolerance each phase has settled as soon as there are two changes to look at
     assert run_steps(strategy, 10) == ["intra"] * 3 + ["inter"] * 3 + ["intra"] * 3 + ["inter"]
@@ -185,9 +188,9 @@ def test_convergence_ends_a_phase(text: Path) -> None:
 
 def test_convergence_looks_at_a_window() -> None:
     window = Convergence(0.1, 2)
-    found = []
+    found, still = [], [torch.zeros(4)]
     for deviation in (1.0, 2.0, 2.1, 2.15, 2.2, 3.0, 3.1, 3.05, 3.0):
-        window.add(deviation)
+        window.add(deviation, still)
         found.append(window.converged)
     assert found == [False, False, False, True, True, False, False, True, True]
     window.restart()
@@ -195,17 +198,45 @@ def test_convergence_looks_at_a_window() -> None:
     other = Convergence(0.1, 2)
     other.restore(window.state())
     for deviation in (3.0, 4.0, 5.0):
-        window.add(deviation)
-        other.add(deviation)
+        window.add(deviation, still)
+        other.add(deviation, still)
         assert (window.converged, window.settled) == (other.converged, other.settled)
     assert not window.settled
-    never = Convergence(0.0, 1)
+    never = Convergence(0.0, 2)
     for _ in range(5):
-        never.add(1.0)
+        never.add(1.0, still)
     assert not never.converged
 
 
-def test_a_joint_search_has_converged_when_both_parts_have(text: Path) -> None:
+def walk(seed: int, *, towards: float = 0.0, back: float = 0.0, steps: int = 60, size: int = 40) -> list[torch.Tensor]:
+    """A way of random steps: with a drift in one direction, or drawn back to where it began."""
+    generator = torch.Generator().manual_seed(seed)
+    places = [torch.zeros(size, dtype=torch.float64)]
+    for _ in range(steps):
+        noise = torch.randn(size, generator=generator, dtype=torch.float64)
+        places.append(places[-1] * (1 - back) + noise + towards)
+    return places
+
+
+def test_drift_tells_a_way_from_a_random_walk() -> None:
+    """A MAD that stands still is no convergence while the weights move on in one direction."""
+    found = {}
+    for name, options in (("drift", {"towards": 0.3}), ("walk", {}), ("rest", {"back": 0.2})):
+        ways = [walk(seed, **options) for seed in range(200)]
+        cosines = [convergence.drift(way) for way in ways]
+        found[name] = sum(convergence.drifts(cosine, 40) for cosine in cosines) / 200
+        windows = [Convergence(0.5, 60) for _ in ways]
+        for window, way in zip(windows, ways):
+            for place in way:
+                window.add(1.0, [place[:10], place[10:].view(6, 5)])
+        assert sum(window.converged for window in windows) / 200 == 1 - found[name]
+    assert found["drift"] > 0.95 and found["walk"] < 0.08 and found["rest"] < 0.02
+    assert convergence.drift([torch.zeros(3)] * 5) == 0
+    assert convergence.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
+
+
+def test_a_joint_search_has_converged_when_both_parts_have(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence, "drifts", lambda *_: False)
     strategy = strategy_of(small(text, **JOINT, convergence=1.0, convergence_steps=2))
     found = []
     for step in range(8):
@@ -390,16 +421,70 @@ def test_a_candidate_is_trained_as_if_it_were_alone(text: Path) -> None:
     strategy = finish(strategy_of(config), 1)
     alone = strategy_of(config)
     alone.supernet.choose(draw(config, 1))
-    total = alone.steps(1)
-    for step in range(-(-total // 2), total):
+    for step in range(alone.steps(1) // 2):  # of the same text as the first candidate
         alone.descent.step(1, step, alone.objective.training_batch(1, step))
     assert strategy.candidate == 1
     assert torch.equal(bits(strategy.objective.module.parameters()), bits(alone.objective.module.parameters()))
     assert strategy.scores[1] == alone.objective.evaluate().loss
 
 
+@pytest.mark.parametrize(("samples", "named", "rungs"), [(5, 0, 3), (3, 2, 2), (0, 3, 2), (4, 0, 3)])
+def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int, rungs: int, text: Path) -> None:
+    """Each rung has its share of the steps, and each candidate of it; it goes on with its own weights and text."""
+    epochs, count = 4, samples + named
+    names = ["relu0-tanh1", "tanh0-tanh0", "sigmoid0-identity1"][:named]
+    options = {"strategy": "random-independent", "samples": samples, "candidates": names, "rungs": rungs}
+    strategy = strategy_of(small(text, epochs=epochs, **options, **NO_DROPOUT))
+    steps: dict[tuple[int, int], list[int]] = {}  # by rung and candidate: which of its steps
+    losses: dict[int, list[float]] = {}
+    train, score = strategy._train, strategy.score
+
+    def training() -> float:
+        at = strategy.trained.get(strategy.candidate, 0)
+        steps.setdefault((strategy.rung, strategy.candidate), []).append(at)
+        return train()
+
+    def scoring() -> float:
+        found = score()
+        losses.setdefault(strategy.candidate, []).append(found)
+        return found
+
+    with patched(strategy, "_train", training), patched(strategy, "score", scoring):
+        finish(strategy, epochs)
+    alive = list(range(count))
+    for rung in range(rungs):
+        shares = [len(steps[rung, number]) for number in alive]
+        assert max(shares) - min(shares) <= 1, (rung, shares)
+        assert {number for at, number in steps if at == rung} == set(alive)
+        if rung + 1 < rungs:
+            alive = sorted(sorted(alive, key=lambda number: losses[number][rung])[: -(-len(alive) // 2)])
+    total = sum(strategy.steps(epoch) for epoch in range(1, epochs + 1))
+    assert sum(map(len, steps.values())) == total
+    for number in range(count):  # nobody's steps are repeated or left out
+        mine = [at for (_, whose), found in steps.items() if whose == number for at in found]
+        assert mine == list(range(len(mine)))
+    best = min(alive, key=lambda number: losses[number][-1])
+    assert strategy.genotype() == strategy.architecture(best)
+    assert [strategy.architecture(samples + k).one_line() for k in range(named)] == names
+    alone = strategy_of(small(text, epochs=epochs, **options, **NO_DROPOUT))
+    last = alive[-1]  # it has been interrupted by others
+    alone.supernet.choose(alone.architecture(last))
+    begun = 0
+    for rung in range(rungs):
+        alone.objective.load_state_dict({})  # each turn begins without a state
+        for step in range(begun, begun + len(steps[rung, last])):
+            epoch, place = 1, step
+            while place >= alone.steps(epoch):
+                place, epoch = place - alone.steps(epoch), epoch + 1
+            if place == 0:
+                alone.objective.load_state_dict({})
+            alone.descent.step(epoch, place, alone.objective.training_batch(epoch, place))
+        begun += len(steps[rung, last])
+    assert alone.score() == pytest.approx(losses[last][-1], rel=1e-5)
+
+
 def test_more_candidates_than_steps(text: Path) -> None:
-    with pytest.raises(FlairNasError, match=r"20 samples cannot share \d steps: each needs one"):
+    with pytest.raises(FlairNasError, match=r"20 candidates cannot share \d steps in 1 rung: each"):
         strategy_of(small(text, strategy="random-independent", samples=20, epochs=1))
 
 
@@ -433,6 +518,57 @@ def test_a_candidate_that_fails_counts_as_the_worst(text: Path, caplog: pytest.L
     assert strategy.genotype() == draw(strategy.config, 1)
 
 
+# --- settings of the signal ---
+
+
+def test_architecture_weights_wait_for_the_warm_up(text: Path) -> None:
+    strategy = strategy_of(small(text, epochs=3, warmup_epochs=1))
+    before = bits(strategy.groups["intra"])
+    for step in range(strategy.steps(1)):
+        assert strategy.step(1, step).validation_loss is None
+    assert torch.equal(bits(strategy.groups["intra"]), before)
+    assert strategy.step(2, 0).validation_loss is not None
+    assert not torch.equal(bits(strategy.groups["intra"]), before)
+
+
+def test_the_gradient_of_architecture_weights_is_clipped(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[torch.Tensor] = []
+    for clip in (None, 1e-4):
+        strategy = strategy_of(small(text, arch_clip=clip, **NO_DROPOUT))
+        step = strategy.optimizers["intra"].step
+
+        def keeping(*_: Any, strategy: Any = strategy, step: Any = step) -> None:
+            given.append(flat(p.grad for p in strategy.groups["intra"]))
+            step()
+
+        monkeypatch.setattr(strategy.optimizers["intra"], "step", keeping)
+        strategy.step(1, 0)
+    assert given[0].norm() > 1e-3
+    torch.testing.assert_close(given[1], given[0] * 1e-4 / given[0].norm())
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_moments_begin_anew_with_a_phase(fresh: bool, text: Path) -> None:
+    strategy = strategy_of(small(text, **JOINT, phase_steps=2, fresh_moments=fresh, arch_beta2=0.9))
+    assert strategy.optimizers["inter"].param_groups[0]["betas"] == (0.9, 0.9)
+    run_steps(strategy, 5)  # intra has begun again
+    (arch,) = strategy.groups["intra"]
+    assert strategy.optimizers["intra"].state[arch]["step"] == (1 if fresh else 3)
+
+
+def test_the_temperature_falls_to_its_end(text: Path) -> None:
+    settings = {"sampling": "straight-through", "temperature": 4.0, "temperature_end": 1.0, "epochs": 2}
+    strategy = strategy_of(small(text, **settings))
+    sampler, found = strategy.objective.supernet.sampler, []
+    for epoch in (1, 2):
+        for step in range(strategy.steps(epoch)):
+            strategy.step(epoch, step)
+            found.append(sampler.temperature)
+    assert sampler.straight_through and found[0] == 4
+    assert found[strategy.steps(1)] == pytest.approx(2.5) and 1 < found[-1] < 1.4
+    assert all(one > other for one, other in zip(found, found[1:]))
+
+
 # --- all of them ---
 
 
@@ -447,6 +583,17 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
         ({"strategy": "random-shared", "avoid_first": True}, "avoid_first"),
         ({"strategy": "random-independent", "schedule": "cosine"}, "schedule must be constant"),
         ({"strategy": "sample", "history": 2}, "history must be 0"),
+        ({"strategy": "random-shared", "sampling": "gumbel", "arch_clip": 0.1}, "sampling belongs .*arch_clip belongs"),
+        ({"strategy": "random-shared", "samples": 0}, "samples must be at least 1"),
+        ({"strategy": "random-independent", "samples": 7, "rungs": 4}, "halve 7 candidates .* at least 8"),
+        ({"strategy": "random-independent", "candidates": ["nowhere"]}, "candidates: .*nowhere"),
+        ({"strategy": "random-independent", "candidates": ["i-darts-ptb"]}, "candidates: i-darts-ptb is not of this"),
+        ({"rungs": 2, "candidates": ["tanh0-tanh0"]}, "rungs belongs .*candidates belongs"),
+        ({"warmup_epochs": 2}, "warmup_epochs 2 must be less than epochs 2"),
+        ({"temperature": 5.0}, "temperature and temperature_end belong to sampling"),
+        ({"sampling": "gumbel", "temperature": 0.05}, "temperature 0.05 must not be below temperature_end, 0.1"),
+        ({"selection": "perturbation", "most_identity": 1}, "most_identity belongs to selection argmax"),
+        ({"fresh_moments": True}, "fresh_moments belongs to learn joint"),
         ({"hidden_size": 0, "learn": "joint"}, "hidden_size .*history must be at least 1"),
     ],
 )
@@ -476,7 +623,7 @@ def test_every_genotype_is_a_layer(kind: str, edges_per_node: int, text: Path) -
     if strategy.steps(1):
         strategy.step(1, 0)
     genotype = strategy.genotype()
-    gated = "gates" in kind or kind in ("joint", "inter")
+    gated = "gates" in kind or "joint" in kind or kind == "inter"
     assert (genotype.state_gate is not None and genotype.input_gate is not None) == gated
     assert Genotype.parse(genotype.one_line()) == genotype
     output, _ = SearchedRNN(5, 4, genotype, bidirectional=True)(torch.randn(3, 2, 5))

@@ -21,6 +21,7 @@ from flair_nas.settings import (
     preset_names,
     problems_of,
     raise_problems,
+    read_run_settings,
     read_settings,
     resolve,
     setting,
@@ -324,3 +325,17 @@ def test_a_value_of_the_wrong_kind_is_shown_in_short() -> None:
 def test_settings_that_utf_8_cannot_hold_survive_yaml(tmp_path: Path) -> None:
     (path := tmp_path / "soup.yaml").write_text(to_yaml(Soup(name="file \udcff")), encoding="utf-8")
     assert read_settings(path, Soup)["name"] == "file \udcff"
+
+
+def test_a_run_that_did_not_know_a_setting_goes_on_as_it_was(tmp_path: Path) -> None:
+    @dataclasses.dataclass
+    class Newer:
+        litres: float = setting(1.0, "of water")
+        salt: str = setting("fine", "kind of salt", before="coarse")
+
+    for text, salt in (("litres: 2", "coarse"), ("salt: fine", "fine")):
+        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+        run = resolve(Newer, kind="soup", file=tmp_path / "config.yaml", flags={"litres": 3.0}, of_run=True)
+        assert (run.litres, run.salt) == (3.0, salt)
+        assert read_run_settings(tmp_path / "config.yaml", Newer).salt == salt
+        assert resolve(Newer, kind="soup", file=tmp_path / "config.yaml").salt == "fine"  # a file of the user's

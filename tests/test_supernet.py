@@ -47,6 +47,7 @@ class Case:
     def __init__(self, relaxation: str = "darts", training: bool = True, **options: Any) -> None:
         self.relaxation, self.cell = relaxation, options.pop("cell", None)
         self.gate, self.gates = options.get("gate", "residual"), options.get("fixed_gates")
+        self.carry = self.gates.carry if self.gates else options.get("carry", "ungated")
         history = options.get("history", 0)
         self.lags = (history, history)  # how many past inputs and past states are read
         if self.gates is not None:
@@ -89,7 +90,7 @@ class Case:
             start = State(hx[0], [torch.zeros_like(xs[0])] * m_inputs, [torch.zeros_like(hx[0])] * max(m_states - 1, 0))
         output, state = run_sequence(
             self.parameters(), self.relaxation, xs, start,
-            history=m_inputs, gate=self.gate, cell=self.cell, gates=self.gates, norm=norm, **masks,
+            history=m_inputs, gate=self.gate, carry=self.carry, cell=self.cell, gates=self.gates, norm=norm, **masks,
         )  # fmt: skip
         results = [output, state.hidden.unsqueeze(0)]
         if any(self.lags):
@@ -158,31 +159,40 @@ def check_against_oracle(case: Case, xs: Tensor, hx: Any = None, tolerance: floa
 
 @relaxations
 @pytest.mark.parametrize("norm", ["no batch norm", "training", "evaluation"])
-@pytest.mark.parametrize("history, gate", [(0, "residual"), (3, "residual"), (3, "product")])
-def test_cell_supernet_equals_the_oracle(history: int, gate: str, norm: str, relaxation: str) -> None:
-    options = {"history": history, "gate": gate}
+@pytest.mark.parametrize(
+    "history, gate, carry",
+    [(0, "residual", "ungated"), (3, "residual", "ungated"), (3, "product", "ungated"), (3, "residual", "gated")],
+)
+def test_cell_supernet_equals_the_oracle(history: int, gate: str, carry: str, norm: str, relaxation: str) -> None:
+    options = {"history": history, "gate": gate, "carry": carry}
     for carried in (False, True):
         case = Case(relaxation, norm != "evaluation", batch_norm=norm != "no batch norm", **options)
         check_against_oracle(case, inputs(), case.state() if carried else None)
 
 
 @relaxations
-@pytest.mark.parametrize("history, gate", [(1, "residual"), (2, "product"), (3, "residual")])
+@pytest.mark.parametrize(
+    "history, gate, carry", [(1, "residual", "ungated"), (2, "product", "ungated"), (3, "residual", "gated")]
+)
 @pytest.mark.parametrize("combine", ["sum", "mean"])
-def test_inter_cell_supernet_equals_the_oracle(combine: str, history: int, gate: str, relaxation: str) -> None:
+def test_inter_cell_supernet_equals_the_oracle(
+    combine: str, history: int, gate: str, carry: str, relaxation: str
+) -> None:
     cell = replace(CELL, combine=combine, output=(1, 3))
     for carried in (False, True):
-        case = Case(relaxation, cell=cell, history=history, gate=gate)
+        case = Case(relaxation, cell=cell, history=history, gate=gate, carry=carry)
         check_against_oracle(case, inputs(), case.state() if carried else None)
 
 
 @pytest.mark.parametrize("gate", ["product", "residual"])
+@pytest.mark.parametrize("carry", ["ungated", "gated"])
 @pytest.mark.parametrize("kept", ["state_gate", "input_gate", "both"])
-def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str) -> None:
+def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, carry: str, gate: str) -> None:
     """As in joint learning, where the gates stay while the cell learns."""
     gates = replace(
         CELL,
         gate=gate,
+        carry=carry,
         state_gate=None if kept == "input_gate" else STATE_GATE,
         input_gate=None if kept == "state_gate" else INPUT_GATE,
     )
@@ -190,7 +200,8 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str) 
         case = Case("i-darts", fixed_gates=gates, gate=gate)
         check_against_oracle(case, inputs(), case.state() if carried else None)
     genotype = case.net.genotype()
-    assert (genotype.state_gate, genotype.input_gate, genotype.gate) == (gates.state_gate, gates.input_gate, gate)
+    assert (genotype.state_gate, genotype.input_gate) == (gates.state_gate, gates.input_gate)
+    assert genotype.options == gates.options
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
@@ -199,6 +210,8 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, gate: str) 
     history=st.integers(0, 4),
     relaxation=st.sampled_from(["darts", "i-darts"]),
     gate=st.sampled_from(["product", "residual"]),
+    carry=st.sampled_from(["ungated", "gated"]),
+    gate_links=st.booleans(),
     batch_norm=st.booleans(),
     training=st.booleans(),
     steps=st.integers(1, 4),

@@ -168,7 +168,9 @@ def settings_of_run(
         raise FlairNasError(default_out_message)
     flags = given_flags(arguments, config_type)
     try:
-        config = resolve(config_type, kind=kind, preset=arguments.preset, file=file, flags=flags)
+        config = resolve(
+            config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, of_run=bool(arguments.resume)
+        )
     except UnknownSettings:
         command = _command_of(file) if arguments.resume else ""
         if not command:

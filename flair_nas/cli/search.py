@@ -66,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
     print(f"{history}settings: {out / 'config.yaml'}")
+    if result.verdict:
+        print(f"verdict: {result.verdict}")
     rnn = typed(path)
     print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
     if config.text is not None:

@@ -132,21 +132,20 @@ class _Loop:
                 history.appendleft(enter(hidden))
                 entries = [entered[i][:, :size] for i, entered in enumerate(history)]
                 step = products("input", step * gate_factor(gate, entries, multiply_gate, of_gate, self.elementwise))
-            if factor is not None:
-                hidden = hidden * factors[t]  # ĥ_{t-1}
-            pre = step + products("hidden", masked(hidden, mask))  # [c_0 | z_0], [W, B]
-            hidden = self._step(pre, hidden, multiply, shares)
+            gated = hidden if factor is None else hidden * factors[t]  # ĥ_{t-1}
+            pre = step + products("hidden", masked(gated, mask))  # [c_0 | z_0], [W, B]
+            hidden = self._step(pre, gated if recurrence.cell.gated_carry else hidden, multiply, shares)
             outputs.append(hidden)
         return torch.cat(outputs, dim=1)
 
     def _step(
-        self, pre: Tensor, hidden: Tensor, multiply: Callable[[int, Tensor], Tensor], shares: Tensor | None
+        self, pre: Tensor, carry: Tensor, multiply: Callable[[int, Tensor], Tensor], shares: Tensor | None
     ) -> Tensor:
-        """h_t, [H, B], from the pre-activations of s_0, [W, B], and ĥ_{t-1}, [H, B]."""
+        """h_t, [H, B], from the pre-activations of s_0, [W, B], and what it keeps a part of, [H, B]."""
         plan, normalisation = self.recurrence.cell, self.recurrence.normalisation
         if not plan.highway:
             return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
-        (state,) = self.elementwise.highway_edges(pre, hidden, [("tanh",)])
+        (state,) = self.elementwise.highway_edges(pre, carry, [("tanh",)])
         if shares is None:
             return _discrete(plan, state, multiply, self.elementwise.highway_edges)
 

@@ -60,6 +60,8 @@ def _relaxed(
 ) -> list[Tensor]:
     """The same with a mixture of all operations at each entry and pair."""
     totals = elementwise.mixture(torch.stack(list(entries)), of_entries)  # [m, G, B], what the nodes have so far
+    if not len(of_pairs):  # nodes do not read one another
+        return list(totals.unbind())
     states: list[Tensor] = []
     for tail, of_tail in enumerate(of_pairs.split([*range(len(entries) - 1, 0, -1)])):  # m - 1 - j pairs of node j
         states.append(totals[0])

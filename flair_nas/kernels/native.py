@@ -270,7 +270,8 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
         found["mask"] = _padded(recurrence.mask, sizes.hidden)
     if "factor" in sources:
         found["factor"] = _padded(sources["factor"], sizes.hidden)
-        found["gated"] = room(rows, sizes.hidden)
+        if recurrence.cell.gated_carry:
+            found["gated"] = room(rows, sizes.hidden)
     if sizes.history:
         found["data"] = _padded(sources["data"], sizes.input)
         given["past"] = _padded(sources["past"], sizes.hidden)

@@ -61,6 +61,7 @@ class CellPlan:
         scale: per state, the factor of the sum of its edges.
         output: per state, its share of h_t.
         highway: edges are gated, and products have twice the hidden size.
+        gated_carry: with a state gate, s_0 keeps a part of ĥ_{t-1} instead of h_{t-1}.
     """
 
     pairs: PairPlan
@@ -69,6 +70,7 @@ class CellPlan:
     scale: tuple[float, ...]
     output: tuple[float, ...]
     highway: bool
+    gated_carry: bool
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,11 @@ def relaxed_pair_plan(nodes: int) -> PairPlan:
 
 def cell_plan(genotype: Genotype) -> CellPlan:
     """The plan of a genotype's cell without its dead nodes."""
-    return _cell_plan(genotype, genotype.combine, genotype.highway)
+    return _cell_plan(genotype, genotype.combine, genotype.highway, genotype.carry)
 
 
 @lru_cache(maxsize=1024)
-def _cell_plan(genotype: Genotype, combine: str, highway: bool) -> CellPlan:
+def _cell_plan(genotype: Genotype, combine: str, highway: bool, carry: str) -> CellPlan:
     # two genotypes are equal where their structure is, so the cache needs to know the options, too
     level = {0: 0}
     for number in genotype.live_nodes:
@@ -144,11 +146,12 @@ def _cell_plan(genotype: Genotype, combine: str, highway: bool) -> CellPlan:
         scale=tuple(1 / len(into) if combine == "mean" and into else 1.0 for into in edges),
         output=tuple(genotype.output.count(number) / len(genotype.output) for number in nodes),
         highway=highway,
+        gated_carry=carry == "gated",
     )
 
 
 @lru_cache(maxsize=1024)
-def relaxed_cell_plan(nodes: int) -> CellPlan:
+def relaxed_cell_plan(nodes: int, carry: str) -> CellPlan:
     """The plan of a supernet's cell."""
     return CellPlan(
         pairs=relaxed_pair_plan(nodes + 1),
@@ -157,6 +160,7 @@ def relaxed_cell_plan(nodes: int) -> CellPlan:
         scale=(1.0,) * (nodes + 1),
         output=(0.0,) + (1 / nodes,) * nodes,
         highway=True,
+        gated_carry=carry == "gated",
     )
 
 
@@ -168,6 +172,7 @@ def gate_plan(nodes: tuple[GateNode, ...], form: str) -> GatePlan:
 
 
 @lru_cache(maxsize=1024)
-def relaxed_gate_plan(history: int, form: str) -> GatePlan:
-    """The plan of a relaxed inter-cell gate."""
-    return GatePlan((MIXED,) * history, relaxed_pair_plan(history), form)
+def relaxed_gate_plan(history: int, form: str, links: bool = True) -> GatePlan:
+    """The plan of a relaxed inter-cell gate, with or without edges between its nodes."""
+    pairs = relaxed_pair_plan(history) if links else PairPlan((0,) * (history + 1), (), (), None)
+    return GatePlan((MIXED,) * history, pairs, form)

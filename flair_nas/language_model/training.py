@@ -8,7 +8,6 @@ OUT/metrics.json     perplexities, sizes, times                        checkpoin
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import math
 import statistics
@@ -21,7 +20,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from flair_nas.checkpoints import without_start
 from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
@@ -38,6 +36,7 @@ from flair_nas.language_model.saved import (
 )
 from flair_nas.language_model.segments import Draw, segment_lengths
 from flair_nas.randomness import random_state, restore_random_state
+from flair_nas.rnn_text import comparable, say_carry
 from flair_nas.runs import Run, open_run
 
 log = logging.getLogger("flair_nas")
@@ -78,6 +77,7 @@ def train_language_model(
     with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
         if corpus is None:
             corpus = load_text_of(config, progress=progress)
+        say_carry(layer[0], config.rnn)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)
@@ -154,8 +154,8 @@ class _Training:
 
     def architecture(self) -> str:
         """What the layer is, weights aside: a genotype file may change between a stop and a resume."""
-        cell = dataclasses.replace(self.genotype, origin={}).to_json() if self.genotype else self.config.rnn.lower()
-        return without_start(f"{cell} {self.model.layer.extra_repr()}")
+        cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
+        return comparable(f"{cell} {self.model.layer.extra_repr()}")
 
     def save(self) -> None:
         """Writes the history and the checkpoint of this instant."""
@@ -181,7 +181,7 @@ class _Training:
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if without_start(state["architecture"]) != self.architecture():
+        if comparable(state["architecture"]) != self.architecture():
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"

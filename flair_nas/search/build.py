@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from flair_nas.cell import default_range
 from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError
 from flair_nas.search.config import SearchConfig, objective_kind, strategy_class
@@ -64,23 +65,20 @@ def build_supernet(config: SearchConfig, accelerator: Accelerator) -> CellSupern
 
 
 def _supernet(config: SearchConfig) -> CellSupernet | InterCellSupernet:
-    dropouts: dict[str, Any] = {
+    options: dict[str, Any] = {
+        "gate": config.gate,
+        "carry": config.carry,
+        "gate_links": config.gate_links,
+        "init_range": config.init_range or default_range(config.hidden_size),
         "input_dropout": config.input_dropout,
         "recurrent_dropout": config.recurrent_dropout,
     }
     size, fixed = config.hidden_size, config.fixed_genotype()
     if config.learn == "inter":
         assert fixed is not None
-        return InterCellSupernet(size, size, fixed, config.history, config.relaxation, gate=config.gate, **dropouts)
+        return InterCellSupernet(size, size, fixed, config.history, config.relaxation, **options)
     return CellSupernet(
-        size,
-        size,
-        config.nodes,
-        config.relaxation,
-        history=config.history,
-        gate=config.gate,
-        fixed_gates=fixed,
-        **dropouts,
+        size, size, config.nodes, config.relaxation, history=config.history, fixed_gates=fixed, **options
     )
 
 

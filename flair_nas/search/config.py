@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import GATE_FORMS, Genotype
+from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.library import load_genotype
@@ -71,11 +71,35 @@ class SearchConfig(TextSettings):
     nodes: int = setting(8, "nodes of the cell that is searched (learn inter: those of --fixed)", low=1, high=100)
     history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
     gate: str = setting("residual", f"form of the gates: {', '.join(GATE_FORMS)}", choices=GATE_FORMS)
+    carry: str = setting(
+        DEFAULT_CARRY, "with gates, what s_0 keeps of the past: h (ungated), or h times the state gate (gated)",
+        choices=CARRIES, before="gated",
+    )  # fmt: skip
+    gate_links: bool = setting(True, "the nodes of a gate read one another; otherwise each its own entry alone")
     fixed: str | None = setting(
         None, "genotype whose cell (learn inter) or gates (learn intra) stay as they are while the rest is searched"
     )
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
+    most_identity: int | None = setting(
+        None, "at most so many nodes of the genotype have an identity edge; the least certain take their next best",
+        low=0, high=100,
+    )  # fmt: skip
+    selection: str = setting(
+        "argmax", "how the genotype is read off at the end: argmax, the strongest edges; or perturbation, those that "
+        "the supernet misses the most (DARTS-PT)", choices=("argmax", "perturbation"),
+    )  # fmt: skip
+    selection_steps: int = setting(
+        20, "selection perturbation: steps of the model weights between two decisions", low=0, high=1_000_000
+    )
+    sampling: str = setting(
+        "none", "shares in training: the softmax (none), with Gumbel noise (gumbel, as SNAS), or of that the strongest "
+        "alone (straight-through, as GDAS)", choices=("none", "gumbel", "straight-through"),
+    )  # fmt: skip
+    temperature: float = setting(
+        10.0, "sampling: what architecture weights and noise are divided by at first", low=1e-3, high=1e3
+    )
+    temperature_end: float = setting(0.1, "and in the last step; in between it falls evenly", low=1e-3, high=1e3)
     hidden_size: int = setting(300, "hidden size H, and size D of the embedding", **COUNT)
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
@@ -89,9 +113,13 @@ class SearchConfig(TextSettings):
         None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", **COUNT
     )
     convergence: float = setting(
-        0.0, "a phase, or a search, ends when MAD has grown by less than this share of itself; 0: never", low=0, high=1
+        0.0, "a phase, or a search, ends when MAD has changed by less than this share of itself, and the architecture "
+        "weights do not move on in one direction; 0: never", low=0, high=1,
+    )  # fmt: skip
+    convergence_steps: int = setting(100, "over that many steps", low=2, high=1_000_000)
+    warmup_epochs: int = setting(
+        0, "epochs at the beginning in which the model weights learn alone", low=0, high=1_000_000
     )
-    convergence_steps: int = setting(100, "over that many steps", **COUNT)
     learning_rate: float = setting(20.0, "of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
         "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
@@ -101,6 +129,13 @@ class SearchConfig(TextSettings):
     arch_learning_rate: float = setting(3e-3, "of Adam for the architecture weights of the cell", low=1e-12, high=1e6)
     inter_learning_rate: float = setting(1e-3, "of Adam for those of the gates", low=1e-12, high=1e6)
     arch_weight_decay: float = setting(1e-3, "of the architecture weights", low=0, high=1)
+    arch_clip: float | None = setting(
+        None, "the norm of their gradient, of cell or gates, is clipped to this", low=1e-12, high=1e12
+    )
+    arch_beta2: float = setting(
+        0.999, "beta_2 of their Adam: how long a large gradient makes steps small", low=0, high=0.999999
+    )
+    fresh_moments: bool = setting(False, "learn joint: Adam forgets its moments when a phase begins")
     dropout: float = setting(0.75, "variational dropout of the layer's output", **PROBABILITY)
     recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
     input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
@@ -108,8 +143,22 @@ class SearchConfig(TextSettings):
     slowness: float = setting(
         1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0, high=1e6
     )
-    samples: int = setting(100, "random strategies: architectures to compare", **COUNT)
-    sample_segments: int = setting(10, "random-shared: validation segments that each is scored on at first", **COUNT)
+    samples: int = setting(100, "random strategies: random architectures to compare", low=0, high=1_000_000)
+    sample_segments: int = setting(
+        10, "random-shared and selection perturbation: validation segments that something is scored on at first",
+        **COUNT,
+    )  # fmt: skip
+    candidates: list[str] = setting([], "random-independent: genotypes to compare besides the random ones")
+    rungs: int = setting(
+        1, "random-independent: candidates are compared so many times, and only the better half goes on", low=1, high=20
+    )
+    init_range: float | None = setting(
+        None, "weights of the layer start uniform in +-this (2 / sqrt(H); the papers' code: 0.04)", low=1e-12, high=10,
+        before=0.04,
+    )  # fmt: skip
+    embedding_init_range: float = setting(
+        0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10
+    )
     seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip
@@ -131,6 +180,12 @@ class SearchConfig(TextSettings):
             found.append("learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)")
         if self.learn == "joint" and self.fixed is not None:
             found.append("learn joint searches cell and gates: fixed must be left out")
+        if self.fresh_moments and self.learn != "joint":
+            found.append(f"fresh_moments belongs to learn joint, not {self.learn}")
+        if self.rungs > 1 and self.strategy != "random-independent":
+            found.append(f"rungs belongs to strategy random-independent, not {self.strategy}")
+        if self.candidates and self.strategy != "random-independent":
+            found.append(f"candidates belongs to strategy random-independent, not {self.strategy}")
         if self.phase_steps is not None and self.learn != "joint":
             found.append(f"phase_steps belongs to learn joint, not {self.learn}")
         if self.convergence and self.phase_steps is not None and self.convergence_steps >= self.phase_steps:

@@ -46,12 +46,14 @@ class SearchResult:
         history: what ``history.jsonl`` holds, a dictionary per epoch.
         out: the run folder.
         measure: by which the objective is judged; its `key` is in the history.
+        verdict: one plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
     """
 
     genotype: Genotype
     history: list[dict[str, Any]]
     out: Path
     measure: Measure
+    verdict: str = ""
 
 
 def search_genotype(
@@ -96,7 +98,9 @@ def search_genotype(
 
 def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
     """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    may_change = ("device", "text", "epochs") if _can_be_extended(config) else ("device", "text")
+    may_change = ["device", "text", "init_range", "embedding_init_range"]  # ranges concern the first step alone
+    may_change += ["epochs"] if _can_be_extended(config) else []
+    may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
 
 
@@ -132,7 +136,7 @@ class _Search:
             from flair_nas.drawing.progress import draw_progress
 
             draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.measure)
-        return SearchResult(genotype, run.history, run.folder, self.objective.measure)
+        return SearchResult(genotype, run.history, run.folder, self.objective.measure, self.strategy.verdict())
 
     # --- epochs ---
 
@@ -190,7 +194,7 @@ class _Search:
             "architecture_loss": validation / looked if looked else None,
             "valid_loss": loss if math.isfinite(loss) else None,
             self.objective.measure.key: value if math.isfinite(value) else None,
-            **self.strategy.figures(),
+            **self.strategy.end_epoch(),
             "genotype": self.strategy.genotype().one_line(),
             "steps": steps,
             "seconds": trained - started,
@@ -240,9 +244,12 @@ class _Search:
                 f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
                 f"choose another folder, or give back the {data}"
             )
-        if state.get("fixed", self._fixed()) != self._fixed():
+        fixed = state.get("fixed", self._fixed())
+        if fixed and ", carry=" not in fixed:  # there was no such option
+            fixed += f", carry={'gated' if '/state=' in fixed else 'ungated'}"
+        if fixed != self._fixed():
             raise FlairNasError(
-                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {state['fixed']} "
+                f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {fixed} "
                 "when this search began; choose another folder, or give back the genotype"
             )
         if len(state["random"]) != self.accelerator.num_processes:
@@ -290,6 +297,7 @@ class _Search:
             "settings": _changed_settings(self.config),
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
+            **({"verdict": said} if (said := self.strategy.verdict()) else {}),
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)

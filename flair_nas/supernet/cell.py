@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from flair_nas.cell import SearchedCell, edge
 from flair_nas.gates import InterCellGate
-from flair_nas.genotype import Genotype
+from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.kernels.engine import Normalisation
 from flair_nas.kernels.plan import CellPlan, relaxed_cell_plan
 from flair_nas.operations import OPERATIONS, masked, product
 from flair_nas.state import RecurrentState
-from flair_nas.supernet.derive import derive
+from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
-from flair_nas.supernet.relaxation import check_relaxation, mean_absolute_deviation, relax
+from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation, relax, softmax_groups
 
 
 class CellSupernet(nn.Module):
@@ -32,11 +32,16 @@ class CellSupernet(nn.Module):
         relaxation: ``darts`` or ``i-darts``.
         history: history length m of both relaxed gates; 0 for none.
         gate: form of the gates, one of `GATE_FORMS`.
-        fixed_gates: a genotype whose gates are used as they are, in place of relaxed ones.
+        carry: what s_0 keeps a part of where there is a state gate, one of `CARRIES`.
+        gate_links: the nodes of a gate read one another.
+        fixed_gates: a genotype whose gates are used as they are, with its form and carry, in place of relaxed ones.
         batch_norm: normalise the nodes' states.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
         init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
+
+    Attributes:
+        sampler: how shares are made of architecture weights in training.
 
     Shape of the parameters:
         weight_input [D, 2H], weight_hidden [H, 2H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;
@@ -56,7 +61,9 @@ class CellSupernet(nn.Module):
         relaxation: str = "darts",
         *,
         history: int = 0,
-        gate: str = "residual",
+        gate: str = DEFAULT_GATE,
+        carry: str = DEFAULT_CARRY,
+        gate_links: bool = True,
         fixed_gates: Genotype | None = None,
         batch_norm: bool = True,
         input_dropout: float = 0.0,
@@ -64,7 +71,7 @@ class CellSupernet(nn.Module):
         init_range: float = 0.04,
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, nodes, history, gate, input_dropout, recurrent_dropout, init_range)
+        check_sizes(input_size, hidden_size, nodes, history, gate, carry, input_dropout, recurrent_dropout, init_range)
         check_relaxation(relaxation)
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout, self.init_range = input_dropout, recurrent_dropout, init_range
@@ -73,6 +80,7 @@ class CellSupernet(nn.Module):
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))
         self.arch = nn.Parameter(torch.empty(nodes * (nodes + 1) // 2, len(OPERATIONS)))
         self.norm = nn.BatchNorm1d(hidden_size, affine=False) if batch_norm else None
+        self.sampler = Sampler()
         self.state_gate: GateSupernet | InterCellGate | None = None
         self.input_gate: GateSupernet | InterCellGate | None = None
         if fixed_gates is not None:
@@ -82,9 +90,11 @@ class CellSupernet(nn.Module):
             if fixed_gates.input_gate is not None:
                 self.input_gate = InterCellGate(fixed_gates.input_gate, hidden_size, input_size, form)
         elif history:
-            self.state_gate = GateSupernet(history, input_size, hidden_size, gate, relaxation)
-            self.input_gate = GateSupernet(history, hidden_size, input_size, gate, relaxation)
+            options = (gate, relaxation, self.sampler, gate_links)
+            self.state_gate = GateSupernet(history, input_size, hidden_size, *options)
+            self.input_gate = GateSupernet(history, hidden_size, input_size, *options)
         self.fixed_gates = fixed_gates
+        self.carry = carry if fixed_gates is None else fixed_gates.carry
         self._chosen: SearchedCell | None = None
         self._of_batch = False
         self.reset_parameters()
@@ -116,6 +126,7 @@ class CellSupernet(nn.Module):
             return run_supernet(self._chosen, self, input, hx)
         if (self.training or self._of_batch) and self.norm is not None and input.shape[1] < 2:
             raise ValueError("batch normalisation by the batch needs at least 2 sequences in it; got a batch of 1")
+        self.sampler.begin(self.training)
         return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
@@ -156,17 +167,21 @@ class CellSupernet(nn.Module):
         finally:
             self._of_batch = False
 
-    def genotype(self, edges_per_node: int = 1, avoid_first: bool = False) -> Genotype:
+    def genotype(
+        self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
+    ) -> Genotype:
         """The genotype that the architecture weights stand for now.
 
         Args:
             edges_per_node: n.
             avoid_first: nodes other than the first do not read s_0.
+            most_identity: at most so many nodes with an identity edge.
         """
-        nodes = derive(self.arch, self.relaxation, edges_per_node, avoid_first)
+        nodes = derive(self.arch, self.relaxation, edges_per_node, avoid_first, most_identity)
         if self.fixed_gates is not None:
             fixed = self.fixed_gates
-            return Genotype(nodes, state_gate=fixed.state_gate, input_gate=fixed.input_gate, gate=fixed.gate)
+            gates: dict[str, Any] = {"state_gate": fixed.state_gate, "input_gate": fixed.input_gate}
+            return Genotype(nodes, **gates, gate=fixed.gate, carry=fixed.carry)
         if not (isinstance(self.state_gate, GateSupernet) and isinstance(self.input_gate, GateSupernet)):
             return Genotype(nodes)
         return Genotype(
@@ -174,6 +189,7 @@ class CellSupernet(nn.Module):
             state_gate=self.state_gate.derive(edges_per_node),
             input_gate=self.input_gate.derive(edges_per_node),
             gate=self.state_gate.form,
+            carry=self.carry,
         )
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
@@ -185,28 +201,40 @@ class CellSupernet(nn.Module):
         found = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
         return found | ({"inter": gates_deviation(*gates)} if (gates := self._relaxed_gates()) else {})
 
+    def softmaxes(self) -> dict[str, list[Tensor]]:
+        """The shares of each softmax, without noise, a vector each: ``intra`` of the cell, ``inter`` of the gates."""
+        of_cell = softmax_groups(relax(self.arch, self.relaxation), self.relaxation)
+        return {"intra": of_cell, "inter": [group for gate in self._relaxed_gates() for group in gate.softmaxes()]}
+
+    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
+        """How clear each choice is, from 0 to 1, ``intra`` and ``inter``; see `flair_nas.supernet.derive.margins`."""
+        of_cell = margins(self.arch, self.relaxation, edges_per_node, avoid_first)
+        of_gates = [margin for gate in self._relaxed_gates() for margin in gate.margins(edges_per_node)]
+        return {"intra": of_cell, "inter": of_gates}
+
     def _relaxed_gates(self) -> list[GateSupernet]:
         return [gate for gate in (self.state_gate, self.input_gate) if isinstance(gate, GateSupernet)]
 
     # --- what the recurrence asks of a cell ---
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None) -> Tensor:
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
         """One time step, by the equations (DARTS; I-DARTS eq. 4); engines do the same for a whole sequence.
 
         s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i, where drop adds nothing; s_0 and
         every s_i pass one shared batch normalisation without affine parameters, over the batch.
 
         Args:
-            x: x_t, gated if there is an input gate, [B, D].
-            h: h_{t-1}, gated if there is a state gate, [B, H].
+            x: x_t, or x̂_t if there is an input gate, [B, D].
+            h: h_{t-1}, or ĥ_{t-1} if there is a state gate, as it enters the product, [B, H].
             mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
+            carry: what s_0 keeps a part of, where it is not h, [B, H].
 
         Returns:
             h_t, the mean of s_1..s_N, [B, H].
         """
         pairs = iter(self.shares())
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
-        states = [self._normalised(edge(torch.tanh, pre, h))]
+        states = [self._normalised(edge(torch.tanh, pre, h if carry is None else carry))]
         for weight in self.weight_nodes:
             terms: list[Tensor] = []
             for state in states:
@@ -219,11 +247,11 @@ class CellSupernet(nn.Module):
 
     def plan(self) -> CellPlan:
         """What engines need to know."""
-        return relaxed_cell_plan(self.nodes)
+        return relaxed_cell_plan(self.nodes, self.carry)
 
     def shares(self) -> Tensor:
-        """The mixing weights p, [N (N + 1) / 2, 5], by head, then tail."""
-        return relax(self.arch, self.relaxation)
+        """The mixing weights p of this pass, [N (N + 1) / 2, 5], by head, then tail."""
+        return self.sampler.shares(self.arch, self.relaxation)
 
     def normalisation(self) -> Normalisation | None:
         """How states are normalised now."""

@@ -11,8 +11,11 @@ from flair_nas.gates import reset_gate_parameters
 from flair_nas.genotype import Gate
 from flair_nas.kernels.plan import GatePlan, relaxed_gate_plan
 from flair_nas.operations import GATE_FORMS, OPERATIONS, product
-from flair_nas.supernet.derive import derive_gate
-from flair_nas.supernet.relaxation import mean_absolute_deviation, relax
+from flair_nas.supernet.derive import derive_gate, gate_margins
+from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax, softmax_groups
+
+OF_ENTRIES = "darts"
+"""The relaxation of a gate's entries: a softmax each."""
 
 
 class GateSupernet(nn.Module):
@@ -24,19 +27,30 @@ class GateSupernet(nn.Module):
         gate_size: width G of the gate.
         form: how the gate multiplies a vector, one of `GATE_FORMS`.
         relaxation: grouping of the edges between nodes; an entry always has a softmax of its own.
+        sampler: how shares are made of architecture weights, that of the whole supernet.
+        links: there are edges between the nodes; otherwise each reads its entry alone (ESS leaves that open).
 
     Shape of the parameters:
         weight_entry [m, E, G], weight_nodes [m, G, G], arch_entry [m, 5], arch [m (m - 1) / 2, 5], the last by head
-        2..m, then tail.
+        2..m, then tail; [0, 5] without links.
     """
 
-    def __init__(self, history: int, entry_size: int, gate_size: int, form: str, relaxation: str) -> None:
+    def __init__(
+        self,
+        history: int,
+        entry_size: int,
+        gate_size: int,
+        form: str,
+        relaxation: str,
+        sampler: Sampler,
+        links: bool = True,
+    ) -> None:
         super().__init__()
-        self.form, self.relaxation = form, relaxation
+        self.form, self.relaxation, self.sampler, self.links = form, relaxation, sampler, links
         self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size))
         self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size))
         self.arch_entry = nn.Parameter(torch.empty(history, len(OPERATIONS)))
-        self.arch = nn.Parameter(torch.empty(history * (history - 1) // 2, len(OPERATIONS)))
+        self.arch = nn.Parameter(torch.empty(history * (history - 1) // 2 if links else 0, len(OPERATIONS)))
 
     def reset_parameters(self, init_range: float) -> None:
         """Draws the weights as `InterCellGate` does; architecture weights start at 1e-3 N(0, 1)."""
@@ -50,8 +64,8 @@ class GateSupernet(nn.Module):
         return len(self.weight_entry)
 
     def shares(self) -> tuple[Tensor, Tensor]:
-        """The mixing weights p of the entries, [m, 5], and of the edges, [m (m - 1) / 2, 5], by head, then tail."""
-        return self.arch_entry.softmax(1), relax(self.arch, self.relaxation)
+        """The mixing weights p of this pass: of the entries, [m, 5], and of the edges, as `arch` has them."""
+        return self.sampler.shares(self.arch_entry, OF_ENTRIES), self.sampler.shares(self.arch, self.relaxation)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
         """The gate: the mean of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i).
@@ -67,7 +81,7 @@ class GateSupernet(nn.Module):
         states: list[Tensor] = []
         for v, of_entry, share, weight in zip(vectors, self.weight_entry, of_entries, self.weight_nodes):
             state = mixture(product(v, of_entry), share)
-            for earlier in states:
+            for earlier in states if self.links else ():
                 state = state + mixture(product(earlier, weight), next(pairs))
             states.append(state)
         return torch.stack(states).mean(0)
@@ -78,15 +92,25 @@ class GateSupernet(nn.Module):
 
     def plan(self) -> GatePlan:
         """What engines need to know."""
-        return relaxed_gate_plan(self.history, self.form)
+        return relaxed_gate_plan(self.history, self.form, self.links)
 
     def architecture(self) -> list[nn.Parameter]:
-        """The architecture weights; those of the edges are left out where a history of 1 has none."""
+        """The architecture weights; those of the edges are left out where there are none."""
         return [self.arch_entry, self.arch] if self.arch.numel() else [self.arch_entry]
+
+    def softmaxes(self) -> list[Tensor]:
+        """The shares of each softmax, without noise, a vector each."""
+        of_entries = softmax_groups(relax(self.arch_entry, OF_ENTRIES), OF_ENTRIES)
+        return of_entries + softmax_groups(relax(self.arch, self.relaxation), self.relaxation)
+
+    def margins(self, edges_per_node: int = 1) -> list[float]:
+        """How clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
+        return gate_margins(self.arch_entry, self.arch, self.relaxation, edges_per_node)
 
     def derive(self, edges_per_node: int = 1) -> Gate:
         """The discrete gate that the architecture weights stand for now."""
-        return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
+        arch = self.arch if self.links else None
+        return derive_gate(self.arch_entry, arch, self.relaxation, edges_per_node)
 
 
 def mixture(pre: Tensor, share: Tensor) -> Tensor:
@@ -96,6 +120,6 @@ def mixture(pre: Tensor, share: Tensor) -> Tensor:
 
 def gates_deviation(*gates: GateSupernet) -> float:
     """MAD of all shares of the gates together."""
-    parts = [pair for gate in gates for pair in ((gate.arch_entry, "darts"), (gate.arch, gate.relaxation))]
+    parts = [pair for gate in gates for pair in ((gate.arch_entry, OF_ENTRIES), (gate.arch, gate.relaxation))]
     total = sum(mean_absolute_deviation(arch, relaxation) * arch.numel() for arch, relaxation in parts if arch.numel())
     return total / sum(arch.numel() for arch, _ in parts)

@@ -8,11 +8,11 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from flair_nas.cell import SearchedCell
-from flair_nas.genotype import Genotype
+from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
 from flair_nas.supernet.layer import check_sizes, run_supernet
-from flair_nas.supernet.relaxation import check_relaxation
+from flair_nas.supernet.relaxation import Sampler, check_relaxation
 
 
 class InterCellSupernet(nn.Module):
@@ -25,11 +25,14 @@ class InterCellSupernet(nn.Module):
         history: history length m of both gates, at least 1.
         relaxation: grouping of the edges between the nodes of a gate, ``darts`` or ``i-darts``.
         gate: form of the gates, one of `GATE_FORMS`.
+        carry: what s_0 keeps a part of, one of `CARRIES`.
+        gate_links: the nodes of a gate read one another.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
         init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
 
     Attributes:
+        sampler: how shares are made of architecture weights in training.
         cell: a `SearchedCell` whose state_gate and input_gate are `GateSupernet`.
 
     Raises:
@@ -46,7 +49,9 @@ class InterCellSupernet(nn.Module):
         history: int,
         relaxation: str = "darts",
         *,
-        gate: str = "residual",
+        gate: str = DEFAULT_GATE,
+        carry: str = DEFAULT_CARRY,
+        gate_links: bool = True,
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         init_range: float = 0.04,
@@ -57,15 +62,17 @@ class InterCellSupernet(nn.Module):
                 f"cell must be a flair_nas.Genotype, got {type(cell).__name__}; load_genotype(name) gives one"
             )
         dropouts = (input_dropout, recurrent_dropout)
-        check_sizes(input_size, hidden_size, len(cell.nodes), history, gate, *dropouts, init_range)
+        check_sizes(input_size, hidden_size, len(cell.nodes), history, gate, carry, *dropouts, init_range)
         if not history:
             raise ValueError("history must be at least 1: the gates are all that is searched here")
         check_relaxation(relaxation)
-        bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, origin={})
+        bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.input_dropout, self.recurrent_dropout = input_size, input_dropout, recurrent_dropout
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
-        self.cell.state_gate = GateSupernet(history, input_size, hidden_size, gate, relaxation)
-        self.cell.input_gate = GateSupernet(history, hidden_size, input_size, gate, relaxation)
+        self.sampler = Sampler()
+        options = (gate, relaxation, self.sampler, gate_links)
+        self.cell.state_gate = GateSupernet(history, input_size, hidden_size, *options)
+        self.cell.input_gate = GateSupernet(history, hidden_size, input_size, *options)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -74,14 +81,18 @@ class InterCellSupernet(nn.Module):
 
     def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
         """Runs the supernet over whole sequences; arguments and returns as `CellSupernet.forward`."""
+        self.sampler.begin(self.training)
         return run_supernet(self.cell, self, input, hx)
 
-    def genotype(self, edges_per_node: int = 1, avoid_first: bool = False) -> Genotype:
+    def genotype(
+        self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
+    ) -> Genotype:
         """The genotype that the architecture weights stand for now: the fixed cell with the derived gates.
 
         Args:
             edges_per_node: n, of the gates' edges with I-DARTS.
             avoid_first: without effect, as the cell is fixed.
+            most_identity: without effect, for the same reason.
         """
         return dataclasses.replace(
             self.cell.genotype,
@@ -102,6 +113,14 @@ class InterCellSupernet(nn.Module):
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """The architecture weights: none ``intra`` the cell, ``inter`` of the gates."""
         return {"intra": [], "inter": [*self.state_gate.architecture(), *self.input_gate.architecture()]}
+
+    def softmaxes(self) -> dict[str, list[Tensor]]:
+        """The shares of each softmax, without noise, a vector each: ``inter`` of the gates."""
+        return {"inter": [*self.state_gate.softmaxes(), *self.input_gate.softmaxes()]}
+
+    def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
+        """How clear each choice of the gates is, from 0 to 1, ``inter``; see `flair_nas.supernet.derive.margins`."""
+        return {"inter": [*self.state_gate.margins(edges_per_node), *self.input_gate.margins(edges_per_node)]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
         """MAD of the shares of the gates, ``inter``."""

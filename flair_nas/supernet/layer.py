@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from flair_nas.genotype import GATE_FORMS
+from flair_nas.genotype import CARRIES, GATE_FORMS
 from flair_nas.packing import Packing
 from flair_nas.recurrence import CellLike, run_cell
 from flair_nas.state import RecurrentState, initial_state
@@ -73,6 +73,7 @@ def check_sizes(
     nodes: int,
     history: int,
     gate: str,
+    carry: str,
     input_dropout: float,
     recurrent_dropout: float,
     init_range: float,
@@ -95,5 +96,6 @@ def check_sizes(
             raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
     if not 0 < init_range < math.inf:
         raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
-    if gate not in GATE_FORMS:
-        raise ValueError(f"gate must be {' or '.join(GATE_FORMS)}, got {gate!r}")
+    for name, value, known in (("gate", gate, GATE_FORMS), ("carry", carry, CARRIES)):
+        if value not in known:
+            raise ValueError(f"{name} must be {' or '.join(known)}, got {value!r}")

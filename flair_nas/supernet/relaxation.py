@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError, did_you_mean
 
@@ -54,6 +54,53 @@ def relax(arch: Tensor, relaxation: str) -> Tensor:
     """
     check_relaxation(relaxation)
     return RELAXATIONS[relaxation](arch) if len(arch) else arch
+
+
+def softmax_groups(shares: Tensor, relaxation: str) -> list[Tensor]:
+    """The shares [E, 5] of each softmax on their own, a vector each."""
+    sizes = [1] * len(shares) if relaxation in ONE_PER_PAIR else group_sizes(len(shares))
+    return [group.flatten() for group in shares.split(sizes)] if len(shares) else []
+
+
+class Sampler:
+    """The shares of a supernet in one pass: those of the softmax, or with noise drawn once a pass, in training.
+
+    Without a temperature it is the plain relaxation. With one, Gumbel noise is added to the architecture weights before
+    the softmax (SNAS, Xie et al., 2019); straight-through, a pass then runs the strongest of each softmax alone, and
+    the gradient is that of the soft shares (GDAS, Dong and Yang, 2019).
+
+    Attributes:
+        temperature: τ, which architecture weights and noise are divided by; None for the plain relaxation.
+        straight_through: run the strongest of each softmax alone.
+    """
+
+    def __init__(self) -> None:
+        self.temperature: float | None = None
+        self.straight_through = False
+        self._noise: dict[int, Tensor] = {}
+        self._active = False
+
+    def begin(self, training: bool) -> None:
+        """A pass begins: in training with noise of its own."""
+        self._noise.clear()
+        self._active = training and self.temperature is not None
+
+    def shares(self, arch: Tensor, relaxation: str) -> Tensor:
+        """The shares of a matrix of architecture weights in this pass, [E, 5]."""
+        if not self._active or not len(arch):
+            return relax(arch, relaxation)
+        assert self.temperature is not None
+        if id(arch) not in self._noise:
+            self._noise[id(arch)] = -torch.empty_like(arch).exponential_().log()
+        soft = relax((arch + self._noise[id(arch)]) / self.temperature, relaxation)
+        return soft + (strongest(soft, relaxation) - soft).detach() if self.straight_through else soft
+
+
+def strongest(shares: Tensor, relaxation: str) -> Tensor:
+    """1 at the largest share of each softmax, 0 elsewhere, [E, 5]."""
+    groups = softmax_groups(shares, relaxation)
+    hard = [nn.functional.one_hot(group.argmax(), len(group)) for group in groups]
+    return torch.cat(hard).view_as(shares).to(shares.dtype)
 
 
 def check_relaxation(name: str) -> None:

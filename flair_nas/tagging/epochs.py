@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import statistics
 import time
@@ -16,11 +15,11 @@ from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
-from flair_nas.checkpoints import without_start
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.recurrent import SearchedRNN
+from flair_nas.rnn_text import comparable
 from flair_nas.runs import Run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
@@ -58,7 +57,7 @@ class EpochPlugin(TrainerPlugin):
         check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
         if state.get("seed", self.seed) != self.seed:  # older ones do not tell
             raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
-        if without_start(state["architecture"]) != _architecture(self.tagger):
+        if comparable(state["architecture"]) != _architecture(self.tagger):
             raise FlairNasError(
                 f"{path}: {self.config.rnn} stood for another architecture when this run began "
                 f"({state['architecture']}); choose another folder, or give back the genotype file"
@@ -223,6 +222,4 @@ def _architecture(tagger: SequenceTagger) -> str:
     """What the recurrent layer is, weights aside: a genotype file may change between a stop and a resume."""
     if not isinstance(tagger.rnn, SearchedRNN):
         return str(tagger.rnn)
-    description = json.loads(describe_rnn(tagger.rnn))
-    del description["genotype"]["origin"]  # when and how it was found does not change it
-    return without_start(json.dumps(description))
+    return comparable(describe_rnn(tagger.rnn))

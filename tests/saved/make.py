@@ -91,7 +91,7 @@ SEARCH = SearchConfig(
     text="text", vocabulary_size=120, nodes=3, hidden_size=8, batch_size=8, bptt=10, learning_rate=5.0, epochs=1,
     device="cpu",
 )  # fmt: skip
-JOINT: dict[str, Any] = {"learn": "joint", "history": 2, "relaxation": "darts", "phase_steps": 7}
+JOINT: dict[str, Any] = {"learn": "joint", "history": 2, "relaxation": "darts", "phase_steps": 7, "carry": "gated"}
 RUNS: dict[str, tuple[Callable[..., Any], Any]] = {
     "tagger": (train_taggers, TAGGER),
     "lm-gated": (train_language_model, replace(LANGUAGE_MODEL, rnn="gated.json")),

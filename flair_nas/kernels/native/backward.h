@@ -17,7 +17,7 @@ class Backward {
         packed(packed_size() * sizeof(P)),
         of_state(p.states * p.batch * at.hidden),
         of_hidden(p.batch * at.hidden),
-        of_gated(p.batch * at.hidden),
+        of_carry(p.batch * at.hidden),
         of_node(std::max<long>(p.history, 1) * p.batch * at.input) {
     P* next = static_cast<P*>(packed.data());
     auto take = [&](Weight<T, P>& weight, long depth, long panels) {
@@ -58,7 +58,7 @@ class Backward {
   const Layout<T, P> at;
   const long hidden_panels, input_panels;
   Packed packed;
-  std::vector<T> of_state, of_hidden, of_gated, of_node;
+  std::vector<T> of_state, of_hidden, of_carry, of_node;
   Weight<T, P> hidden, input, entry;
   std::vector<Weight<T, P>> nodes, gate;
   std::vector<long> head, gate_head;
@@ -238,11 +238,11 @@ class Backward {
         const long here = (at.offset[t] + b) * at.pre + f;
         V of_c, of_z, of_h;
         edge.backward(load(gradient(0) + b * at.hidden + f), load_as<T>(p.pre_start + here),
-                      load_as<T>(p.pre_start + here + at.hidden), load(at.highway(t) + b * at.hidden + f), of_c, of_z, of_h,
+                      load_as<T>(p.pre_start + here + at.hidden), load(at.carry(t) + b * at.hidden + f), of_c, of_z, of_h,
                       unused);
         store(p.of_pre_start + here, of_c);
         store(p.of_pre_start + here + at.hidden, of_z);
-        store(of_gated.data() + b * at.hidden + f, of_h);
+        store(of_carry.data() + b * at.hidden + f, of_h);
       }
   }
 
@@ -252,13 +252,15 @@ class Backward {
     over_columns<T>(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, hidden.panel(panel), hidden.depth, out, false);
     }, [&](long b, long f, V value) {
-      V total = load(of_gated.data() + b * at.hidden + f) + masked(value, b, f);
+      V of_gated = masked(value, b, f), carry = load(of_carry.data() + b * at.hidden + f);
+      if (p.gated) of_gated += carry;
+      V total = of_gated;
       if (p.factor) {
         const long here = (at.offset[t] + b) * at.hidden + f;
-        store(p.of_factor + here, total * load(at.before(t) + b * at.hidden + f));
+        store(p.of_factor + here, of_gated * load(at.before(t) + b * at.hidden + f));
         total = total * load(p.factor + here);
       }
-      store(of_hidden.data() + b * at.hidden + f, total);
+      store(of_hidden.data() + b * at.hidden + f, p.gated ? total : total + carry);
     });
   }
 

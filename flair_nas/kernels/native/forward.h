@@ -121,7 +121,7 @@ class Forward {
         V value = load(from + b * width + f);
         if (p.factor) {
           value = value * load(p.factor + (at.offset[t] + b) * width + f);
-          store(p.gated + (at.base(t) + b) * width + f, value);
+          if (p.gated) store(p.gated + (at.base(t) + b) * width + f, value);
         }
         if (p.mask) value = value * load(p.mask + b * width + f);
         store(p.input_hidden + (at.base(t) + b) * width + f, value);
@@ -208,7 +208,7 @@ class Forward {
             store(pre, c);
             store(pre + at.hidden, z);
           }
-          V h = load(at.highway(t) + (row + b) * at.hidden + f);
+          V h = load(at.carry(t) + (row + b) * at.hidden + f);
           store(at.state(0, t) + (row + b) * at.hidden + f, h + sigmoid(c) * (hyperbolic(z) - h));
         }
       });

@@ -52,7 +52,7 @@ MEMBER(const T*, factor)  // what the state gate multiplies h_{t-1} with, [rows,
 // what comes out, and what the backward pass needs: `rows` is the batch where nothing is kept, as then each step
 // overwrites the one before. `input_*` are what enters products: null where that is the state itself.
 MEMBER(T*, output)  // [all rows, Hp]
-MEMBER(T*, gated)  // h_{t-1} times factor, [rows, Hp], if there is a factor
+MEMBER(T*, gated)  // h_{t-1} times factor, [rows, Hp], if s_0 keeps a part of that, else null
 MEMBER(T*, state)  // [states, rows, Hp]
 MEMBER(T*, deviation)  // 1 / standard deviation, [states, steps, Hp], with norm
 MEMBER(P*, pre_start)  // [c_0 | z_0], [rows, 2 Hp]

@@ -52,7 +52,7 @@ struct Layout {
     return t >= 0 ? (p.history - 1) * p.batch + offset[t] : (p.history - 1 + t) * p.batch;
   }
   const T* before(long t) const { return t ? p.output + offset[t - 1] * hidden : p.hidden; }  // h_{t-1}
-  const T* highway(long t) const { return p.factor ? p.gated + base(t) * hidden : before(t); }
+  const T* carry(long t) const { return p.gated ? p.gated + base(t) * hidden : before(t); }  // what s_0 keeps a part of
   T* state(long i, long t) const { return p.state + (i * stored + base(t)) * hidden; }
 };
 

@@ -50,6 +50,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
             dropout=config.dropout,
             embedding_dropout=config.embedding_dropout,
             adaptive_cutoffs=config.adaptive_cutoffs,
+            init_range=config.embedding_init_range,
         ).to(accelerator.device)
     except ValueError as error:
         raise FlairNasError(f"cannot build a model of {types:,} types: {error}") from None

@@ -42,7 +42,7 @@ class Strategy(Protocol):
     bears_nan: ClassVar[bool] = False
     """Whether a search goes on when the valid loss after an epoch is not finite, as it is of one cell of many."""
 
-    finishing: ClassVar[str] = ""
+    finishing: str = ""
     """What `finish` does, in a few words, where it takes a while."""
 
     def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None: ...
@@ -77,6 +77,14 @@ class Strategy(Protocol):
     @abstractmethod
     def figures(self) -> dict[str, Any]:
         """What the history says of this strategy at the end of an epoch, as JSON data."""
+
+    def end_epoch(self) -> dict[str, Any]:
+        """The same, where the end of an epoch has more to say; called once an epoch."""
+        return self.figures()
+
+    def verdict(self) -> str:
+        """One plain sentence on how far the genotype can be relied on; empty where there is nothing to say."""
+        return ""
 
     @abstractmethod
     def converged(self) -> bool:

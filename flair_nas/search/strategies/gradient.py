@@ -5,17 +5,19 @@ DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and g
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.search.bilevel import Reduce, first_order, second_order
+from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
 from flair_nas.search.config import SearchConfig
+from flair_nas.search.convergence import Convergence
 from flair_nas.search.descent import WeightDescent, check_finite
+from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict
 from flair_nas.search.objectives import Objective
+from flair_nas.search.selection import select_by_perturbation
 from flair_nas.search.strategies import StepFigures, Strategy
 
 CURVE = 20
@@ -42,22 +44,48 @@ class GradientStrategy(Strategy):
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
         self.descent = WeightDescent(objective, config, reduce)
+        if config.selection == "perturbation":
+            self.finishing = "deciding the nodes"
         groups = objective.supernet.architecture()
         self.phases = ["intra", "inter"] if config.learn == "joint" else [config.learn]
         rates = {"intra": config.arch_learning_rate, "inter": config.inter_learning_rate}
         self.groups = {name: groups[name] for name in self.phases}
         self.optimizers = {
-            name: torch.optim.Adam(self.groups[name], lr=rates[name], weight_decay=config.arch_weight_decay)
+            name: torch.optim.Adam(
+                self.groups[name], lr=rates[name], betas=(0.9, config.arch_beta2), weight_decay=config.arch_weight_decay
+            )
             for name in self.phases
         }
+        self.parts = {name: Health(self.groups[name], rates[name]) for name in self.phases}
+        self.changes = Changes()
+        self.health: Figures | None = None  # at the end of the last epoch
+        self.selected: Genotype | None = None  # by perturbation, at the end
         self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
     @staticmethod
     def contradictions(config: SearchConfig) -> list[str]:
-        """Without an epoch there is no gradient."""
-        return ["epochs must be at least 1 for strategy gradient"] if config.epochs == 0 else []
+        """Without an epoch there is no gradient; and settings that ask for opposite things."""
+        found = []
+        if config.epochs == 0:
+            found.append("epochs must be at least 1 for strategy gradient")
+        elif config.warmup_epochs >= config.epochs:
+            found.append(
+                f"warmup_epochs {config.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
+                "weight learns"
+            )
+        if config.sampling == "none" and (config.temperature, config.temperature_end) != (10.0, 0.1):
+            found.append("temperature and temperature_end belong to sampling gumbel and straight-through, not none")
+        elif config.temperature_end > config.temperature:
+            found.append(
+                f"temperature {config.temperature:g} must not be below temperature_end, {config.temperature_end:g}"
+            )
+        if config.selection == "perturbation" and config.most_identity is not None:
+            found.append(
+                "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"
+            )
+        return found
 
     @staticmethod
     def least_sequences(config: SearchConfig) -> int:
@@ -77,6 +105,15 @@ class GradientStrategy(Strategy):
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """A step of the architecture weights whose phase it is, then one of the model weights."""
+        self.selected = None
+        self._set_temperature(epoch, step)
+        if step == 0:
+            self.curve = []
+            for part in self.parts.values():
+                part.restart()
+        if epoch <= self.config.warmup_epochs:
+            training_loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+            return StepFigures(training_loss, None, self.descent.gradient_norm)
         name = self._turn(epoch)
         training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
@@ -95,16 +132,16 @@ class GradientStrategy(Strategy):
                 **options,
             )
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
+        clip_gradients(gradients, self.config.arch_clip)
         for parameter, gradient in zip(group, gradients):
             parameter.grad = gradient
         self.optimizers[name].step()
         self.optimizers[name].zero_grad()
         training_loss = self.descent.step(epoch, step, training)
         deviations = self.deviations()
-        self.windows[name].add(deviations[name])
+        self.windows[name].add(deviations[name], group)
+        self.parts[name].add()
         self.steps_in_phase += 1
-        if step == 0:
-            self.curve = []
         if (step + 1) % max(1, self.steps(epoch) // CURVE) == 0:
             self.curve.append({"step": step + 1, **deviations})
         return StepFigures(training_loss, validation_loss, self.descent.gradient_norm)
@@ -116,8 +153,19 @@ class GradientStrategy(Strategy):
         if self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged:
             self.phase = 1 - self.phase
             self.steps_in_phase = 0
-            self.windows[self.phases[self.phase]].restart()
+            name = self.phases[self.phase]
+            self.windows[name].restart()
+            if self.config.fresh_moments:
+                self.optimizers[name].state.clear()
         return self.phases[self.phase]
+
+    def _set_temperature(self, epoch: int, step: int) -> None:
+        """Lets the temperature of sampled shares fall evenly, from the first step to the last."""
+        config, sampler = self.config, self.objective.supernet.sampler
+        if config.sampling != "none":
+            done = min(1.0, (epoch - 1 + step / self.steps(epoch)) / config.epochs)
+            sampler.temperature = config.temperature + done * (config.temperature_end - config.temperature)
+            sampler.straight_through = config.sampling == "straight-through"
 
     def _phase_steps(self, epoch: int) -> int:
         return self.config.phase_steps or -(-self.steps(epoch) // 2)
@@ -128,19 +176,36 @@ class GradientStrategy(Strategy):
         return {name: found[name] for name in self.phases}
 
     def figures(self) -> dict[str, Any]:
-        """MAD of each part now and in the course of the epoch, and whose turn it is."""
+        """MAD of each part now and in the course of the epoch, whose turn it is, and the health of the search."""
         return {"mad": self.deviations(), "mad_curve": self.curve, "phase": self.phases[self.phase]}
+
+    def end_epoch(self) -> dict[str, Any]:
+        """What `figures` gives, and the health of the search in this epoch."""
+        supernet, config = self.objective.supernet, self.config
+        margins = supernet.margins(config.edges_per_node, config.avoid_first)
+        self.health = figures_of(self.parts, supernet.softmaxes(), margins, self.genotype(), self.changes)
+        return {**self.figures(), "health": self.health}
+
+    def verdict(self) -> str:
+        """One plain sentence on the genotype."""
+        return verdict(self.health) if self.health else ""
 
     def converged(self) -> bool:
         """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
         return all(window.settled for window in self.windows.values())
 
     def finish(self, progress: bool) -> None:
-        """Nothing is left to do."""
+        """Decides the genotype, where it is not read off the architecture weights."""
+        if self.config.selection == "perturbation":
+            options = (self.objective, self.config, self.descent, self.reduce, progress)
+            self.selected = select_by_perturbation(*options)
 
     def genotype(self) -> Genotype:
-        """The one that the architecture weights stand for now."""
-        return self.objective.supernet.genotype(self.config.edges_per_node, self.config.avoid_first)
+        """The one that was decided at the end, or that the architecture weights stand for now."""
+        config = self.config
+        return self.selected or self.objective.supernet.genotype(
+            config.edges_per_node, config.avoid_first, config.most_identity
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Optimizers, phases and convergence."""
@@ -149,6 +214,9 @@ class GradientStrategy(Strategy):
             "windows": {name: window.state() for name, window in self.windows.items()},
             "phase": self.phase,
             "steps_in_phase": self.steps_in_phase,
+            "changes": self.changes.state(),
+            "health": self.health,
+            "selected": self.selected and self.selected.to_json(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -157,43 +225,6 @@ class GradientStrategy(Strategy):
             optimizer.load_state_dict(state["optimizers"][name])
             self.windows[name].restore(state["windows"][name])
         self.phase, self.steps_in_phase = state["phase"], state["steps_in_phase"]
-
-
-class Convergence:
-    """Whether MAD has settled: over a window of steps it has changed by less than a share of itself.
-
-    Args:
-        tolerance: that share; 0 for never.
-        steps: length of the window.
-
-    Attributes:
-        converged: whether it has settled in this phase.
-        settled: whether it had when last there was a whole window, in this phase or one before.
-    """
-
-    def __init__(self, tolerance: float, steps: int) -> None:
-        self.tolerance = tolerance
-        self.values: deque[float] = deque(maxlen=steps + 1)
-        self.converged = self.settled = False
-
-    def add(self, deviation: float) -> None:
-        """Takes the MAD after a step."""
-        self.values.append(deviation)
-        if len(self.values) == self.values.maxlen:
-            change = abs(self.values[-1] - self.values[0])
-            self.converged = self.settled = change < self.tolerance * self.values[-1]
-
-    def restart(self) -> None:
-        """A new phase begins."""
-        self.values.clear()
-        self.converged = False
-
-    def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
-        return {"values": list(self.values), "converged": self.converged, "settled": self.settled}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a state."""
-        self.values.extend(state["values"])
-        self.converged = state["converged"]
-        self.settled = state.get("settled", self.converged)
+        self.changes.restore(state.get("changes", []))  # older ones have none of these
+        self.health = state.get("health")
+        self.selected = Genotype.from_json(state["selected"]) if state.get("selected") else None

@@ -8,10 +8,12 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.library import load_genotype
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.descent import NotFinite, WeightDescent
@@ -28,8 +30,8 @@ FINALISTS = 10
 def draw(config: SearchConfig, number: int) -> Genotype:
     """The architecture of that number, of the space that the settings describe."""
     seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
-    drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history)
-    return dataclasses.replace(drawn, gate=config.gate)
+    drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
+    return dataclasses.replace(drawn, gate=config.gate, carry=config.carry)
 
 
 class _WholeCells(Strategy):
@@ -47,6 +49,11 @@ class _WholeCells(Strategy):
             found.append(f"strategy {name} draws whole cells: learn must be intra or joint")
         if config.fixed is not None:
             found.append(f"strategy {name} draws whole cells: fixed must be left out")
+        for setting in ("sampling", "selection", "most_identity", "warmup_epochs", "arch_clip"):
+            if getattr(config, setting) not in (None, 0, "none", "argmax"):
+                found.append(f"{setting} belongs to strategy gradient, not {name}")
+        if config.samples == 0 and not config.candidates:
+            found.append(f"samples must be at least 1 for strategy {name}")
         if config.avoid_first:
             found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
         return found
@@ -60,7 +67,7 @@ class _Candidates(_WholeCells):
     def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
         assert isinstance(objective.supernet, CellSupernet)
-        self.supernet = objective.supernet
+        self.supernet, self.samples = objective.supernet, config.samples
         self.descent = WeightDescent(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.steps_done = 0
@@ -86,7 +93,11 @@ class _Candidates(_WholeCells):
     def genotype(self) -> Genotype:
         """The best candidate; before any is scored, the one at hand."""
         best = min(self.scores, key=lambda number: (self.scores[number], number), default=0)
-        return draw(self.config, best)
+        return self.architecture(best)
+
+    def architecture(self, number: int) -> Genotype:
+        """The candidate of that number."""
+        return draw(self.config, number)
 
     def state_dict(self) -> dict[str, Any]:
         """Scores and place."""
@@ -109,7 +120,7 @@ class SharedRandomSearch(_Candidates):
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draws an architecture and descends its training loss."""
         # numbers below `samples` belong to the candidates
-        self.supernet.choose(draw(self.config, self.config.samples + self.steps_done))
+        self.supernet.choose(draw(self.config, self.samples + self.steps_done))
         self.steps_done += 1
         loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
         self.supernet.choose(draw(self.config, 0))
@@ -119,7 +130,7 @@ class SharedRandomSearch(_Candidates):
         """Scores all candidates on a few segments, and the best of them on the whole validation part."""
         module = self.objective.module.eval()
         first: dict[int, float] = {}
-        for number in tqdm(range(self.config.samples), "candidates", disable=not progress, leave=False):
+        for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
             total = torch.zeros((), dtype=torch.float64)
             with torch.no_grad():
@@ -139,7 +150,10 @@ class SharedRandomSearch(_Candidates):
 
 
 class IndependentRandomSearch(_Candidates):
-    """Each candidate is trained on its own, from the same first weights, for its share of all steps.
+    """Each candidate is trained on its own, from the same first weights and on the same text.
+
+    With several rungs it is successive halving (Jamieson and Talwalkar, 2016): all rungs take as many steps, shared by
+    the candidates that are left; after each but the last, the worse half is out, and the others go on where they were.
 
     Args:
         objective: losses and supernet.
@@ -154,62 +168,153 @@ class IndependentRandomSearch(_Candidates):
 
     @staticmethod
     def contradictions(config: SearchConfig) -> list[str]:
-        """A schedule would favour the first candidates, too."""
+        """A schedule would favour the first candidates, too; and every rung needs candidates of this space."""
         found = _Candidates.contradictions(config)
         if config.schedule != "constant":
             found.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
+        count, least = config.samples + len(config.candidates), 2 ** (config.rungs - 1)
+        if count < max(least, 1):
+            found.append(
+                f"rungs {config.rungs} halve {count} candidates to less than one: at least {least} are needed, by "
+                "samples and candidates"
+            )
+        for text in config.candidates:
+            try:
+                genotype = load_genotype(text)
+            except FlairNasError as error:
+                found.append(f"candidates: {error}")
+                continue
+            histories = {gate.history if gate else 0 for gate in (genotype.state_gate, genotype.input_gate)}
+            if len(genotype.nodes) != config.nodes or not genotype.highway or histories != {config.history}:
+                found.append(
+                    f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with gates over "
+                    f"{config.history} steps"
+                )
         return found
 
     def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         super().__init__(objective, config, reduce)
+        self.named = [load_genotype(text) for text in config.candidates]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
-        if self.total < config.samples:
+        self.alive = list(range(self.samples + len(self.named)))
+        if self.total < len(self.alive) * config.rungs:
             raise FlairNasError(
-                f"{config.samples} samples cannot share {self.total} steps: each needs one; set fewer samples or more "
-                "epochs"
+                f"{len(self.alive)} candidates cannot share {self.total} steps in {config.rungs} "
+                f"rung{'s' if config.rungs > 1 else ''}: each needs one; set fewer candidates or more epochs"
             )
-        self.candidate = 0
-        self.supernet.choose(draw(config, 0))
+        self.rung, self.place = 0, 0  # whose turn it is
+        self.trained: dict[int, int] = {}  # steps of each candidate
+        self.weights: dict[int, dict[str, Tensor]] = {}  # of those that will go on
+        self.supernet.choose(self.architecture(self.candidate))
+
+    @property
+    def candidate(self) -> int:
+        """The number of the candidate whose turn it is."""
+        return self.alive[self.place]
+
+    def architecture(self, number: int) -> Genotype:
+        """The random ones come first, then those that were named."""
+        return self.named[number - self.samples] if number >= self.samples else super().architecture(number)
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """A training step of the candidate whose turn it is."""
-        candidate = self.steps_done * self.config.samples // self.total
-        if candidate != self.candidate:
-            self._score()
-            self.candidate = candidate
-            self.supernet.choose(draw(self.config, candidate))
-            self.objective.module.load_state_dict(self.first_weights)
-            self.objective.load_state_dict({})
+        rungs = self.config.rungs
+        rung = self.steps_done * rungs // self.total
+        first, last = (-(-at * self.total // rungs) for at in (rung, rung + 1))  # the steps of this rung
+        if rung != self.rung:
+            self._end_turn()
+            self.alive = self._better_half()
+            self.rung, self.place = rung, 0
+            self._begin_turn()
+        place = (self.steps_done - first) * len(self.alive) // (last - first)
+        if place != self.place:
+            self._end_turn()
+            self.place = place
+            self._begin_turn()
         self.steps_done += 1
-        if self.candidate in self.scores:  # it has failed
+        if self.scores.get(self.candidate) == math.inf:  # it has failed
             return StepFigures(None, None, 0.0)
         try:
-            loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+            loss = self._train()
         except NotFinite as error:  # one bad architecture does not end the search
             log.warning("candidate %d counts as the worst: %s", self.candidate, error)
             self.scores[self.candidate] = math.inf
             return StepFigures(None, None, 0.0)
         return StepFigures(loss, None, self.descent.gradient_norm)
 
-    def _score(self) -> None:
-        if self.candidate not in self.scores:
-            self.scores[self.candidate] = self.score()
+    def _train(self) -> float:
+        """The next step of this candidate on its own way through the text, which is the same for all."""
+        epoch, step = 1, self.trained.get(self.candidate, 0)
+        self.trained[self.candidate] = step + 1
+        while step >= self.objective.steps(epoch):
+            step -= self.objective.steps(epoch)
+            epoch += 1
+        return self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+
+    def _begin_turn(self) -> None:
+        self.supernet.choose(self.architecture(self.candidate))
+        self.objective.module.load_state_dict(self.weights.pop(self.candidate, self.first_weights))
+        self.objective.load_state_dict({})
+
+    def _end_turn(self) -> None:
+        if self.scores.get(self.candidate) == math.inf:
+            return
+        self.scores[self.candidate] = self.score()
+        if self.rung + 1 < self.config.rungs:
+            state = self.objective.module.state_dict()
+            self.weights[self.candidate] = {name: value.clone() for name, value in state.items()}
+
+    def _better_half(self) -> list[int]:
+        ranked = sorted(self.alive, key=lambda number: (self.scores[number], number))
+        kept = sorted(ranked[: -(-len(ranked) // 2)])
+        self.weights = {number: self.weights[number] for number in kept if number in self.weights}
+        return kept
+
+    def figures(self) -> dict[str, Any]:
+        """The best score so far, and where the rungs are."""
+        return {**super().figures(), "rung": self.rung + 1, "alive": len(self.alive)}
 
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
-        self._score()
+        self._end_turn()
+
+    def genotype(self) -> Genotype:
+        """The best of the candidates that are left; before any is scored, the first."""
+        left = [number for number in self.alive if number in self.scores] or self.alive[:1]
+        return self.architecture(min(left, key=lambda number: (self.scores.get(number, math.inf), number)))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with the candidate whose turn it was."""
+        """Goes on with the candidate whose turn it was.
+
+        Raises:
+            FlairNasError: a named candidate stands for another genotype now.
+        """
         super().load_state_dict(state)
-        self.candidate = state["candidate"]
+        named = [genotype.to_json() for genotype in self.named]
+        if state.get("named", named) != named:
+            raise FlairNasError(
+                "a genotype among the candidates has changed since this search began; choose another folder, or give "
+                "it back"
+            )
         self.first_weights = state["first_weights"]
-        self.supernet.choose(draw(self.config, self.candidate))
+        self.alive = state.get("alive", self.alive)  # older searches had no rungs
+        self.rung, self.place = state.get("rung", 0), state.get("place", state.get("candidate", 0))
+        self.trained, self.weights = dict(state.get("trained", {})), dict(state.get("weights", {}))
+        self.supernet.choose(self.architecture(self.candidate))
 
     def state_dict(self) -> dict[str, Any]:
-        """Scores, place, and the weights that each candidate begins with."""
-        return {**super().state_dict(), "candidate": self.candidate, "first_weights": self.first_weights}
+        """Scores and places, and the weights that candidates begin and go on with."""
+        return {
+            **super().state_dict(),
+            "named": [genotype.to_json() for genotype in self.named],
+            "alive": self.alive,
+            "rung": self.rung,
+            "place": self.place,
+            "trained": self.trained,
+            "weights": self.weights,
+            "first_weights": self.first_weights,
+        }
 
 
 class Sampling(_WholeCells):

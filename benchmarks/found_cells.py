@@ -1,0 +1,321 @@
+"""What searches find, against random cells: searches at one small budget, then language models of one size with each.
+
+    python benchmarks/found_cells.py search NAME ... --seeds 1 2 3 --text PTB --out RUNS
+    python benchmarks/found_cells.py retrain NAME ... --seeds 1 2 --text PTB --out RUNS
+    python benchmarks/found_cells.py table
+
+NAME is a key of SEARCHES; for `retrain` also one of KNOWN, or `random-K` for the K-th random cell. `all` stands for all
+of them. A model is trained with the genotype of every search seed that is there. Each run has a folder of its own below
+RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/found_cells/; what has figures there is
+not run again. Processes with different names, or seeds, may run side by side. The tables come from those figures alone.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from flair_nas import Genotype, load_genotype, random_genotype
+
+RESULTS = Path(__file__).parent / "results" / "found_cells"
+GENOTYPES = RESULTS / "genotypes"
+HAND_MADE = "benchmarks/genotypes/ess-hand-made.json"  # gates drawn up by hand around i-darts-ptb
+TEXT = {"vocabulary_size": 2000, "device": "cpu"}  # a softmax over all 10,000 types takes most of the time
+
+SEARCH: dict[str, Any] = {
+    "hidden_size": 64,
+    "batch_size": 32,
+    "epochs": 2,
+    "vary_length": False,
+    "learning_rate": 10.0,
+    "dropout": 0.1,
+    "input_dropout": 0.1,
+    "recurrent_dropout": 0.05,
+    "embedding_dropout": 0.05,
+}
+SIGNAL = {"arch_clip": 0.03, "arch_beta2": 0.99, "arch_learning_rate": 1e-2}
+ESS = {"relaxation": "darts", "history": 3}
+SEARCHES: dict[str, dict[str, Any]] = {
+    "i-darts": {},
+    "i-darts-signal": SIGNAL,
+    "darts-first": {"relaxation": "darts"},
+    "darts-first-signal": {"relaxation": "darts", **SIGNAL},
+    "halving": {"strategy": "random-independent", "samples": 32, "rungs": 4, "epochs": 9},
+    "ess-joint": {"learn": "joint", "phase_steps": 115, "inter_learning_rate": 1e-3, **ESS},
+    "gdas": {"sampling": "straight-through", **SIGNAL},
+    "i-darts-perturbation": {"selection": "perturbation", **SIGNAL},
+    "ess-inter": {"learn": "inter", "fixed": "i-darts-ptb", **ESS},
+    "ess-intra": {"fixed": HAND_MADE, "relaxation": "darts"},
+    "random-shared": {"strategy": "random-shared", "samples": 1000, "epochs": 9},
+    "darts-second": {"relaxation": "darts", "order": 2},
+    "darts-second-signal": {"relaxation": "darts", "order": 2, **SIGNAL},
+}
+# read off the architecture weights of a search once more
+DERIVED = {"i-darts-n2": "i-darts", "i-darts-n2-signal": "i-darts-signal", "i-darts-one-identity": "i-darts-signal"}
+
+RETRAIN: dict[str, Any] = {
+    "batch_size": 64,
+    "epochs": 6,
+    "average_after": 4,
+    "learning_rate": 10.0,
+    "dropout": 0.2,
+    "input_dropout": 0.1,
+    "recurrent_dropout": 0.1,
+    "embedding_dropout": 0.1,
+    "word_dropout": 0.05,
+    "eval_batch_size": 10,
+}
+HIDDEN_SIZE = 64  # of a cell without gates
+KNOWN = {
+    "lstm": "lstm",
+    "darts-v2": "darts-v2",
+    "i-darts-ptb": "i-darts-ptb",
+    "ess-hand-made": HAND_MADE,
+    "ess-ptb": "ess-ptb,carry=ungated",
+}
+RANDOM = [f"random-{number}" for number in range(1, 21)]
+FIVE = RANDOM[:5]  # those with several seeds
+
+
+def name_of(what: str, name: str, seed: int) -> str:
+    """The name of a run, of its folder and of its figures."""
+    return f"{what}-{name}-seed{seed}"
+
+
+# --- runs ---
+
+
+def run_search(name: str, seed: int, text: str, out: Path) -> None:
+    """One search; its figures and genotypes are written when it is done."""
+    from flair_nas import SearchConfig, search_genotype
+
+    config = SearchConfig(text=text, seed=seed, **{**TEXT, **SEARCH, **SEARCHES[name]})
+    result = search_genotype(config, out / name_of("search", name, seed), progress=False)
+    GENOTYPES.mkdir(parents=True, exist_ok=True)
+    command = f"python benchmarks/found_cells.py search {name} --seeds {seed}"
+    origin = {**result.genotype.origin, "command": command}
+    dataclasses.replace(result.genotype, origin=origin).save(GENOTYPES / f"{name}-seed{seed}.json")
+    for derived in (derived for derived, source in DERIVED.items() if source == name):
+        genotype_of(result.out, derived, origin).save(GENOTYPES / f"{derived}-seed{seed}.json")
+    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("text", "device")}
+    figures = {"name": name, "seed": seed, "genotype": result.genotype.one_line(), "verdict": result.verdict}
+    write(name_of("search", name, seed), {**figures, "settings": settings, "history": result.history})
+
+
+def genotype_of(run: Path, derived: str, origin: dict[str, Any]) -> Genotype:
+    """Another genotype of a finished I-DARTS search."""
+    from flair_nas.supernet import derive
+
+    arch = torch.load(run / "checkpoint.pt", weights_only=True)["model"]["layer.arch"]
+    nodes = derive(arch, "i-darts", 2) if "-n2" in derived else derive(arch, "i-darts", most_identity=1)
+    return Genotype(nodes, origin={**origin, "method": f"{origin['method']}; {derived}"})
+
+
+def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None:
+    """One language model; its figures are written when it is trained."""
+    from flair_nas import LanguageModelConfig, train_language_model
+    from flair_nas.errors import FlairNasError
+
+    size = size_of(None if rnn == "lstm" else genotype_from(rnn))
+    config = LanguageModelConfig(text=text, rnn=rnn, hidden_size=size, seed=seed, **TEXT, **RETRAIN)
+    figures: dict[str, Any] = {"name": name, "seed": seed, "hidden_size": size}
+    figures["genotype"] = "" if rnn == "lstm" else genotype_from(rnn).one_line()
+    folder = out / name_of("retrain", name, seed)
+    try:
+        metrics = train_language_model(config, folder, progress=False)
+    except FlairNasError as error:
+        if "not finite" not in str(error) and "the loss on valid" not in str(error):
+            raise
+        write(name_of("retrain", name, seed), {**figures, "error": str(error).partition(":")[0]})  # a figure, too
+        return
+    kept = ("valid_perplexity", "test_perplexity", "parameters", "cpu_seconds_per_epoch", "best_epoch")
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    figures |= {key: metrics[key] for key in kept} | {"history": [line["valid_perplexity"] for line in lines]}
+    write(name_of("retrain", name, seed), figures)
+
+
+def genotype_from(rnn: str) -> Genotype:
+    """The genotype that a text for ``--rnn`` stands for."""
+    return load_genotype(rnn.partition(",")[0]) if not rnn.endswith(".json") else Genotype.load(rnn)
+
+
+def size_of(genotype: Genotype | None, types: int = 2000) -> int:
+    """The hidden size with which a model has as many parameters as one with an ungated cell, D = H, tied embeddings."""
+    wanted = types * HIDDEN_SIZE + 20 * HIDDEN_SIZE**2
+
+    def parameters(size: int) -> int:
+        if genotype is None:
+            return types * size + 8 * size**2 + 8 * size
+        gates = [gate for gate in (genotype.state_gate, genotype.input_gate) if gate is not None]
+        squares = 4 + 2 * len(genotype.nodes) + sum(2 * gate.history for gate in gates)
+        return types * size + squares * size**2
+
+    return min(range(8, 2 * HIDDEN_SIZE), key=lambda size: abs(parameters(size) - wanted))
+
+
+def models_of(name: str) -> dict[str, str]:
+    """The language models that a name stands for, and what ``--rnn`` is for each."""
+    if name in KNOWN:
+        return {name: KNOWN[name]}
+    if name in RANDOM:
+        return {name: random_genotype(int(name.removeprefix("random-"))).one_line()}
+    paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
+    return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
+
+
+def write(name: str, figures: dict[str, Any]) -> None:
+    """Writes one file of figures."""
+    from flair_nas.files import write_text
+
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")
+    print("written:", name, flush=True)
+
+
+# --- tables ---
+
+
+def read(what: str) -> dict[str, list[dict[str, Any]]]:
+    """All figures of a kind, by the name of search or layer, in the order of their names here."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(RESULTS.glob(f"{what}-*.json")):
+        figures = json.loads(path.read_text())
+        found.setdefault(figures["name"].partition("-of")[0], []).append(figures)
+    return found
+
+
+def table_of_searches() -> str:
+    """What each search came to."""
+    lines = [
+        "| search | seed | seconds | supernet's perplexity | MAD | entropy | clear | identity | changed | genotype |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, runs in read("search").items():
+        for run in runs:
+            last, health = run["history"][-1], run["history"][-1].get("health")
+            seconds = sum(line["seconds"] + line["evaluation_seconds"] for line in run["history"])
+            mad = ", ".join(f"{value:.3f}" for value in last.get("mad", {}).values()) or "-"
+            cells = ["-"] * 4
+            if health:
+                entropy = ", ".join(f"{part['entropy']:.3f}" for part in health["parts"].values())
+                changed = f"{health['changed']} of {health['nodes']}"
+                cells = [entropy, f"{health['clear']:.0%}", f"{health['identity_share']:.0%}", changed]
+            perplexity = last["valid_perplexity"] or math.inf
+            lines.append(
+                f"| {name} | {run['seed']} | {seconds:,.0f} | {perplexity:.1f} | {mad} | {' | '.join(cells)} | "
+                f"`{run['genotype']}` |"
+            )
+    return "\n".join(lines)
+
+
+def table_of_models() -> str:
+    """Perplexities, and how each name stands against random cells."""
+    models = read("retrain")
+    random = {name: runs for name, runs in models.items() if name in RANDOM and trained(runs)}
+    of_random = sorted(statistics.mean(perplexities(runs)) for runs in random.values())
+    compared = [value for name in FIVE for value in perplexities(random.get(name, []))]
+    lines = [
+        f"| model | cells x seeds | not finite | valid perplexity | test | parameters | rank among {len(of_random)} "
+        "random | better than random by | P(better) | CPU s / epoch |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    rows = {name: runs for name, runs in models.items() if name not in RANDOM}
+    if random:
+        rows["random (5 cells)"] = [run for name in FIVE for run in random.get(name, [])]
+        rows[f"random ({len(random)} cells)"] = [run for runs in random.values() for run in runs]
+    for name, runs in sorted(rows.items(), key=lambda row: statistics.mean(perplexities(row[1]) or [math.inf])):
+        good, cells = trained(runs), {}
+        for run in good:
+            cells.setdefault(run["name"], []).append(run["valid_perplexity"])
+        if not good:
+            lines.append(f"| {name} | {len(runs)} | {len(runs)} | - | - | - | - | - | - | - |")
+            continue
+        mean = statistics.mean(perplexities(runs))
+        spread = f" ± {statistics.stdev(perplexities(runs)):.2f}" if len(good) > 1 else ""
+        rank = 1 + sum(value < mean for value in of_random)
+        gain, chance = against(list(cells.values()), random)
+        test = statistics.mean(run["test_perplexity"] for run in good)
+        seconds = statistics.mean(run["cpu_seconds_per_epoch"] for run in good)
+        gained = f"{gain:.2f} | {chance:.2f}" if compared and not name.startswith("random (") else "- | -"
+        lines.append(
+            f"| {name} | {len(cells)} x {len(good) / len(cells):.1f} | {len(runs) - len(good)} | {mean:.2f}{spread} | "
+            f"{test:.2f} | {good[0]['parameters']:,} | {rank} | {gained} | {seconds:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def against(
+    cells: list[list[float]], random: dict[str, list[dict[str, Any]]], draws: int = 10_000
+) -> tuple[float, float]:
+    """By how much cells are better than the random ones, with which probability, by bootstrap over cells and seeds."""
+    others = [perplexities(runs) for runs in random.values()]
+    draw = np.random.default_rng(0)
+
+    def resampled(groups: list[list[float]]) -> float:
+        chosen = [groups[i] for i in draw.integers(0, len(groups), len(groups))]
+        return float(np.mean([np.mean(draw.choice(group, len(group))) for group in chosen]))
+
+    gains = [resampled(others) - resampled(cells) for _ in range(draws)] if others else [0.0]
+    return statistics.mean(gains), statistics.mean(gain > 0 for gain in gains)
+
+
+def order() -> str:
+    """How far the order of all models is settled: rank correlation between half of the epochs and the end."""
+    from scipy.stats import spearmanr
+
+    runs = [run for runs in read("retrain").values() for run in trained(runs)]
+    half = RETRAIN["epochs"] // 2
+    found = spearmanr([run["history"][half - 1] for run in runs], [run["history"][-1] for run in runs])
+    return f"Rank correlation (Spearman) of {len(runs)} models between epoch {half} and the last: {found.statistic:.2f}"
+
+
+def trained(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those whose loss stayed finite."""
+    return [run for run in runs if "error" not in run]
+
+
+def perplexities(runs: list[dict[str, Any]]) -> list[float]:
+    """On valid, of those that trained."""
+    return [run["valid_perplexity"] for run in trained(runs)]
+
+
+def main() -> None:
+    """Runs what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("search", "retrain", "table"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--text", help="folder with the Penn Treebank as train.txt, valid.txt, test.txt")
+    parser.add_argument("--out", type=Path, default=Path("runs/found_cells"), help="folder of the runs")
+    arguments = parser.parse_args()
+    if arguments.what == "table":
+        print("\n\n".join([table_of_searches(), table_of_models(), order()]))
+        return
+    torch.set_num_threads(1)
+    searches = arguments.what == "search"
+    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, *SEARCHES, *DERIVED]
+    names = known if arguments.names == ["all"] else arguments.names
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")
+    for seed in arguments.seeds:
+        for name in names:
+            for model, rnn in ({name: ""} if searches else models_of(name)).items():
+                if (RESULTS / f"{name_of(arguments.what, model, seed)}.json").exists():
+                    continue
+                if searches:
+                    run_search(name, seed, arguments.text, arguments.out)
+                else:
+                    run_retraining(model, rnn, seed, arguments.text, arguments.out)
+
+
+if __name__ == "__main__":
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    main()

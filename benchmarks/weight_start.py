@@ -1,0 +1,247 @@
+"""How weights should start: taggers and language models that differ in that alone.
+
+    python benchmarks/weight_start.py tag START ... --corpus wnut_17 --hidden-size 128 --seeds 1 2 3 \
+        --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
+    python benchmarks/weight_start.py lm START ... --text PTB --hidden-size 128 --seeds 1 2 3 --out RUNS
+    python benchmarks/weight_start.py table
+
+START is a name of STARTS below. Each run has a folder of its own below RUNS, goes on where it was stopped, and leaves
+its figures in benchmarks/results/weight_start/; what has figures there is not run again. A tagger is trained until its
+learning rate, a quarter of itself after more than three epochs without improvement on dev, is below a hundredth of the
+first.
+"""
+
+import argparse
+import functools
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+RESULTS = Path(__file__).parent / "results" / "weight_start"
+Start = Callable[[Any], None]
+
+
+def uniform(scale: float) -> Start:
+    """All matrices uniform in ±scale / √H."""
+
+    def start(cell: Any) -> None:
+        for weight in _weights(cell):
+            nn.init.uniform_(weight, -scale / math.sqrt(cell.hidden_size), scale / math.sqrt(cell.hidden_size))
+
+    return start
+
+
+def narrow(cell: Any) -> None:
+    """All matrices uniform in ±0.04, as in the papers' code, at any width."""
+    for weight in _weights(cell):
+        nn.init.uniform_(weight, -0.04, 0.04)
+
+
+def by_fan_in(scale: float) -> Start:
+    """Each matrix uniform in ±scale / √(its rows)."""
+
+    def start(cell: Any) -> None:
+        for weight in _weights(cell):
+            width = scale / math.sqrt(weight.shape[0])
+            nn.init.uniform_(weight, -width, width)
+
+    return start
+
+
+def orthogonal(cell: Any) -> None:
+    """Square blocks orthogonal, the input's matrix with columns of the same length on average."""
+    for weight in _weights(cell):
+        for block in weight.data.chunk(2, dim=1):
+            nn.init.orthogonal_(block)
+    nn.init.uniform_(cell.weight_input, -math.sqrt(3 / cell.input_size), math.sqrt(3 / cell.input_size))
+
+
+def gates_apart(scale: float, of_gates: float) -> Start:
+    """Candidates uniform in ±scale / √H, gates in ±of_gates / √H: all gates near 1/2 at first."""
+
+    def start(cell: Any) -> None:
+        for weight in _weights(cell):
+            for block, width in zip(weight.data.chunk(2, dim=1), (of_gates, scale)):
+                nn.init.uniform_(block, -width / math.sqrt(cell.hidden_size), width / math.sqrt(cell.hidden_size))
+
+    return start
+
+
+STARTS: dict[str, Start] = {
+    "narrow": narrow,
+    **{f"uniform-{scale:g}": uniform(scale) for scale in (1.17, 1.5, 2, 2.5, 3, 4)},
+    **{f"fan-in-{scale:g}": by_fan_in(scale) for scale in (1.5, 2, 3)},
+    "orthogonal": orthogonal,
+    "gates-0.2": gates_apart(2, 0.2),
+    "gates-4": gates_apart(2, 4),
+}
+
+
+def _weights(cell: Any) -> list[Tensor]:
+    return [cell.weight_input, cell.weight_hidden, *cell.weight_nodes.unbind()]
+
+
+def use(start: str, gate_bias: float) -> None:
+    """Has all cells of this process start so; a bias is added to what every gate takes its sigmoid of."""
+    from flair_nas.cell import SearchedCell
+    from flair_nas.kernels import elementwise
+
+    drawn = getattr(SearchedCell.reset_parameters, "__wrapped__", SearchedCell.reset_parameters)
+
+    @functools.wraps(drawn)
+    def reset_parameters(cell: SearchedCell) -> None:
+        drawn(cell)  # those of inter-cell gates
+        with torch.no_grad():
+            STARTS[start](cell)
+
+    SearchedCell.reset_parameters = reset_parameters  # type: ignore[method-assign]
+    if gate_bias:
+        plain = elementwise.highway_edges
+
+        def highway_edges(pre: Tensor, state: Tensor, heads: Any) -> list[Tensor]:
+            gate, value = pre.chunk(2)
+            return plain(torch.cat([gate + gate_bias, value]), state, heads)
+
+        elementwise.highway_edges = highway_edges
+
+
+def name_of(arguments: argparse.Namespace, start: str, seed: int) -> str:
+    """The name of a run, of its folder and of its figures."""
+    task = arguments.corpus if arguments.what == "tag" else "text"
+    rnn = arguments.rnn.replace("/", "_")
+    parts = [arguments.what, task, f"h{arguments.hidden_size}", rnn, start]
+    parts += [f"bias{arguments.gate_bias:g}"] if arguments.gate_bias else []
+    parts += [f"lr{arguments.learning_rate:g}"] if arguments.learning_rate else []
+    return "-".join([*parts, f"seed{seed}"])
+
+
+def train_tagger(arguments: argparse.Namespace, seed: int, out: Path) -> dict[str, Any]:
+    """One tagger, and its figures."""
+    from flair_nas import TaggerConfig, train_taggers
+
+    rate = arguments.learning_rate or 0.1
+    config = TaggerConfig(
+        corpus=arguments.corpus,
+        data_root=arguments.data_root,
+        embeddings=arguments.embeddings,
+        rnn=arguments.rnn,
+        hidden_size=arguments.hidden_size,
+        learning_rate=rate,
+        anneal_factor=0.25,
+        patience=3,
+        min_learning_rate=rate / 100,
+        epochs=arguments.epochs,
+        seeds=[seed],
+        device="cpu",
+    )
+    metrics = train_taggers(config, out, progress=False)
+    history = [json.loads(line) for line in (out / f"seed-{seed}" / "history.jsonl").read_text().splitlines()]
+    kept = {key: metrics["seeds"][0][key] for key in ("dev_f1", "test_f1", "best_epoch", "epochs", "rnn_parameters")}
+    return {**kept, "history": [{key: line[key] for key in ("train_loss", "dev_loss", "dev_f1")} for line in history]}
+
+
+def train_model(arguments: argparse.Namespace, seed: int, out: Path) -> dict[str, Any]:
+    """One language model, and its figures."""
+    from flair_nas import LanguageModelConfig, train_language_model
+    from flair_nas.errors import FlairNasError
+
+    config = LanguageModelConfig(
+        text=arguments.text,
+        vocabulary_size=arguments.vocabulary_size,
+        rnn=arguments.rnn,
+        hidden_size=arguments.hidden_size,
+        learning_rate=arguments.learning_rate or 20.0,
+        epochs=arguments.epochs,
+        averaging=False,
+        dropout=0.3,
+        input_dropout=0.2,
+        recurrent_dropout=0.1,
+        embedding_dropout=0.1,
+        word_dropout=0.05,
+        batch_size=64,
+        eval_batch_size=10,
+        seed=seed,
+        device="cpu",
+    )
+    try:
+        metrics = train_language_model(config, out, progress=False)
+    except FlairNasError as error:
+        if not str(error).startswith("not finite"):
+            raise
+        return {"error": str(error).partition(":")[0]}  # a figure, too
+    history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    return {
+        **{key: metrics[key] for key in ("valid_perplexity", "test_perplexity", "parameters")},
+        "history": [line["valid_perplexity"] for line in history],
+    }
+
+
+def table() -> None:
+    """Prints what there is, mean ± standard deviation over seeds."""
+    runs = defaultdict(list)
+    for path in sorted(RESULTS.glob("*.json")):
+        runs[path.stem.rpartition("-seed")[0]].append(json.loads(path.read_text()))
+    print("| run | seeds | dev F1, or valid perplexity | test | best epoch |\n| --- | --- | --- | --- | --- |")
+    for name, figures in runs.items():
+        trained = [run for run in figures if "error" not in run]
+        failed = f", {len(figures) - len(trained)} not finite" if len(trained) < len(figures) else ""
+        keys = ("dev_f1", "test_f1") if name.startswith("tag") else ("valid_perplexity", "test_perplexity")
+        shown = []
+        for key in keys:
+            values = [run[key] for run in trained]
+            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+            shown.append(f"{statistics.mean(values):.2f}{spread}" if values else "-")
+        best = ", ".join(f"{run['best_epoch']} of {run['epochs']}" for run in trained if "best_epoch" in run) or "-"
+        print(f"| {name} | {len(figures)}{failed} | {shown[0]} | {shown[1]} | {best} |")
+
+
+def main() -> None:
+    """Runs what the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("tag", "lm", "table"))
+    parser.add_argument("starts", nargs="*", help=f"of {', '.join(STARTS)}")
+    parser.add_argument("--corpus", default="wnut_17")
+    parser.add_argument("--data-root", help="folder with the corpora, as Flair lays them out")
+    parser.add_argument("--embeddings", nargs="+", help="as flair-nas tag train takes them")
+    parser.add_argument("--text", help="folder with train.txt, valid.txt and test.txt")
+    parser.add_argument("--vocabulary-size", type=int, default=2000)
+    parser.add_argument("--rnn", default="i-darts-ptb")
+    parser.add_argument("--hidden-size", type=int, default=128)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--gate-bias", type=float, default=0.0, help="needs FLAIR_NAS_KERNELS=columns")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--out", type=Path, default=Path("runs/weight_start"))
+    arguments = parser.parse_args()
+    if arguments.what == "table":
+        table()
+        return
+    if unknown := sorted(set(arguments.starts) - set(STARTS)):
+        parser.error(f"unknown starts {', '.join(unknown)}; there are {', '.join(STARTS)}")
+    from flair_nas.files import write_text
+    from flair_nas.tagging import training
+
+    training.load_corpus = functools.cache(training.load_corpus)  # its embeddings are computed once
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for seed in arguments.seeds:
+        for start in arguments.starts:
+            name = name_of(arguments, start, seed)
+            if (RESULTS / f"{name}.json").exists():
+                continue
+            if arguments.rnn.lower() != "lstm":
+                use(start, arguments.gate_bias)
+            figures = (train_tagger if arguments.what == "tag" else train_model)(arguments, seed, arguments.out / name)
+            write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")
+            print(name, {key: value for key, value in figures.items() if key != "history"}, flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

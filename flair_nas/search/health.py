@@ -1,0 +1,169 @@
+"""How much a genotype of a gradient-based search means: do its weights still move, and how clear are its choices?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from flair_nas.genotype import Genotype
+from flair_nas.search.convergence import drift, drifts, flattened
+
+EPOCHS = 3
+"""How many epochs back the nodes are looked for that have changed."""
+
+CLEAR = 0.1
+"""A choice whose kept edge is less than this share of itself ahead of the next one is not clear."""
+
+
+class Health:
+    """What one part of an architecture, ``intra`` or ``inter``, has done in an epoch.
+
+    Args:
+        weights: its architecture weights.
+        rate: the learning rate of their Adam.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], rate: float) -> None:
+        self.weights, self.rate = weights, rate
+        self.path: list[Tensor] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """An epoch begins."""
+        self.path = [flattened(self.weights)]
+
+    def add(self) -> None:
+        """The weights have made a step."""
+        self.path.append(flattened(self.weights))
+
+    def figures(self) -> dict[str, float | None]:
+        """Of the steps of this epoch.
+
+        Returns:
+            ``update``: the mean size of a step of one weight, in learning rates (Adam's largest is 1); ``drift``: see
+            `flair_nas.search.convergence.drift`; both None where there was no step.
+        """
+        if len(self.path) < 3:
+            return {"update": None, "drift": None}
+        steps = torch.stack(self.path).diff(dim=0).abs().mean()
+        return {"update": float(steps) / self.rate, "drift": drift(self.path)}
+
+
+def entropy(shares: Sequence[Tensor]) -> float:
+    """The mean entropy of the softmaxes, each as a share of the largest that it can have: 1 for uniform shares.
+
+    Args:
+        shares: a vector for each softmax.
+    """
+    values = [
+        float(torch.special.entr(group.double()).sum()) / math.log(len(group)) for group in shares if len(group) > 1
+    ]
+    return statistics.mean(values) if values else 0.0
+
+
+def identity_share(genotype: Genotype) -> float:
+    """The share of identity among the edges of the cell."""
+    operations = [edge.op for edges in genotype.nodes for edge in edges]
+    return operations.count("identity") / len(operations)
+
+
+class Changes:
+    """How many nodes differ from what they were some epochs ago."""
+
+    def __init__(self) -> None:
+        self.earlier: deque[list[str]] = deque(maxlen=EPOCHS)
+
+    def count(self, genotype: Genotype) -> int | None:
+        """The nodes, those of gates too, that are not as they were at the oldest epoch kept; None at the first."""
+        now = _parts(genotype)
+        changed = sum(a != b for a, b in zip(now, self.earlier[0])) if self.earlier else None
+        self.earlier.append(now)
+        return changed
+
+    def state(self) -> list[list[str]]:
+        """What `restore` takes."""
+        return list(self.earlier)
+
+    def restore(self, state: list[list[str]]) -> None:
+        """Goes on from a state."""
+        self.earlier.extend(state)
+
+
+def _parts(genotype: Genotype) -> list[str]:
+    """A text for each node."""
+    gates = [gate for gate in (genotype.state_gate, genotype.input_gate) if gate is not None]
+    return [str(node) for nodes in (genotype.nodes, *(gate.nodes for gate in gates)) for node in nodes]
+
+
+class Figures(TypedDict):
+    """The health of a search at the end of an epoch, as the history has it.
+
+    Args:
+        parts: of ``intra`` and ``inter``, whichever is learned: `Health.figures`, ``drifts`` and ``entropy``.
+        identity_share: of the edges of the cell.
+        margin: the median over all choices of how far the kept edge is ahead of the next, as a share of itself.
+        clear: the share of the choices that are clear.
+        changed: how many nodes are not as they were up to `EPOCHS` epochs ago; None after the first epoch.
+        nodes: how many there are, those of gates too.
+    """
+
+    parts: dict[str, dict[str, Any]]
+    identity_share: float
+    margin: float
+    clear: float
+    changed: int | None
+    nodes: int
+
+
+def figures_of(
+    parts: Mapping[str, Health],
+    softmaxes: Mapping[str, Sequence[Tensor]],
+    margins: Mapping[str, Sequence[float]],
+    genotype: Genotype,
+    changes: Changes,
+) -> Figures:
+    """The health of a search at the end of an epoch.
+
+    Args:
+        parts: what the parts have done in the epoch, by name.
+        softmaxes: their shares, a vector for each softmax.
+        margins: of their choices.
+        genotype: the one of the moment.
+        changes: takes that genotype.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for name, part in parts.items():
+        moved = part.figures()
+        still = moved["drift"] is not None and drifts(moved["drift"], part.path[0].numel())
+        found[name] = {**moved, "drifts": still, "entropy": entropy(softmaxes[name])}
+    of_all = [margin for name in parts for margin in margins[name]]
+    return {
+        "parts": found,
+        "identity_share": identity_share(genotype),
+        "margin": statistics.median(of_all) if of_all else 1.0,
+        "clear": statistics.mean(margin >= CLEAR for margin in of_all) if of_all else 1.0,
+        "changed": changes.count(genotype),
+        "nodes": len(_parts(genotype)),
+    }
+
+
+def verdict(figures: Figures) -> str:
+    """One plain sentence on the genotype of a search, from its health after the last epoch."""
+    doubts = []
+    if figures["clear"] < 0.5:
+        doubts.append(f"in {1 - figures['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
+    if figures["changed"] is None:
+        doubts.append("one epoch does not tell whether it stays")
+    elif 4 * figures["changed"] > figures["nodes"]:
+        doubts.append(f"{figures['changed']} of its {figures['nodes']} nodes changed in the last {EPOCHS} epochs")
+    if doubts:
+        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. Train random cells beside it"
+    if any(part["drifts"] for part in figures["parts"].values()):
+        return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
+    return "settled: its choices are clear and stay, and the architecture weights move on in no direction"
