@@ -8,6 +8,7 @@ import logging
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -487,8 +488,82 @@ def test_a_validation_loss_that_is_not_finite_stops_the_run(text, tmp_path, monk
         return loss
 
     monkeypatch.setattr(training._Training, "_train", poisoned)
-    with pytest.raises(FlairNasError, match="the loss on valid is nan after epoch 1. There is no checkpoint yet"):
+    with pytest.raises(FlairNasError, match="not finite: the loss on valid is nan after epoch 1. There is no ch"):
         train_language_model(settings(text), tmp_path / "run", progress=False)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, when: Callable[[Any, int], bool]) -> None:
+    """Lets the loss of steps be not finite."""
+    clip = training._Training._clip
+
+    def clipping(self: Any, gradients: Any, loss: Any, step: int) -> float:
+        if when(self, step):
+            loss = loss._replace(total=loss.total * math.nan)
+        return clip(self, gradients, loss, step)
+
+    monkeypatch.setattr(training._Training, "_clip", clipping)
+
+
+@pytest.mark.parametrize("average_after", [1, 2, 4])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_run_goes_back_to_its_best_epoch(text, tmp_path, monkeypatch, caplog, optimizer, average_after) -> None:
+    """And goes on from there: stopped right after it, too, as one that was never stopped."""
+    config = settings(text, rollbacks=2, optimizer=optimizer, learning_rate=0.01, average_after=average_after)
+    failing(monkeypatch, lambda run, step: run.epoch == 2 and step == 3 and run.rollbacks < 2)
+    whole = train_language_model(config, tmp_path / "whole", progress=False)
+    assert whole["rollbacks"] == 2 and whole["epochs"] == 4
+    history = contents(tmp_path / "whole")["history"]
+    assert [line["epoch"] for line in history] == [1, 2, 3, 4] and history[2]["rollbacks"] == 2
+    assert "not finite in epoch 3, step 3: the loss is nan" in caplog.text
+    assert f"Going back to epoch {2}, for the 2. time" in caplog.text
+    save = training._Training.save
+
+    def stopping(self: Any) -> None:
+        save(self)
+        if self.rollbacks == 1:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training._Training, "save", stopping)
+        with pytest.raises(RunStopped):
+            train_language_model(config, tmp_path / "run", progress=False)
+    train_language_model(config, tmp_path / "run", progress=False)
+    assert_same(contents(tmp_path / "run"), contents(tmp_path / "whole"))
+
+
+def test_going_back_ends_after_its_number_and_needs_an_epoch(text, tmp_path, monkeypatch) -> None:
+    failing(monkeypatch, lambda run, step: run.epoch == 1 and step == 2)
+    with pytest.raises(FlairNasError, match=r"epoch 2, step 2: .*\(rollbacks\): it has gone back 3 times already"):
+        train_language_model(settings(text, rollbacks=3), tmp_path / "run", progress=False)
+    assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["epoch"] == 1
+    failing(monkeypatch, lambda run, step: True)
+    with pytest.raises(FlairNasError, match=r"epoch 1, step 1: .*There is no checkpoint yet.*no epoch has ended yet"):
+        train_language_model(settings(text, rollbacks=3), tmp_path / "other", progress=False)
+    assert not (tmp_path / "other" / "checkpoint.pt").exists()
+
+
+def test_the_learning_rate_is_lowered_after_its_epochs(text, tmp_path, monkeypatch) -> None:
+    found: dict[int, set[float]] = {}
+    step = torch.optim.Adam.step
+
+    def stepping(self: Any, *arguments: Any) -> Any:
+        found.setdefault(len(seen), set()).add(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    seen: list[int] = []
+    evaluate = training._Training._validate
+    monkeypatch.setattr(training._Training, "_validate", lambda self: (seen.append(1), evaluate(self))[1])
+    monkeypatch.setattr(torch.optim.Adam, "step", stepping)
+    options = {"optimizer": "adam", "learning_rate": 0.01, "lower_after": [1, 3], "vary_length": False}
+    train_language_model(
+        settings(text, averaging=False, average_after=None, **options), tmp_path / "run", progress=False
+    )
+    assert {epoch: [round(rate, 9) for rate in rates] for epoch, rates in found.items()} == {
+        0: [0.01],
+        1: [1e-3],
+        2: [1e-3],
+        3: [1e-4],
+    }
 
 
 def test_other_settings_and_other_text_are_refused(text, tmp_path) -> None:

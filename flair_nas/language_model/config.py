@@ -9,9 +9,9 @@ from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 
-def rising(cutoffs: list[int]) -> str:
-    """What is wrong with the cutoffs of an adaptive softmax, for `setting`."""
-    return "" if all(low < high for low, high in itertools.pairwise(cutoffs)) else "must rise"
+def rising(numbers: list[int]) -> str:
+    """What is wrong with numbers that have to rise, for `setting`."""
+    return "" if all(low < high for low, high in itertools.pairwise(numbers)) else "must rise"
 
 
 @dataclass
@@ -41,7 +41,11 @@ class LanguageModelConfig(TextSettings):
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
-    learning_rate: float = setting(20.0, "learning rate of SGD", low=1e-12, high=1e6)
+    optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
+    learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
+    lower_after: list[int] = setting(
+        [], "after each of these epochs the learning rate is a tenth of what it was", check=rising, **COUNT
+    )
     weight_decay: float = setting(8e-7, "weight decay", low=0, high=1e3)
     clip: float = setting(0.25, "gradient norm is clipped to this", low=1e-12, high=1e12)
     averaging: bool = setting(True, "go on with averaged SGD when the validation loss stops improving")
@@ -55,6 +59,16 @@ class LanguageModelConfig(TextSettings):
     epochs: int = setting(50, "epochs", **COUNT)
     valid_batch_size: int = setting(64, "columns for the perplexity after each epoch, which is approximate", **COUNT)
     eval_batch_size: int = setting(1, "columns for the final perplexity; 1 is exact, more are approximate", **COUNT)
+    rollbacks: int = setting(
+        0, "after a loss that is not finite, go back to the best epoch, at most so often (DARTS does)", low=0, high=1000
+    )
+    init_range: float | None = setting(
+        None, "weights of the layer start uniform in +-this (2 / sqrt(H); the papers' code: 0.04)", low=1e-12, high=10,
+        before=0.04,
+    )  # fmt: skip
+    embedding_init_range: float = setting(
+        0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10
+    )
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")

@@ -25,9 +25,6 @@ from flair_nas.paths import user_path
 from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
 from flair_nas.rnn_text import parse_rnn
 
-INIT_RANGE = 0.04
-"""Where a searched layer's weights start, as in the papers' code: with learning rate 20, ±2 / √H can diverge."""
-
 OTHER_LAYERS = ("lstm",)
 """What `rnn` may be besides a genotype."""
 
@@ -85,7 +82,7 @@ def build_language_model(
         if genotype is None:
             rnn = VariationalLSTM(embedding_size, config.hidden_size, config.layers, **dropouts)
         else:
-            numbers: dict[str, Any] = {"init_range": INIT_RANGE} | dropouts | options
+            numbers: dict[str, Any] = {"init_range": config.init_range} | dropouts | options
             rnn = SearchedRNN(embedding_size, config.hidden_size, genotype, config.layers, **numbers)
         return LanguageModel(
             vocabulary_size,
@@ -97,6 +94,7 @@ def build_language_model(
             word_dropout=config.word_dropout,
             tied=config.tied,
             adaptive_cutoffs=config.adaptive_cutoffs,
+            init_range=config.embedding_init_range,
         )
     except ValueError as error:
         raise FlairNasError(f"cannot build a language model of {vocabulary_size:,} types: {error}") from None

@@ -41,7 +41,8 @@ from flair_nas.runs import Run, open_run
 
 log = logging.getLogger("flair_nas")
 
-_MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size")  # other text shows in its fingerprint
+# another text shows in its fingerprint, and ranges concern the first step alone
+_MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range")
 
 # the global generator, whose state is in the checkpoint
 _DRAW = Draw(lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
@@ -92,6 +93,16 @@ def stops_improving(losses: list[float], patience: int) -> bool:
     return bool(earlier) and losses[-1] > min(earlier)
 
 
+class NotFinite(FlairNasError):
+    """A loss or gradient that is not finite.
+
+    Attributes:
+        what: which one, in which step, without what to do about it.
+    """
+
+    what = ""
+
+
 class _MeanWeights:
     """The running mean of the weights after each step (Polyak and Juditsky, 1992).
 
@@ -140,15 +151,20 @@ class _Training:
         types = len(corpus.vocabulary)
         check_fits(lambda: build_language_model(config, types, layer), device, f"hidden_size {config.hidden_size}")
         self.model = build_language_model(config, types, layer).to(device)
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+        self.optimizer = self._new_optimizer()
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
         self.mean_weights: _MeanWeights | None = None
         self.epoch = 0  # the last whole one
         self.best_epoch = 0
         self.averaged_from: int | None = None
+        self.rollbacks = 0  # how often it went back to the best epoch
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[self.config.optimizer]
+        options = {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
+        optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **options)
+        return optimizer
 
     # --- checkpoints ---
 
@@ -169,6 +185,8 @@ class _Training:
                 "architecture": self.architecture(),
                 "model": self.model.state_dict(),
                 "average": average,
+                "optimizer": self.optimizer.state_dict(),
+                "rollbacks": self.rollbacks,
                 "random": random_state(),
             }
         )
@@ -187,6 +205,9 @@ class _Training:
                 "folder, or give back the genotype file"
             )
         self.model.load_state_dict(state["model"])
+        if "optimizer" in state:  # older ones were of SGD, which remembers nothing
+            self.optimizer.load_state_dict(state["optimizer"])
+        self.rollbacks = state.get("rollbacks", 0)
         if state["average"] is not None:
             self.mean_weights = _MeanWeights(list(self.model.parameters()))
             self.mean_weights.steps = state["average"]["steps"]
@@ -203,7 +224,11 @@ class _Training:
         with tqdm(total=max(left, 0), unit="step", disable=not progress, leave=False) as bar:
             try:
                 while self.epoch < self.config.epochs:
-                    line = self._next_epoch(bar)
+                    try:
+                        line = self._next_epoch(bar)
+                    except NotFinite as fault:
+                        self._roll_back(fault, bar)
+                        continue
                     log.log(
                         logging.DEBUG if progress else logging.INFO,  # the bar says it already
                         "epoch %d of %d: perplexity %.2f in training%s, %.2f on valid%s, %.1f s",
@@ -214,6 +239,32 @@ class _Training:
             except KeyboardInterrupt as stop:
                 where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
+
+    def _roll_back(self, fault: NotFinite, bar: tqdm[Any]) -> None:
+        """Goes back to the best epoch, to try what follows with other random numbers.
+
+        Raises:
+            NotFinite: there is no such epoch yet, or it has been tried often enough.
+        """
+        if not self.config.rollbacks:
+            raise fault
+        if not self.best_epoch or self.rollbacks >= self.config.rollbacks:
+            often = f"it has gone back {self.rollbacks} times already" if self.best_epoch else "no epoch has ended yet"
+            raise NotFinite(f"{fault}. It cannot go back to the best epoch (rollbacks): {often}") from None
+        self.rollbacks += 1
+        log.warning("%s Going back to epoch %d, for the %d. time", fault.what, self.best_epoch, self.rollbacks)
+        weights = load_language_model(self.run.folder, self.device).model.state_dict()
+        self.model.load_state_dict(weights)
+        self.optimizer = self._new_optimizer()
+        self.epoch = self.best_epoch
+        del self.run.history[self.epoch :]
+        bar.reset(total=(self.config.epochs - self.epoch) * len(self.tokens))
+        if self.averaged_from is not None:
+            averaging = self.averaged_from <= self.epoch
+            self.mean_weights = _MeanWeights(list(self.model.parameters())) if averaging else None
+            self.averaged_from = self.averaged_from if averaging else None
+        self._maybe_average([line["valid_loss"] for line in self.run.history])
+        self.save()
 
     def _next_epoch(self, bar: tqdm[Any]) -> dict[str, Any]:
         bar.set_description(f"epoch {self.epoch + 1}/{self.config.epochs}")
@@ -230,6 +281,7 @@ class _Training:
                 "valid_loss": score.loss,
                 "valid_perplexity": score.perplexity,
                 "averaged": self.mean_weights is not None,
+                "rollbacks": self.rollbacks,
                 "seconds": trained - started,
                 "cpu_seconds": trained_cpu - started_cpu,
                 "evaluation_seconds": time.perf_counter() - trained,
@@ -251,11 +303,12 @@ class _Training:
         state, start, total = None, 0, 0.0
         lengths = segment_lengths(len(self.tokens), config.bptt, _DRAW if config.vary_length else None)
         valid = f"{self.run.history[-1]['valid_perplexity']:.2f}" if self.run.history else "-"
+        rate = config.learning_rate / 10 ** sum(self.epoch >= epoch for epoch in config.lower_after)
         for step, length in enumerate(lengths, start=1):
             piece = slice(start, start + length)
             start += length
             for group in self.optimizer.param_groups:  # a longer segment counts for more
-                group["lr"] = config.learning_rate * (length / config.bptt if config.vary_length else 1)
+                group["lr"] = rate * (length / config.bptt if config.vary_length else 1)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
                 loss = model.loss(
                     self.tokens[piece],
@@ -280,7 +333,7 @@ class _Training:
         """Scales the gradients to a norm of at most `clip`; gives the cross-entropy.
 
         Raises:
-            FlairNasError: something is not finite.
+            NotFinite: the loss or a gradient.
         """
         norms = torch.stack([gradient.norm() for gradient in gradients.values()])
         norm = norms.norm()
@@ -288,21 +341,23 @@ class _Training:
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
         if not (math.isfinite(total) and math.isfinite(length)):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-            raise FlairNasError(
+            raise self._not_finite(
                 f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
-                f"that of {worst[1]} (norm {worst[0]:g}). {self._what_is_kept()}"
+                f"that of {worst[1]} (norm {worst[0]:g})."
             )
         for gradient in gradients.values():
             gradient.mul_(scale)
         return value
 
-    def _what_is_kept(self) -> str:
+    def _not_finite(self, what: str) -> NotFinite:
         kept = f"the last good checkpoint, of epoch {self.epoch}, is {self.run.checkpoints.newest}"
         kept = kept if self.epoch else "there is no checkpoint yet"
-        return (
-            f"{kept[:1].upper()}{kept[1:]}. A lower learning_rate (it is {self.config.learning_rate:g}) in a new "
-            "folder may help"
+        fault = NotFinite(
+            f"{what} {kept[:1].upper()}{kept[1:]}. A lower learning_rate (it is {self.config.learning_rate:g}) in a "
+            "new folder may help"
         )
+        fault.what = what
+        return fault
 
     def _validate(self) -> StreamScore:
         valid = self.corpus.valid
@@ -310,9 +365,7 @@ class _Training:
         first = self.corpus.vocabulary.index(END)
         score = evaluate_stream(self.model, valid, batch_size=columns, first=first, device=self.device)
         if not math.isfinite(score.loss):
-            raise FlairNasError(
-                f"the loss on valid is {score.loss} after epoch {self.epoch + 1}. {self._what_is_kept()}"
-            )
+            raise self._not_finite(f"not finite: the loss on valid is {score.loss} after epoch {self.epoch + 1}.")
         return score
 
     def _save_model(self) -> None:
@@ -356,6 +409,7 @@ def _finish(training: _Training, progress: bool) -> dict[str, Any]:
         "epochs": training.epoch,
         "best_epoch": training.best_epoch,
         "averaged_from": training.averaged_from,
+        "rollbacks": training.rollbacks,
         "vocabulary": len(corpus.vocabulary),
         "train_tokens": len(corpus.train),
         "eval_batch_size": config.eval_batch_size,

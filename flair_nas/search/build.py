@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from flair_nas.cell import default_range
 from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError
 from flair_nas.search.config import SearchConfig, objective_kind, strategy_class
@@ -69,7 +68,7 @@ def _supernet(config: SearchConfig) -> CellSupernet | InterCellSupernet:
         "gate": config.gate,
         "carry": config.carry,
         "gate_links": config.gate_links,
-        "init_range": config.init_range or default_range(config.hidden_size),
+        "init_range": config.init_range,
         "input_dropout": config.input_dropout,
         "recurrent_dropout": config.recurrent_dropout,
     }

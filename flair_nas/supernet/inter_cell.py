@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell
+from flair_nas.cell import SearchedCell, default_range
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation
@@ -29,7 +29,7 @@ class InterCellSupernet(nn.Module):
         gate_links: the nodes of a gate read one another.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
+        init_range: weights start uniform in +-init_range, 2 / √H if None; architecture weights at 1e-3 N(0, 1).
 
     Attributes:
         sampler: how shares are made of architecture weights in training.
@@ -54,7 +54,7 @@ class InterCellSupernet(nn.Module):
         gate_links: bool = True,
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
-        init_range: float = 0.04,
+        init_range: float | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(cell, Genotype):
@@ -68,7 +68,7 @@ class InterCellSupernet(nn.Module):
         check_relaxation(relaxation)
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.input_dropout, self.recurrent_dropout = input_size, input_dropout, recurrent_dropout
-        self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
+        self.cell = SearchedCell(input_size, hidden_size, bare, init_range or default_range(hidden_size))
         self.sampler = Sampler()
         options = (gate, relaxation, self.sampler, gate_links)
         self.cell.state_gate = GateSupernet(history, input_size, hidden_size, *options)

@@ -76,7 +76,7 @@ def check_sizes(
     carry: str,
     input_dropout: float,
     recurrent_dropout: float,
-    init_range: float,
+    init_range: float | None,
 ) -> None:
     """Refuses arguments of a supernet that are out of range.
 
@@ -94,7 +94,7 @@ def check_sizes(
     for name, probability in (("input_dropout", input_dropout), ("recurrent_dropout", recurrent_dropout)):
         if not 0 <= probability < 1:
             raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
-    if not 0 < init_range < math.inf:
+    if init_range is not None and not 0 < init_range < math.inf:
         raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
     for name, value, known in (("gate", gate, GATE_FORMS), ("carry", carry, CARRIES)):
         if value not in known:
