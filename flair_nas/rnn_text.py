@@ -98,7 +98,7 @@ def say_carry(genotype: Genotype | None, text: str) -> None:
         return
     if genotype.highway and genotype.carry == "gated":
         log.warning(
-            "%s is used with carry=gated, which files of version 1 with a state gate stand for: its states can grow "
+            "%s is used with carry=gated, as it is written or, in a file of version 1, meant: its states can grow "
             "without bound until the loss is not finite; with %s they do not",
             brief(source),
             shlex.quote(f"{text},carry=ungated"),

@@ -69,7 +69,7 @@ def run_sequence(
     """Run one layer in one direction over one sequence xs [T, D]; return its hidden states [T, H] and its final state.
 
     Without a `state` the sequence starts from zeros, and so does its history. The masks, [D] and [H], are those of
-    variational dropout: the same at every step.
+    variational dropout: the same at every step, also for the past that gates read.
     """
     h = xs.new_zeros(weights["weight_hidden"].shape[0]) if state is None else state.hidden
     m_inputs = len(genotype.state_gate.nodes) if genotype.state_gate else 0
@@ -82,12 +82,18 @@ def run_sequence(
         gated_h, gated_x = past_h[0], x
         if genotype.state_gate:
             f = run_gate(
-                genotype.state_gate, weights["state_gate.weight_entry"], weights["state_gate.weight_nodes"], past_x
+                genotype.state_gate,
+                weights["state_gate.weight_entry"],
+                weights["state_gate.weight_nodes"],
+                [v * x_mask for v in past_x],
             )
             gated_h = past_h[0] * (1 + f) if genotype.gate == "residual" else past_h[0] * f
         if genotype.input_gate:
             g = run_gate(
-                genotype.input_gate, weights["input_gate.weight_entry"], weights["input_gate.weight_nodes"], past_h
+                genotype.input_gate,
+                weights["input_gate.weight_entry"],
+                weights["input_gate.weight_nodes"],
+                [v * h_mask for v in past_h],
             )
             gated_x = x * (1 + g) if genotype.gate == "residual" else x * g
         carry = gated_h if genotype.carry == "gated" else past_h[0]

@@ -49,7 +49,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-independent": {"strategy": "random-independent"},
     "random-shared with gates": {"strategy": "random-shared", **JOINT},
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
-    "halving": {"strategy": "random-independent", "samples": 2, "candidates": ["relu0-tanh1"], "rungs": 2},
+    "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
     "decided": {"selection": "perturbation", "selection_steps": 1, "sampling": "straight-through"},
     "joint, decided": {**JOINT, "selection": "perturbation", "selection_steps": 1, "fresh_moments": True},
     "sample": {"strategy": "sample"},

@@ -142,8 +142,17 @@ def test_the_presets_of_the_papers_have_their_settings() -> None:
     ess = SearchConfig(**load_preset("search", "ess-wt103", SearchConfig))
     assert (ess.nodes, ess.history, ess.batch_size, ess.bptt, ess.learn) == (12, 5, 128, 70, "joint")
     assert (ess.arch_learning_rate, ess.inter_learning_rate) == (1e-3, 1e-4)
-    darts = SearchConfig(**load_preset("search", "darts-ptb", SearchConfig))
-    assert (darts.relaxation, darts.epochs, darts.learning_rate, darts.clip) == ("darts", 50, 20, 0.25)
+    for name, relaxation, order in (
+        ("darts-ptb", "darts", 1),
+        ("darts-ptb-second", "darts", 2),
+        ("i-darts-ptb", "i-darts", 1),
+        ("i-darts-ptb-second", "i-darts", 2),
+        ("ess-ptb", "darts", 1),
+    ):
+        config = SearchConfig(**load_preset("search", name, SearchConfig))
+        assert (config.relaxation, config.order, config.learning_rate, config.clip) == (relaxation, order, 20, 0.25)
+        assert (config.init_range, config.embedding_init_range, config.vary_length) == (0.04, 0.04, False)
+        assert (config.phase_steps, config.epochs) == ((115, 111) if name == "ess-ptb" else (None, config.epochs))
 
 
 def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
@@ -175,7 +184,7 @@ def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, caps
         ({"parts": 0}, ("parts must be",)),
         ({"hidden-size": 10**12}, ("hidden_size must be",)),
         (
-            {"preset": "ess-small", "convergence": 0.1},
+            {"learn": "joint", "history": 3, "convergence": 0.1, "convergence-steps": 100},
             ("convergence_steps 100 must be less than the steps of a phase",),
         ),
         ({"device": "tpu"}, ("device", "tpu")),

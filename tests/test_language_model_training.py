@@ -664,9 +664,14 @@ def test_the_published_presets() -> None:
         "clip": 0.25, "dropout": 0.75, "recurrent_dropout": 0.25, "input_dropout": 0.75, "embedding_dropout": 0.2,
         "word_dropout": 0.1, "slowness": 1e-3, "tied": True, "patience": 5,
     }  # fmt: skip
+    published |= {"init_range": 0.04, "embedding_init_range": 0.04, "rollbacks": 10}
     assert {name: preset[name] for name in published} == published
     large = load_preset("language_model", "wt103", LanguageModelConfig)
-    assert (large["hidden_size"], large["epochs"]) == (2500, 30) and large["adaptive_cutoffs"]
+    recipe = {
+        "embedding_size": 400, "hidden_size": 2500, "optimizer": "adam", "learning_rate": 1e-3, "lower_after": [12],
+        "bptt": 140, "batch_size": 60, "epochs": 14, "slowness": 0, "activation": 0, "averaging": False, "dropout": 0.1,
+    }  # fmt: skip
+    assert {name: large[name] for name in recipe} == recipe and large["adaptive_cutoffs"]
 
 
 # --- files ---

@@ -170,7 +170,7 @@ def test_a_checkout_finds_its_resources_from_anywhere(tmp_path: Path) -> None:
     assert found["package"] == str(ROOT / "flair_nas" / "__init__.py")
     assert found["resources"] == str(ROOT / "resources")
     assert tuple(found["genotypes"]) == NAMES
-    assert found["presets"] == ["ess-chunk", "ess-ner", "i-darts-ner"]
+    assert found["presets"] == ["ess-chunk", "ess-ner", "ess-wnut", "i-darts-ner"]
     assert found["demo"] == ["README.md", "dev.txt", "test.txt", "train.txt"]
 
 

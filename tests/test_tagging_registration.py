@@ -236,8 +236,8 @@ SOURCES = {
     "one line": "sigmoid0-relu1+tanh0/state=tanh-relu+sigmoid1/input=relu",
 }
 OPTIONS: tuple[dict[str, Any], ...] = (
-    {"highway": False, "combine": "mean", "gate": "product"},
-    {"highway": True, "combine": "sum", "gate": "residual"},
+    {"highway": False, "combine": "mean", "gate": "product", "carry": "gated"},
+    {"highway": True, "combine": "sum", "gate": "residual", "carry": "ungated"},
 )
 
 

@@ -173,22 +173,24 @@ def test_defaults_then_preset_then_file_then_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "corpus", "batch_size"),
-    [("i-darts-ner", "conll_03", 32), ("ess-ner", "conll_03", 24), ("ess-chunk", "conll_2000", 24)],
+    ("preset", "corpus", "words"),
+    [
+        ("i-darts-ner", "conll_03", "glove"),
+        ("ess-ner", "conll_03", "glove"),
+        ("ess-wnut", "wnut_17", "crawl"),
+        ("ess-chunk", "conll_2000", "extvec"),
+    ],
 )
-def test_presets_hold_the_published_settings(preset: str, corpus: str, batch_size: int) -> None:
+def test_presets_hold_the_published_settings(preset: str, corpus: str, words: str) -> None:
     config = resolve(TaggerConfig, kind="tagging", preset=preset)
-    published = {
-        "layers": 1,
-        "hidden_size": 512,
-        "learning_rate": 0.1,
-        "clip": 5.0,
-        "anneal_factor": 0.25,
-        "patience": 2,
-    }
+    published = {"layers": 1, "hidden_size": 512, "learning_rate": 0.1, "clip": 5.0, "epochs": 150}
+    i_darts = {"anneal_factor": 0.25, "patience": 2, "batch_size": 32, "train_with_dev": False}
+    ess = {"anneal_factor": 0.5, "patience": 3, "batch_size": 24, "train_with_dev": True, "word_dropout": 0.05}
+    published |= i_darts if preset == "i-darts-ner" else ess
     assert {name: getattr(config, name) for name in published} == published
-    assert (config.corpus, config.batch_size, len(config.seeds)) == (corpus, batch_size, 5)
-    assert config.locked_dropout > 0 and preset in preset_names("tagging")
+    assert (config.corpus, len(config.seeds), config.locked_dropout) == (corpus, 5, 0.5)
+    assert config.embeddings == [words, "pooled-flair:news-forward", "pooled-flair:news-backward"]
+    assert preset in preset_names("tagging")
     assert config.rnn == ("i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb") + ",init_range=0.04"
 
 
@@ -229,7 +231,7 @@ def test_a_value_of_the_wrong_kind_in_a_file_is_named(tmp_path: Path, text: str)
 
 
 def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(FlairNasError, match="unknown preset 'ess'.*ess-chunk, ess-ner, i-darts-ner"):
+    with pytest.raises(FlairNasError, match="unknown preset 'ess'.*ess-chunk, ess-ner, ess-wnut, i-darts-ner"):
         load_preset("tagging", "ess", TaggerConfig)
     file = tmp_path / "mine.yaml"
     for text, expected in (
@@ -416,6 +418,36 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
         at_batch(patch, BATCHES + 2, press_ctrl_c)
         train_taggers(config, tmp_path / "stopped", progress=False)
     train_taggers(config, tmp_path / "stopped", progress=False)
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_dev_can_be_learned_from(corpus: str, tmp_path: Path) -> None:
+    """As Flair's train_with_dev: then the last epoch is kept, and the training loss rules the learning rate."""
+    changes = {"train_with_dev": True, "learning_rate": 8.0, "anneal_factor": 0.1, "epochs": 5}
+    seen: set[str] = set()
+    with pytest.MonkeyPatch.context() as patch:
+        loss = SequenceTagger.forward_loss
+
+        def reading(self: Any, sentences: Any) -> Any:
+            if self.training:
+                seen.update(sentence.to_plain_string() for sentence in sentences)
+            return loss(self, sentences)
+
+        patch.setattr(SequenceTagger, "forward_loss", reading)
+        metrics = train_taggers(settings(corpus, **changes), tmp_path / "whole", progress=False)
+    assert len(seen) == 30
+    history = lines(tmp_path / "whole" / "seed-1" / "history.jsonl")
+    losses, rates = ([line[name] for line in history] for name in ("train_loss", "learning_rate"))
+    expected, best = [8.0], losses[0]
+    for value in losses[1:-1]:
+        expected.append(expected[-1] * (1 if value < best else 0.1))
+        best = min(best, value)
+    assert rates[1:] == pytest.approx(expected) and rates[-1] < 8  # else annealing was not put to the test
+    assert metrics["seeds"][0]["best_epoch"] == metrics["seeds"][0]["epochs"] == len(history)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(RunStopped):
+        at_batch(patch, 10, press_ctrl_c)
+        train_taggers(settings(corpus, **changes), tmp_path / "stopped", progress=False)
+    train_taggers(settings(corpus, **changes), tmp_path / "stopped", progress=False)
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 

@@ -45,6 +45,10 @@ class TaggerConfig:
         0.5, "the learning rate is multiplied by this on a plateau of dev F1", low=1e-6, high=0.999999
     )
     patience: int = setting(3, "epochs without improvement that are still borne", low=0, high=1_000_000)
+    train_with_dev: bool = setting(
+        False, "learn from dev, too: then the training loss rules the learning rate, the last epoch's model is kept, "
+        "and figures on dev say nothing",
+    )  # fmt: skip
     min_learning_rate: float = setting(1e-4, "training ends below this learning rate", low=0, high=1e6)
     clip: float = setting(5.0, "gradient norm is clipped to this", low=1e-12, high=1e12)
     batch_size: int = setting(32, "sentences per batch", **COUNT)

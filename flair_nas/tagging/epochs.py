@@ -96,7 +96,10 @@ class EpochPlugin(TrainerPlugin):
         """Makes the scheduler, and puts a checkpoint in place if there is one."""
         optimizer = self.trainer.optimizer
         self.scheduler = AnnealOnPlateau(
-            optimizer, mode="max", factor=self.config.anneal_factor, patience=self.config.patience
+            optimizer,
+            mode="min" if self.config.train_with_dev else "max",
+            factor=self.config.anneal_factor,
+            patience=self.config.patience,
         )
         if self.resumed is None:
             self.save()
@@ -172,11 +175,14 @@ class EpochPlugin(TrainerPlugin):
         self.run.history.append(line)
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
-        if score > self.best:
+        if score > self.best or self.config.train_with_dev:
             self.best, self.best_epoch = score, epoch
             with whole_file(self.run.folder / "model.pt") as temporary:
                 self.tagger.save(temporary)
-        self.scheduler.step(evaluation.f1, evaluation.loss or None)
+        if self.config.train_with_dev:
+            self.scheduler.step(line["train_loss"])
+        else:
+            self.scheduler.step(evaluation.f1, evaluation.loss or None)
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
         self.save()

@@ -19,6 +19,7 @@ import torch
 from flair.data import Corpus
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
+from torch.utils.data import ConcatDataset
 
 from flair_nas.checkpoints import is_whole
 from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
@@ -271,7 +272,8 @@ def _run_trainer(
     config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: EpochPlugin, start: int
 ) -> None:
     # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
-    train_only = Corpus(train=corpus.train, sample_missing_splits=False)
+    train: Any = ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item]
+    train_only = Corpus(train=train, sample_missing_splits=False)
     warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
     if config.precision == "bfloat16" and flair.device.type == "cuda":
         torch.set_autocast_gpu_dtype(torch.bfloat16)  # an outer autocast would keep its cached weights

@@ -198,7 +198,8 @@ class IndependentRandomSearch(_Candidates):
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
         self.alive = list(range(self.samples + len(self.named)))
-        if self.total < len(self.alive) * config.rungs:
+        first_rung = self._steps_of(0)
+        if first_rung.stop < len(self.alive):
             raise FlairNasError(
                 f"{len(self.alive)} candidates cannot share {self.total} steps in {config.rungs} "
                 f"rung{'s' if config.rungs > 1 else ''}: each needs one; set fewer candidates or more epochs"
@@ -217,17 +218,21 @@ class IndependentRandomSearch(_Candidates):
         """The random ones come first, then those that were named."""
         return self.named[number - self.samples] if number >= self.samples else super().architecture(number)
 
+    def _steps_of(self, rung: int) -> range:
+        """Which of all steps a rung takes."""
+        first, last = (-(-at * self.total // self.config.rungs) for at in (rung, rung + 1))
+        return range(first, last)
+
     def step(self, epoch: int, step: int) -> StepFigures:
         """A training step of the candidate whose turn it is."""
-        rungs = self.config.rungs
-        rung = self.steps_done * rungs // self.total
-        first, last = (-(-at * self.total // rungs) for at in (rung, rung + 1))  # the steps of this rung
+        rung = self.steps_done * self.config.rungs // self.total
+        steps = self._steps_of(rung)
         if rung != self.rung:
             self._end_turn()
             self.alive = self._better_half()
             self.rung, self.place = rung, 0
             self._begin_turn()
-        place = (self.steps_done - first) * len(self.alive) // (last - first)
+        place = (self.steps_done - steps.start) * len(self.alive) // len(steps)
         if place != self.place:
             self._end_turn()
             self.place = place
