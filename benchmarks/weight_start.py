@@ -141,7 +141,12 @@ def train_tagger(arguments: argparse.Namespace, seed: int, out: Path) -> dict[st
         seeds=[seed],
         device="cpu",
     )
-    metrics = train_taggers(config, out, progress=False)
+    from flair_nas.errors import FlairNasError
+
+    try:
+        metrics = train_taggers(config, out, progress=False)
+    except FlairNasError as error:
+        return failed(error)
     history = [json.loads(line) for line in (out / f"seed-{seed}" / "history.jsonl").read_text().splitlines()]
     kept = {key: metrics["seeds"][0][key] for key in ("dev_f1", "test_f1", "best_epoch", "epochs", "rnn_parameters")}
     return {**kept, "history": [{key: line[key] for key in ("train_loss", "dev_loss", "dev_f1")} for line in history]}
@@ -173,14 +178,24 @@ def train_model(arguments: argparse.Namespace, seed: int, out: Path) -> dict[str
     try:
         metrics = train_language_model(config, out, progress=False)
     except FlairNasError as error:
-        if not str(error).startswith("not finite"):
-            raise
-        return {"error": str(error).partition(":")[0]}  # a figure, too
+        return failed(error)
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     return {
         **{key: metrics[key] for key in ("valid_perplexity", "test_perplexity", "parameters")},
         "history": [line["valid_perplexity"] for line in history],
     }
+
+
+def failed(error: Exception) -> dict[str, Any]:
+    """A loss that is not finite is a figure, too.
+
+    Raises:
+        Exception: it is another error.
+    """
+    what = str(error)
+    if "not finite" not in what and "is nan" not in what:
+        raise error
+    return {"error": what.partition(":")[0]}
 
 
 def table() -> None:

@@ -18,7 +18,8 @@ def rising(numbers: list[int]) -> str:
 class LanguageModelConfig(TextSettings):
     """Settings of `train_language_model`; each is also a flag of ``flair-nas lm train`` and a key of its ``--config``.
 
-    The defaults are those with which DARTS retrains on PTB, but for the size and the number of epochs.
+    The defaults are those with which DARTS retrains on PTB, but for size, number of epochs, first weights and learning
+    rate, which are for any size.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
@@ -42,7 +43,7 @@ class LanguageModelConfig(TextSettings):
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
     optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
-    learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
+    learning_rate: float = setting(10.0, "learning rate", low=1e-12, high=1e6)
     lower_after: list[int] = setting(
         [], "after each of these epochs the learning rate is a tenth of what it was", check=rising, **COUNT
     )

@@ -54,7 +54,8 @@ def _known_relaxation(name: str) -> str:
 class SearchConfig(TextSettings):
     """Settings of `search_genotype`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
 
-    The defaults are those of I-DARTS on Penn Treebank, where the papers give them.
+    The defaults are those of I-DARTS on Penn Treebank, where the papers give them, but for first weights and learning
+    rate, which are for any size.
 
     Raises:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
@@ -120,7 +121,7 @@ class SearchConfig(TextSettings):
     warmup_epochs: int = setting(
         0, "epochs at the beginning in which the model weights learn alone", low=0, high=1_000_000
     )
-    learning_rate: float = setting(20.0, "of SGD for the model weights", low=1e-12, high=1e6)
+    learning_rate: float = setting(10.0, "of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
         "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
     )
