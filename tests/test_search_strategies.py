@@ -588,6 +588,7 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
         ({"strategy": "random-independent", "samples": 7, "rungs": 4}, "halve 7 candidates .* at least 8"),
         ({"strategy": "random-independent", "candidates": ["nowhere"]}, "candidates: .*nowhere"),
         ({"strategy": "random-independent", "candidates": ["i-darts-ptb"]}, "candidates: i-darts-ptb is not of this"),
+        ({"fixed": "relu0-tanh1/state=tanh,init_range=0.1"}, "fixed: .*init_range has no meaning here"),
         ({"rungs": 2, "candidates": ["tanh0-tanh0"]}, "rungs belongs .*candidates belongs"),
         ({"warmup_epochs": 2}, "warmup_epochs 2 must be less than epochs 2"),
         ({"temperature": 5.0}, "temperature and temperature_end belong to sampling"),
@@ -628,6 +629,12 @@ def test_every_genotype_is_a_layer(kind: str, edges_per_node: int, text: Path) -
     assert Genotype.parse(genotype.one_line()) == genotype
     output, _ = SearchedRNN(5, 4, genotype, bidirectional=True)(torch.randn(3, 2, 5))
     assert output.shape == (3, 2, 8)
+
+
+@pytest.mark.parametrize("carry", ["gated", "ungated"])
+def test_the_options_of_fixed_gates_are_kept(carry: str, text: Path) -> None:
+    strategy = strategy_of(small(text, fixed=f"relu0-tanh1/state=tanh,gate=product,carry={carry}"))
+    assert (strategy.genotype().carry, strategy.genotype().gate) == (carry, "product")
 
 
 def test_gates_are_searched_around_the_fixed_cell(text: Path) -> None:

@@ -11,7 +11,6 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.library import load_genotype
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not
@@ -42,6 +41,20 @@ def strategy_class(name: str) -> type[Strategy]:
     module, _, attribute = STRATEGIES[name].partition(":")
     found: type[Strategy] = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
     return found
+
+
+def genotype_of(text: str) -> Genotype:
+    """The genotype that a setting names: what `load_genotype` takes, and options of the genotype after commas.
+
+    Raises:
+        FlairNasError: there is none, or an option that is not one of a genotype's.
+    """
+    from flair_nas.rnn_text import parse_rnn  # needs torch
+
+    genotype, numbers = parse_rnn(text, name="genotype")
+    if numbers:
+        raise FlairNasError(f"{text}: {', '.join(numbers)} has no meaning here; the search has settings of its own")
+    return genotype
 
 
 def _known_relaxation(name: str) -> str:
@@ -78,7 +91,7 @@ class SearchConfig(TextSettings):
     )  # fmt: skip
     gate_links: bool = setting(True, "the nodes of a gate read one another; otherwise each its own entry alone")
     fixed: str | None = setting(
-        None, "genotype whose cell (learn inter) or gates (learn intra) stay as they are while the rest is searched"
+        None, "genotype (options after commas) whose cell (learn inter) or gates (learn intra) stay as they are"
     )
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
@@ -208,7 +221,7 @@ class SearchConfig(TextSettings):
             )
         if self.fixed is not None:
             try:
-                self._fixed = load_genotype(self.fixed)
+                self._fixed = genotype_of(self.fixed)
             except FlairNasError as error:
                 found.append(f"fixed: {error}")
             else:

@@ -13,9 +13,8 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.library import load_genotype
 from flair_nas.search.bilevel import Reduce
-from flair_nas.search.config import SearchConfig
+from flair_nas.search.config import SearchConfig, genotype_of
 from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives import Objective
 from flair_nas.search.strategies import StepFigures, Strategy
@@ -180,7 +179,7 @@ class IndependentRandomSearch(_Candidates):
             )
         for text in config.candidates:
             try:
-                genotype = load_genotype(text)
+                genotype = genotype_of(text)
             except FlairNasError as error:
                 found.append(f"candidates: {error}")
                 continue
@@ -194,7 +193,7 @@ class IndependentRandomSearch(_Candidates):
 
     def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         super().__init__(objective, config, reduce)
-        self.named = [load_genotype(text) for text in config.candidates]
+        self.named = [genotype_of(text) for text in config.candidates]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
         self.alive = list(range(self.samples + len(self.named)))
