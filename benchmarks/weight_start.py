@@ -3,6 +3,7 @@
     python benchmarks/weight_start.py tag START ... --corpus wnut_17 --hidden-size 128 --seeds 1 2 3 \
         --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
     python benchmarks/weight_start.py lm START ... --text PTB --hidden-size 128 --seeds 1 2 3 --out RUNS
+    python benchmarks/weight_start.py norms START ... --text PTB --hidden-size 64
     python benchmarks/weight_start.py table
 
 START is a name of STARTS below. Each run has a folder of its own below RUNS, goes on where it was stopped, and leaves
@@ -186,6 +187,50 @@ def train_model(arguments: argparse.Namespace, seed: int, out: Path) -> dict[str
     }
 
 
+def norms(arguments: argparse.Namespace, start: str) -> dict[str, Any]:
+    """Norms of the gradient of each matrix of a cell, and the size of its states, in the first steps of a model."""
+    from flair_nas import LanguageModelConfig
+    from flair_nas.language_model.corpus import batchify, load_text_of
+    from flair_nas.language_model.saved import build_language_model
+
+    config = LanguageModelConfig(
+        text=arguments.text,
+        vocabulary_size=arguments.vocabulary_size,
+        rnn=arguments.rnn,
+        hidden_size=arguments.hidden_size,
+        dropout=0.0,
+        input_dropout=0.0,
+        recurrent_dropout=0.0,
+        embedding_dropout=0.0,
+    )
+    corpus = load_text_of(config)
+    torch.manual_seed(arguments.seeds[0])
+    model = build_language_model(config, len(corpus.vocabulary))
+    optimizer = torch.optim.SGD(model.parameters(), lr=arguments.learning_rate or 10.0)
+    columns = batchify(corpus.train, 64)
+    found: dict[str, Any] = {"steps": [], "rms": [], "norms": []}
+    state = None
+    for step in range(301):
+        rows = columns[step * 35 : step * 35 + 36]
+        output, raw, _ = model(rows[:-1], state)
+        del output
+        loss = model.loss(rows[:-1], rows[1:], state)
+        optimizer.zero_grad()
+        loss.total.backward()
+        if step in (0, 10, 30, 100, 300):
+            cell = model.layer.cells[0]
+            gradients = [cell.weight_input.grad, cell.weight_hidden.grad, *cell.weight_nodes.grad.unbind()]
+            found["steps"].append(step)
+            found["rms"].append(float(raw.square().mean().sqrt()))
+            found["norms"].append([float(gradient.norm()) for gradient in gradients])
+            shown = " ".join(f"{value:.2g}" for value in found["norms"][-1])
+            print(f"{start}, step {step}: loss {float(loss.total):.3f}, rms of h {found['rms'][-1]:.3f}; {shown}")
+        nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        optimizer.step()
+        state = loss.state
+    return found
+
+
 def failed(error: Exception) -> dict[str, Any]:
     """A loss that is not finite is a figure, too.
 
@@ -201,7 +246,7 @@ def failed(error: Exception) -> dict[str, Any]:
 def table() -> None:
     """Prints what there is, mean ± standard deviation over seeds."""
     runs = defaultdict(list)
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted([*RESULTS.glob("tag-*.json"), *RESULTS.glob("lm-*.json")]):
         runs[path.stem.rpartition("-seed")[0]].append(json.loads(path.read_text()))
     print("| run | seeds | dev F1, or valid perplexity | test | best epoch |\n| --- | --- | --- | --- | --- |")
     for name, figures in runs.items():
@@ -220,7 +265,7 @@ def table() -> None:
 def main() -> None:
     """Runs what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("tag", "lm", "table"))
+    parser.add_argument("what", choices=("tag", "lm", "norms", "table"))
     parser.add_argument("starts", nargs="*", help=f"of {', '.join(STARTS)}")
     parser.add_argument("--corpus", default="wnut_17")
     parser.add_argument("--data-root", help="folder with the corpora, as Flair lays them out")
@@ -252,6 +297,9 @@ def main() -> None:
                 continue
             if arguments.rnn.lower() != "lstm":
                 use(start, arguments.gate_bias)
+            if arguments.what == "norms":
+                write_text(RESULTS / f"{name}.json", json.dumps(norms(arguments, start)) + "\n")
+                continue
             figures = (train_tagger if arguments.what == "tag" else train_model)(arguments, seed, arguments.out / name)
             write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")
             print(name, {key: value for key, value in figures.items() if key != "history"}, flush=True)
