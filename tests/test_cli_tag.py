@@ -138,7 +138,7 @@ def test_flags_win_over_files_and_both_over_presets(corpus: str, tmp_path: Path,
     arguments = ["--preset", "ess-ner", "--config", file, "--epochs", "1", "--no-crf", "--out", tmp_path / "run"]
     printed(capsys, "tag", "train", "-q", *arguments)
     written = (tmp_path / "run" / "config.yaml").read_text()
-    for line in ("rnn: gru", "hidden_size: 4", "epochs: 1", "crf: false", "batch_size: 24", "anneal_factor: 0.25"):
+    for line in ("rnn: gru", "hidden_size: 4", "epochs: 1", "crf: false", "batch_size: 24", "train_with_dev: true"):
         assert line in written.splitlines()
     assert (tmp_path / "run" / "seed-4" / "model.pt").is_file()
 

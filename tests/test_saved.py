@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from saved import make
 
+from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings import read_run_settings
 
@@ -48,6 +49,8 @@ def test_the_settings_are_those_of_the_runs() -> None:
     """But for those that are no matter to a run that goes on, and had other defaults."""
     for name, (_, config) in make.RUNS.items():
         found = read_run_settings(make.HERE / name / "config.yaml", type(config))
-        if isinstance(found, SearchConfig):
-            found = replace(found, init_range=None, carry=config.carry if not config.history else found.carry)
+        if isinstance(found, SearchConfig | LanguageModelConfig):
+            found = replace(found, init_range=None)
+        if isinstance(found, SearchConfig) and not found.history:
+            found = replace(found, carry=config.carry)
         assert found == config
