@@ -12,6 +12,7 @@ not run again. Processes with different names, or seeds, may run side by side. T
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 import statistics
@@ -80,7 +81,6 @@ KNOWN = {
     "ess-ptb": "ess-ptb,carry=ungated",
 }
 RANDOM = [f"random-{number}" for number in range(1, 21)]
-FIVE = RANDOM[:5]  # those with several seeds
 
 
 def name_of(what: str, name: str, seed: int) -> str:
@@ -215,74 +215,94 @@ def table_of_searches() -> str:
 
 
 def table_of_models() -> str:
-    """Perplexities, and how each name stands against random cells."""
+    """Perplexities, and how each name stands against random cells; a model that is not finite is worse than all."""
     models = read("retrain")
-    random = {name: runs for name, runs in models.items() if name in RANDOM and trained(runs)}
-    of_random = sorted(statistics.mean(perplexities(runs)) for runs in random.values())
-    compared = [value for name in FIVE for value in perplexities(random.get(name, []))]
+    random = cells_of([run for name in RANDOM for run in models.get(name, [])])
     lines = [
-        f"| model | cells x seeds | not finite | valid perplexity | test | parameters | rank among {len(of_random)} "
-        "random | better than random by | P(better) | CPU s / epoch |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        f"| model | cells, models | not finite | valid perplexity | test | rank of each cell among {len(random)} random | "
+        "better than random by | P(better) | p | parameters | CPU s / epoch |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     rows = {name: runs for name, runs in models.items() if name not in RANDOM}
-    if random:
-        rows["random (5 cells)"] = [run for name in FIVE for run in random.get(name, [])]
-        rows[f"random ({len(random)} cells)"] = [run for runs in random.values() for run in runs]
-    for name, runs in sorted(rows.items(), key=lambda row: statistics.mean(perplexities(row[1]) or [math.inf])):
-        good, cells = trained(runs), {}
-        for run in good:
-            cells.setdefault(run["name"], []).append(run["valid_perplexity"])
-        if not good:
-            lines.append(f"| {name} | {len(runs)} | {len(runs)} | - | - | - | - | - | - | - |")
+    rows[f"{len(random)} random cells"] = [run for name in RANDOM for run in models.get(name, [])]
+    ordered = sorted(rows.items(), key=lambda row: np.mean([np.mean(cell) for cell in cells_of(row[1])] or [np.inf]))
+    for name, runs in ordered:
+        cells, good = cells_of(runs), [run for run in runs if "error" not in run]
+        if not runs:
             continue
-        mean = statistics.mean(perplexities(runs))
-        spread = f" ± {statistics.stdev(perplexities(runs)):.2f}" if len(good) > 1 else ""
-        rank = 1 + sum(value < mean for value in of_random)
-        gain, chance = against(list(cells.values()), random)
-        test = statistics.mean(run["test_perplexity"] for run in good)
-        seconds = statistics.mean(run["cpu_seconds_per_epoch"] for run in good)
-        gained = f"{gain:.2f} | {chance:.2f}" if compared and not name.startswith("random (") else "- | -"
+        values = [run["valid_perplexity"] for run in good]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        test = f"{statistics.mean(run['test_perplexity'] for run in good):.2f}" if good else "-"
+        ranks = ", ".join(str(1 + sum(np.mean(other) < np.mean(cell) for other in random)) for cell in cells)
+        compared = "- | - | -"
+        if not name.endswith("random cells"):
+            sampled = name not in KNOWN  # by a search; a known cell is what it is
+            gain, chance, p = against(cells, random, sampled)
+            compared = f"{gain:.2f} | {chance:.2f} | {f'{p:.3f}' if sampled else '-'}"
         lines.append(
-            f"| {name} | {len(cells)} x {len(good) / len(cells):.1f} | {len(runs) - len(good)} | {mean:.2f}{spread} | "
-            f"{test:.2f} | {good[0]['parameters']:,} | {rank} | {gained} | {seconds:.0f} |"
+            f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | "
+            f"{statistics.mean(values) if values else math.inf:.2f}{spread} | {test} | "
+            f"{ranks if len(cells) <= 5 else '-'} | {compared} | {runs[0].get('parameters', 0):,} | "
+            f"{statistics.mean(run['cpu_seconds_per_epoch'] for run in good) if good else math.nan:.0f} |"
         )
     return "\n".join(lines)
 
 
-def against(
-    cells: list[list[float]], random: dict[str, list[dict[str, Any]]], draws: int = 10_000
-) -> tuple[float, float]:
-    """By how much cells are better than the random ones, with which probability, by bootstrap over cells and seeds."""
-    others = [perplexities(runs) for runs in random.values()]
+def cells_of(runs: list[dict[str, Any]]) -> list[list[float]]:
+    """The valid perplexities of each cell's models."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        found.setdefault(run["name"], []).append(run.get("valid_perplexity", math.inf))
+    return list(found.values())
+
+
+def against(cells: list[list[float]], random: list[list[float]], sampled: bool) -> tuple[float, float, float]:
+    """How cells stand against random ones.
+
+    Args:
+        cells: perplexities of each cell's models.
+        random: those of random cells.
+        sampled: another search would have found other cells; otherwise only seeds differ.
+
+    Returns:
+        By how much the mean cell is better; how probable it is that such cells are better than random ones (bootstrap
+        over cells and seeds, deviations enlarged for the size of the samples); the one-sided p of a permutation test
+        over all ways to take as many cells out of both.
+    """
     draw = np.random.default_rng(0)
+    means, of_random = [float(np.mean(cell)) for cell in cells], [float(np.mean(cell)) for cell in random]
+    gain = float(np.mean(of_random) - np.mean(means))
+    if not (np.isfinite(means).all() and np.isfinite(of_random).all()):
+        chance = math.nan
+    else:
+        within = [np.var(cell, ddof=1) for cell in [*cells, *random] if len(cell) > 1]
+        noise = float(np.mean(within)) if within else 0.0  # between seeds, of one cell
 
-    def resampled(groups: list[list[float]]) -> float:
-        chosen = [groups[i] for i in draw.integers(0, len(groups), len(groups))]
-        return float(np.mean([np.mean(draw.choice(group, len(group))) for group in chosen]))
+        def resampled(values: list[float], groups: list[list[float]], vary: bool) -> np.ndarray:
+            count = len(values)
+            centre, factor = np.mean(values), math.sqrt(count / max(count - 1, 1))
+            if vary and count > 1:
+                chosen = np.asarray(values)[draw.integers(0, count, (10_000, count))]
+                return centre + factor * (chosen.mean(1) - centre)
+            of_mean = math.sqrt(sum(noise / len(group) for group in groups)) / count
+            return centre + of_mean * draw.standard_normal(10_000)
 
-    gains = [resampled(others) - resampled(cells) for _ in range(draws)] if others else [0.0]
-    return statistics.mean(gains), statistics.mean(gain > 0 for gain in gains)
+        gains = resampled(of_random, random, True) - resampled(means, cells, sampled)
+        chance = float((gains > 0).mean())
+    everyone = np.asarray(means + of_random)
+    sums = [sum(chosen) for chosen in itertools.combinations(everyone, len(means))] if len(means) <= 3 else []
+    p = float(np.mean([total <= sum(means) + 1e-9 for total in sums])) if sums else math.nan
+    return gain, chance, p
 
 
 def order() -> str:
     """How far the order of all models is settled: rank correlation between half of the epochs and the end."""
     from scipy.stats import spearmanr
 
-    runs = [run for runs in read("retrain").values() for run in trained(runs)]
+    runs = [run for runs in read("retrain").values() for run in runs if "error" not in run]
     half = RETRAIN["epochs"] // 2
     found = spearmanr([run["history"][half - 1] for run in runs], [run["history"][-1] for run in runs])
     return f"Rank correlation (Spearman) of {len(runs)} models between epoch {half} and the last: {found.statistic:.2f}"
-
-
-def trained(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those whose loss stayed finite."""
-    return [run for run in runs if "error" not in run]
-
-
-def perplexities(runs: list[dict[str, Any]]) -> list[float]:
-    """On valid, of those that trained."""
-    return [run["valid_perplexity"] for run in trained(runs)]
 
 
 def main() -> None:

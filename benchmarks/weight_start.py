@@ -104,8 +104,9 @@ def use(start: str, gate_bias: float) -> None:
 
     SearchedCell.reset_parameters = reset_parameters  # type: ignore[method-assign]
     if gate_bias:
-        plain = elementwise.highway_edges
+        plain = getattr(elementwise.highway_edges, "__wrapped__", elementwise.highway_edges)
 
+        @functools.wraps(plain)
         def highway_edges(pre: Tensor, state: Tensor, heads: Any) -> list[Tensor]:
             gate, value = pre.chunk(2)
             return plain(torch.cat([gate + gate_bias, value]), state, heads)

@@ -623,6 +623,7 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         ({"rnn": "lsmt"}, "unknown rnn 'lsmt'. Did you mean lstm"),
         ({"rnn": "darts-v1,dropuot=0.1"}, "unknown option 'dropuot=0.1'"),
         ({"rnn": "lstm,init_range=0.1"}, "lstm takes none"),
+        ({"optimizer": "adam"}, "optimizer adam takes a learning_rate of about 1e-3, got "),
         ({"device": "gpu"}, "device must be cpu, cuda or cuda:N, got 'gpu'"),
         ({"adaptive_cutoffs": [100_000]}, "cutoffs"),
         ({"adaptive_cutoffs": [2, 5, 9]}, "3 adaptive_cutoffs need a hidden_size of at least 64"),

@@ -85,11 +85,18 @@ def test_a_search_is_decided_and_the_model_stays_as_it_was(kind: str, text: Path
     assert len(found[0].nodes) == len(objective.supernet.genotype().nodes)
 
 
-def test_a_node_may_be_kept_from_reading_the_first(text: Path) -> None:
-    config = small(text, nodes=4, avoid_first=True, selection="perturbation", selection_steps=0)
+@pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
+@pytest.mark.parametrize("edges_per_node", [1, 2, 3])
+def test_nothing_is_kept_that_was_not_decided(edges_per_node: int, relaxation: str, text: Path) -> None:
+    """Nor is s_0 read by a node that may not."""
+    settings = {"nodes": 4, "relaxation": relaxation, "edges_per_node": edges_per_node, "avoid_first": True}
+    config = small(text, selection="perturbation", selection_steps=0, **settings)
     objective = objective_of(config)
     found = select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False)
-    assert all(edge.tail > 0 for edges in found.nodes[1:] for edge in edges)
+    for number, edges in enumerate(found.nodes, start=1):
+        tails = [edge.tail for edge in edges]
+        assert len(set(tails)) == len(tails) == min(edges_per_node, max(1, number - 1))
+        assert 0 not in tails or number == 1
 
 
 # --- sampled shares ---

@@ -208,31 +208,35 @@ def test_convergence_looks_at_a_window() -> None:
     assert not never.converged
 
 
-def walk(seed: int, *, towards: float = 0.0, back: float = 0.0, steps: int = 60, size: int = 40) -> list[torch.Tensor]:
-    """A way of random steps: with a drift in one direction, or drawn back to where it began."""
+def walk(seed: int, towards: float = 0.0, steps: int = 104, size: int = 180) -> list[torch.Tensor]:
+    """The way of weights that Adam moves by gradients that are noise, around a mean."""
     generator = torch.Generator().manual_seed(seed)
-    places = [torch.zeros(size, dtype=torch.float64)]
+    weights = torch.zeros(size, requires_grad=True)
+    adam = torch.optim.Adam([weights], lr=0.003)
+    mean = towards * torch.randn(size, generator=generator)
+    places = [weights.detach().clone()]
     for _ in range(steps):
-        noise = torch.randn(size, generator=generator, dtype=torch.float64)
-        places.append(places[-1] * (1 - back) + noise + towards)
+        weights.grad = mean + torch.randn(size, generator=generator)
+        adam.step()
+        places.append(weights.detach().clone())
     return places
 
 
-def test_drift_tells_a_way_from_a_random_walk() -> None:
-    """A MAD that stands still is no convergence while the weights move on in one direction."""
+def test_drift_tells_a_way_from_noise() -> None:
+    """A MAD that stands still is no convergence while the weights move on; and Adam's momentum is no drift."""
     found = {}
-    for name, options in (("drift", {"towards": 0.3}), ("walk", {}), ("rest", {"back": 0.2})):
-        ways = [walk(seed, **options) for seed in range(200)]
-        cosines = [convergence.drift(way) for way in ways]
-        found[name] = sum(convergence.drifts(cosine, 40) for cosine in cosines) / 200
-        windows = [Convergence(0.5, 60) for _ in ways]
+    for name, towards in (("way", 0.3), ("noise", 0.0)):
+        ways = [walk(seed, towards) for seed in range(100)]
+        found[name] = sum(convergence.drifts(convergence.drift(way), 180) for way in ways) / 100
+        windows = [Convergence(0.5, 104) for _ in ways[:20]]
         for window, way in zip(windows, ways):
             for place in way:
-                window.add(1.0, [place[:10], place[10:].view(6, 5)])
-        assert sum(window.converged for window in windows) / 200 == 1 - found[name]
-    assert found["drift"] > 0.95 and found["walk"] < 0.08 and found["rest"] < 0.02
+                window.add(1.0, [place[:80], place[80:].view(20, 5)])
+            assert window.converged != convergence.drifts(convergence.drift([p.double() for p in way]), 180)
+    assert found["way"] > 0.9 and found["noise"] < 0.1
     assert convergence.drift([torch.zeros(3)] * 5) == 0
     assert convergence.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
+    assert convergence.drift([torch.zeros(3), torch.ones(3)]) == pytest.approx(1)
 
 
 def test_a_joint_search_has_converged_when_both_parts_have(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -565,8 +569,8 @@ def test_the_temperature_falls_to_its_end(text: Path) -> None:
             strategy.step(epoch, step)
             found.append(sampler.temperature)
     assert sampler.straight_through and found[0] == 4
-    assert found[strategy.steps(1)] == pytest.approx(2.5) and 1 < found[-1] < 1.4
-    assert all(one > other for one, other in zip(found, found[1:]))
+    assert found[strategy.steps(1)] == pytest.approx(2.5) and found[-1] == pytest.approx(1)
+    assert all(one >= other for one, other in zip(found, found[1:]))
 
 
 # --- all of them ---
@@ -584,6 +588,8 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
         ({"strategy": "random-independent", "schedule": "cosine"}, "schedule must be constant"),
         ({"strategy": "sample", "history": 2}, "history must be 0"),
         ({"strategy": "random-shared", "sampling": "gumbel", "arch_clip": 0.1}, "sampling belongs .*arch_clip belongs"),
+        ({"strategy": "random-shared", "most_identity": 0, "temperature": 1.0}, "temperature belongs .*most_identity"),
+        ({"gate_links": False}, "gate_links belongs to gates"),
         ({"strategy": "random-shared", "samples": 0}, "samples must be at least 1"),
         ({"strategy": "random-independent", "samples": 7, "rungs": 4}, "halve 7 candidates .* at least 8"),
         ({"strategy": "random-independent", "candidates": ["nowhere"]}, "candidates: .*nowhere"),

@@ -287,7 +287,7 @@ def test_a_comparison_sees_what_a_resume_forgot(
     assert any("checkpoint.pt/model/layer.weight_nodes" in line for line in found)
 
 
-@pytest.mark.parametrize("kind", ["random-shared", "random-independent", "second"])
+@pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided", "second"])
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {**KINDS[kind], "samples": 4, "bptt": 6}
     run(text, tmp_path / "whole", **settings)
@@ -660,7 +660,7 @@ def test_settings_that_contradict_each_other() -> None:
         ({"fixed": "darts-v1"}, "fixed darts-v1 has no gates, and learn intra searches its cell anew"),
         ({"epochs": 0}, "epochs must be at least 1 for strategy gradient"),
         ({"batch_size": 4, "parts": 4}, "parts 4 leaves less than 2 sequences in a part: batch normalisation needs 2"),
-        ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*did you mean darts-v1"),
+        ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*Did you mean darts-v1"),
         ({"relaxation": "dart", "order": 3}, "relaxation must be one of darts, i-darts, got 'dart'; order must be"),
         ({"order": 3, "nodes": 0}, "order must be a whole number from 1 to 2, got 3; nodes must be"),
         ({"dropout": 1.0, "seed": -1}, "dropout must be .*, got 1.0; seed must be"),

@@ -451,6 +451,16 @@ def test_dev_can_be_learned_from(corpus: str, tmp_path: Path) -> None:
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
+def test_labels_of_a_dev_that_is_learned_from_are_known(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "corpus")
+    dev = tmp_path / "corpus" / "dev.txt"
+    dev.write_text(dev.read_text(encoding="utf-8") + "\nMill NNP B-ORG\n", encoding="utf-8")
+    config = settings(str(tmp_path / "corpus"), train_with_dev=True, epochs=1, seeds=[3, 2])
+    metrics = train_taggers(config, tmp_path / "run", progress=False)
+    assert metrics["model_seed"] == 3  # dev tells nothing of them
+    assert "ORG" in str(SequenceTagger.load(tmp_path / "run" / "model.pt").label_dictionary.get_items())
+
+
 def test_more_epochs_extend_a_finished_run(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train_taggers(settings(corpus, seeds=[2], epochs=2), out, progress=False)

@@ -72,7 +72,8 @@ def train(arguments: argparse.Namespace) -> int:
 
     metrics = train_taggers(config, out, progress=not arguments.quiet and sys.stderr.isatty())
     print(format_metrics(metrics))
-    of_seed = f" (of seed {metrics['model_seed']}, the best on dev)" if len(metrics["seeds"]) > 1 else ""
+    why = "the first" if config.train_with_dev else "the best on dev"
+    of_seed = f" (of seed {metrics['model_seed']}, {why})" if len(metrics["seeds"]) > 1 else ""
     parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
     print(f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}")
     print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')

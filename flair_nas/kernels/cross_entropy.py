@@ -15,7 +15,7 @@ from torch import Tensor
 
 from flair_nas.kernels.tracing import first_order_only, untraced
 
-_LOGITS = {"cpu": 2**21, "cuda": 2**27}  # of a block: what a processor's cache holds; enough to keep a GPU busy
+_LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: what a processor's cache holds; enough to keep a GPU busy
 _ROWS = 128  # of a block at least: with fewer, the products are slow
 
 

@@ -91,6 +91,8 @@ class LanguageModelConfig(TextSettings):
             problems.append(
                 f"adaptive_cutoffs must be below vocabulary_size = {self.vocabulary_size}, got {self.adaptive_cutoffs}"
             )
+        if self.optimizer == "adam" and self.learning_rate > 0.1:
+            problems.append(f"optimizer adam takes a learning_rate of about 1e-3, got {self.learning_rate:g}")
         if not self.averaging and self.average_after is not None:
             problems.append(f"average_after = {self.average_after} contradicts averaging = false")
         return problems

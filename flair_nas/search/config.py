@@ -113,7 +113,7 @@ class SearchConfig(TextSettings):
     temperature: float = setting(
         10.0, "sampling: what architecture weights and noise are divided by at first", low=1e-3, high=1e3
     )
-    temperature_end: float = setting(0.1, "and in the last step; in between it falls evenly", low=1e-3, high=1e3)
+    temperature_end: float = setting(0.1, "and in the last step; from step to step it falls evenly", low=1e-3, high=1e3)
     hidden_size: int = setting(300, "hidden size H, and size D of the embedding", **COUNT)
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
@@ -130,7 +130,7 @@ class SearchConfig(TextSettings):
         0.0, "a phase, or a search, ends when MAD has changed by less than this share of itself, and the architecture "
         "weights do not move on in one direction; 0: never", low=0, high=1,
     )  # fmt: skip
-    convergence_steps: int = setting(100, "over that many steps", low=2, high=1_000_000)
+    convergence_steps: int = setting(100, "over that many steps", **COUNT)
     warmup_epochs: int = setting(
         0, "epochs at the beginning in which the model weights learn alone", low=0, high=1_000_000
     )
@@ -194,6 +194,8 @@ class SearchConfig(TextSettings):
             found.append("learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)")
         if self.learn == "joint" and self.fixed is not None:
             found.append("learn joint searches cell and gates: fixed must be left out")
+        if not self.gate_links and not self.history:
+            found.append("gate_links belongs to gates: history must be at least 1")
         if self.fresh_moments and self.learn != "joint":
             found.append(f"fresh_moments belongs to learn joint, not {self.learn}")
         if self.rungs > 1 and self.strategy != "random-independent":

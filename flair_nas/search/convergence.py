@@ -17,16 +17,18 @@ def flattened(weights: Sequence[Tensor]) -> Tensor:
 
 
 def drift(path: Sequence[Tensor]) -> float:
-    """How much the second half of a way goes on in the direction of the first: the cosine between both movements.
+    """How much the last third of a way goes on in the direction of the first: the cosine between both movements.
 
     Weights that are drawn to and fro by noise have about 0, within 1 / √(their number); those that swing around a
-    minimum less; those that are still on their way nearly 1.
+    minimum less; those that are still on their way nearly 1. The third between them is left out, as Adam's momentum
+    makes movements that follow one another alike: it lasts some twenty steps.
 
     Args:
         path: the weights after each of at least two steps, as vectors of one length.
     """
-    first, middle, last = path[0], path[(len(path) - 1) // 2], path[-1]
-    before, after = middle - first, last - middle
+    steps = len(path) - 1
+    before = path[-(-steps // 3)] - path[0]
+    after = path[-1] - path[steps - -(-steps // 3)]
     norms = float(before.norm() * after.norm())
     return float(before @ after) / norms if norms else 0.0
 

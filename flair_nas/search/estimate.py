@@ -69,9 +69,10 @@ def estimate_search(
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds = []
     learned.module.train()
+    epoch = 1 + min(config.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
     for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
         started = time.perf_counter()
-        strategy.step(1, step)
+        strategy.step(epoch, step)
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)

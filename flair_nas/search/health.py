@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
 import torch
@@ -62,7 +62,9 @@ def entropy(shares: Sequence[Tensor]) -> float:
         shares: a vector for each softmax.
     """
     values = [
-        float(torch.special.entr(group.double()).sum()) / math.log(len(group)) for group in shares if len(group) > 1
+        float(torch.special.entr(group.detach().double()).sum()) / math.log(len(group))
+        for group in shares
+        if len(group) > 1
     ]
     return statistics.mean(values) if values else 0.0
 
@@ -74,17 +76,28 @@ def identity_share(genotype: Genotype) -> float:
 
 
 class Changes:
-    """How many nodes differ from what they were some epochs ago."""
+    """How many nodes differ from what they were some epochs ago.
 
-    def __init__(self) -> None:
+    Args:
+        names: which parts are searched, ``intra`` and ``inter``; the others are not looked at.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
         self.earlier: deque[list[str]] = deque(maxlen=EPOCHS)
 
     def count(self, genotype: Genotype) -> int | None:
-        """The nodes, those of gates too, that are not as they were at the oldest epoch kept; None at the first."""
-        now = _parts(genotype)
+        """The searched nodes that are not as they were at the oldest epoch kept; None at the first."""
+        now = self.nodes(genotype)
         changed = sum(a != b for a, b in zip(now, self.earlier[0])) if self.earlier else None
         self.earlier.append(now)
         return changed
+
+    def nodes(self, genotype: Genotype) -> list[str]:
+        """A text for each node that is searched."""
+        gates = [gate.nodes for gate in (genotype.state_gate, genotype.input_gate) if gate is not None]
+        of_parts: dict[str, list[Any]] = {"intra": [genotype.nodes], "inter": gates}
+        return [str(node) for name in self.names for nodes in of_parts[name] for node in nodes]
 
     def state(self) -> list[list[str]]:
         """What `restore` takes."""
@@ -95,12 +108,6 @@ class Changes:
         self.earlier.extend(state)
 
 
-def _parts(genotype: Genotype) -> list[str]:
-    """A text for each node."""
-    gates = [gate for gate in (genotype.state_gate, genotype.input_gate) if gate is not None]
-    return [str(node) for nodes in (genotype.nodes, *(gate.nodes for gate in gates)) for node in nodes]
-
-
 class Figures(TypedDict):
     """The health of a search at the end of an epoch, as the history has it.
 
@@ -109,8 +116,9 @@ class Figures(TypedDict):
         identity_share: of the edges of the cell.
         margin: the median over all choices of how far the kept edge is ahead of the next, as a share of itself.
         clear: the share of the choices that are clear.
-        changed: how many nodes are not as they were up to `EPOCHS` epochs ago; None after the first epoch.
-        nodes: how many there are, those of gates too.
+        changed: how many nodes are not as they were `over` epochs ago; None after the first epoch.
+        over: so many, `EPOCHS` at most.
+        nodes: how many are searched, those of gates too.
     """
 
     parts: dict[str, dict[str, Any]]
@@ -118,6 +126,7 @@ class Figures(TypedDict):
     margin: float
     clear: float
     changed: int | None
+    over: int
     nodes: int
 
 
@@ -148,8 +157,9 @@ def figures_of(
         "identity_share": identity_share(genotype),
         "margin": statistics.median(of_all) if of_all else 1.0,
         "clear": statistics.mean(margin >= CLEAR for margin in of_all) if of_all else 1.0,
+        "over": len(changes.earlier),
         "changed": changes.count(genotype),
-        "nodes": len(_parts(genotype)),
+        "nodes": len(changes.nodes(genotype)),
     }
 
 
@@ -161,7 +171,9 @@ def verdict(figures: Figures) -> str:
     if figures["changed"] is None:
         doubts.append("one epoch does not tell whether it stays")
     elif 4 * figures["changed"] > figures["nodes"]:
-        doubts.append(f"{figures['changed']} of its {figures['nodes']} nodes changed in the last {EPOCHS} epochs")
+        doubts.append(
+            f"{figures['changed']} of its {figures['nodes']} nodes changed in the last {figures['over']} epochs"
+        )
     if doubts:
         return f"this genotype is close to arbitrary: {'; '.join(doubts)}. Train random cells beside it"
     if any(part["drifts"] for part in figures["parts"].values()):

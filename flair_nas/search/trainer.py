@@ -28,7 +28,7 @@ from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.rnn_text import say_carry
 from flair_nas.runs import Run, open_run
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.config import SearchConfig, genotype_of, strategy_class
 from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
@@ -93,6 +93,8 @@ def search_genotype(
         stack.enter_context(only_main_logs(accelerator))
         if config.learn == "intra" and config.fixed is not None:
             say_carry(config.fixed_genotype(), config.fixed)
+        for candidate in config.candidates:
+            say_carry(genotype_of(candidate), candidate)
         # the main process keeps the folder for all
         run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
         learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
@@ -109,7 +111,8 @@ def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.Ab
 
 def _can_be_extended(config: SearchConfig) -> bool:
     """Whether the first epochs are the same whatever the number of epochs is."""
-    return config.schedule == "constant" and strategy_class(config.strategy).extendable
+    by_epochs = config.schedule != "constant" or config.sampling != "none"  # rate or temperature fall until the last
+    return not by_epochs and strategy_class(config.strategy).extendable
 
 
 class _Search:

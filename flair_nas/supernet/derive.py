@@ -94,7 +94,8 @@ def _candidates(arch: Tensor, relaxation: str, edges_per_node: int, avoid_first:
     for shares in relax(arch.detach().double(), relaxation).split(group_sizes(len(arch))):
         first = 1 if avoid_first and len(shares) > 1 else 0
         rows = enumerate(shares.tolist())
-        nodes.append([one for tail, row in rows if tail >= first for one in _ranked(row, tail)[1:]])
+        found = [one for tail, row in rows if tail >= first for one in _ranked(row, tail)[1:]]
+        nodes.append([one for one in found if one[0] < 0] or found)  # what has been switched off is no candidate
     return nodes
 
 
@@ -134,7 +135,7 @@ def derive_gate(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_
         if relaxation in ONE_PER_PAIR:
             kept = [min(of_pair) for of_pair in pairs]
         else:
-            kept = sorted(one for of_pair in pairs for one in of_pair)[:edges_per_node]
+            kept = sorted(one for of_pair in pairs for one in of_pair if one[0] < 0)[:edges_per_node]
         nodes.append(GateNode(NAMES[entry], _edges(one for one in kept if one[2] != _DROP)))
     return Gate(tuple(nodes))
 
@@ -142,9 +143,10 @@ def derive_gate(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_
 def _ranked(shares: list[float], tail: int) -> list[Ranked]:
     """For each operation of a pair what sorts it: share, falling, then tail, then operation.
 
-    Shares are rounded, so that those that are equal but for the last bits of a softmax count as a tie everywhere.
+    Shares are rounded, so that those that are equal but for the last bits of a softmax count as a tie everywhere; none
+    that is positive becomes 0.
     """
-    return [(-round(share, 12), tail, op) for op, share in enumerate(shares)]
+    return [(-(round(share, 12) or share), tail, op) for op, share in enumerate(shares)]
 
 
 def gate_margins(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_per_node: int = 1) -> list[float]:

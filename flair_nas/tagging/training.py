@@ -118,7 +118,7 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
     """Warns of a sentence that Flair's CRF holds a batch up with: ten minutes with 5,000 tokens in a batch of 32."""
-    longest = max(len(sentence) for sentence in sentences_of(corpus.train))
+    longest = max(len(sentence) for sentence in sentences_of(_learned_from(config, corpus)))
     if config.crf and longest**2 * config.batch_size > _LONG_FOR_CRF:
         log.warning(
             "train has a sentence of %d tokens: Flair's CRF takes time with the square of that for all sentences of "
@@ -148,7 +148,8 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
         corpus: its training part gives labels, and characters and words for trainable embeddings.
     """
     with no_flair_bars():
-        dictionary = corpus.corpus.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
+        learned = Corpus(train=_learned_from(config, corpus.corpus), sample_missing_splits=False)
+        dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
     return SequenceTagger(
         embeddings=build_embeddings(config.embeddings, corpus.corpus),
         tag_dictionary=dictionary,
@@ -174,7 +175,8 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
             summary[name] = {"mean": statistics.mean(values), "sd": deviation}
     shared = {name: results[0][name] for name in ("measure", "parameters", "rnn_parameters")}
     peak = max(result["peak_memory_mb"] for result in results)
-    best = max(results, key=lambda result: result["dev_f1"])
+    # dev tells nothing of seeds that have learned from it
+    best = results[0] if config.train_with_dev else max(results, key=lambda result: result["dev_f1"])
     return {"corpus": config.corpus, "rnn": config.rnn, **shared, "peak_memory_mb": peak, "summary": summary,
             "model_seed": best["seed"], "seeds": results}  # fmt: skip
 
@@ -268,12 +270,16 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
     return run.finish(result)
 
 
+def _learned_from(config: TaggerConfig, corpus: Corpus) -> Any:
+    """The sentences that a tagger learns from."""
+    return ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item]
+
+
 def _run_trainer(
     config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: EpochPlugin, start: int
 ) -> None:
     # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
-    train: Any = ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item]
-    train_only = Corpus(train=train, sample_missing_splits=False)
+    train_only = Corpus(train=_learned_from(config, corpus), sample_missing_splits=False)
     warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
     if config.precision == "bfloat16" and flair.device.type == "cuda":
         torch.set_autocast_gpu_dtype(torch.bfloat16)  # an outer autocast would keep its cached weights

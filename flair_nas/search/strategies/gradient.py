@@ -11,6 +11,7 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
+from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.convergence import Convergence
@@ -57,7 +58,7 @@ class GradientStrategy(Strategy):
             for name in self.phases
         }
         self.parts = {name: Health(self.groups[name], rates[name]) for name in self.phases}
-        self.changes = Changes()
+        self.changes = Changes(self.phases)
         self.health: Figures | None = None  # at the end of the last epoch
         self.selected: Genotype | None = None  # by perturbation, at the end
         self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
@@ -163,7 +164,7 @@ class GradientStrategy(Strategy):
         """Lets the temperature of sampled shares fall evenly, from the first step to the last."""
         config, sampler = self.config, self.objective.supernet.sampler
         if config.sampling != "none":
-            done = min(1.0, (epoch - 1 + step / self.steps(epoch)) / config.epochs)
+            done = min(1.0, (epoch - 1 + step / max(1, self.steps(epoch) - 1)) / config.epochs)
             sampler.temperature = config.temperature + done * (config.temperature_end - config.temperature)
             sampler.straight_through = config.sampling == "straight-through"
 
@@ -188,6 +189,8 @@ class GradientStrategy(Strategy):
 
     def verdict(self) -> str:
         """One plain sentence on the genotype."""
+        if self.selected:
+            return "decided by perturbation; the figures of health are of the architecture weights, which it overrules"
         return verdict(self.health) if self.health else ""
 
     def converged(self) -> bool:
@@ -197,8 +200,12 @@ class GradientStrategy(Strategy):
     def finish(self, progress: bool) -> None:
         """Decides the genotype, where it is not read off the architecture weights."""
         if self.config.selection == "perturbation":
+            last = self.config.epochs
+            self._set_temperature(last, self.steps(last) - 1)  # a search that goes on here has made no step
+            randomness = random_state()
             options = (self.objective, self.config, self.descent, self.reduce, progress)
             self.selected = select_by_perturbation(*options)
+            restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:
         """The one that was decided at the end, or that the architecture weights stand for now."""

@@ -33,6 +33,20 @@ def draw(config: SearchConfig, number: int) -> Genotype:
     return dataclasses.replace(drawn, gate=config.gate, carry=config.carry)
 
 
+_OF_GRADIENTS: dict[str, Any] = {
+    "sampling": "none",
+    "temperature": 10.0,
+    "temperature_end": 0.1,
+    "selection": "argmax",
+    "most_identity": None,
+    "warmup_epochs": 0,
+    "arch_clip": None,
+    "arch_beta2": 0.999,
+    "fresh_moments": False,
+}
+"""Settings that only a gradient has a use for, and what they are when nobody asks for them."""
+
+
 class _WholeCells(Strategy):
     """What all strategies share that draw whole cells, and learn no architecture weights."""
 
@@ -48,11 +62,9 @@ class _WholeCells(Strategy):
             found.append(f"strategy {name} draws whole cells: learn must be intra or joint")
         if config.fixed is not None:
             found.append(f"strategy {name} draws whole cells: fixed must be left out")
-        for setting in ("sampling", "selection", "most_identity", "warmup_epochs", "arch_clip"):
-            if getattr(config, setting) not in (None, 0, "none", "argmax"):
+        for setting, default in _OF_GRADIENTS.items():
+            if getattr(config, setting) != default:
                 found.append(f"{setting} belongs to strategy gradient, not {name}")
-        if config.samples == 0 and not config.candidates:
-            found.append(f"samples must be at least 1 for strategy {name}")
         if config.avoid_first:
             found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
         return found
@@ -62,6 +74,14 @@ class _Candidates(_WholeCells):
     """What both searches share: one supernet that runs one architecture at a time, and the scores so far."""
 
     finishing = "comparing the candidates"
+
+    @staticmethod
+    def contradictions(config: SearchConfig) -> list[str]:
+        """Nothing to compare, too."""
+        found = _WholeCells.contradictions(config)
+        if config.samples == 0 and not config.candidates:
+            found.append(f"samples must be at least 1 for strategy {config.strategy}")
+        return found
 
     def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
@@ -276,8 +296,10 @@ class IndependentRandomSearch(_Candidates):
         return kept
 
     def figures(self) -> dict[str, Any]:
-        """The best score so far, and where the rungs are."""
-        return {**super().figures(), "rung": self.rung + 1, "alive": len(self.alive)}
+        """The best score of those that are left, and where the rungs are."""
+        best = min((self.scores[number] for number in self.alive if number in self.scores), default=math.inf)
+        of_best = self.objective.measure.best(best)
+        return {"candidates": len(self.scores), **of_best, "rung": self.rung + 1, "alive": len(self.alive)}
 
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
@@ -295,8 +317,12 @@ class IndependentRandomSearch(_Candidates):
             FlairNasError: a named candidate stands for another genotype now.
         """
         super().load_state_dict(state)
-        named = [genotype.to_json() for genotype in self.named]
-        if state.get("named", named) != named:
+        if self.steps_done < self.total and "trained" not in state:
+            raise FlairNasError(
+                "this search was begun by a flair-nas whose candidates read other parts of the text; begin it anew in "
+                "another folder"
+            )
+        if state.get("named", self._named()) != self._named():
             raise FlairNasError(
                 "a genotype among the candidates has changed since this search began; choose another folder, or give "
                 "it back"
@@ -307,11 +333,14 @@ class IndependentRandomSearch(_Candidates):
         self.trained, self.weights = dict(state.get("trained", {})), dict(state.get("weights", {}))
         self.supernet.choose(self.architecture(self.candidate))
 
+    def _named(self) -> list[str]:
+        return [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]
+
     def state_dict(self) -> dict[str, Any]:
         """Scores and places, and the weights that candidates begin and go on with."""
         return {
             **super().state_dict(),
-            "named": [genotype.to_json() for genotype in self.named],
+            "named": self._named(),
             "alive": self.alive,
             "rung": self.rung,
             "place": self.place,
