@@ -225,7 +225,11 @@ def table_of_models() -> str:
     ]
     rows = {name: runs for name, runs in models.items() if name not in RANDOM}
     rows[f"{len(random)} random cells"] = [run for name in RANDOM for run in models.get(name, [])]
-    ordered = sorted(rows.items(), key=lambda row: np.mean([np.mean(cell) for cell in cells_of(row[1])] or [np.inf]))
+
+    def mean_of(row: tuple[str, Any]) -> float:
+        return float(np.mean([np.mean(cell) for cell in cells_of(row[1])] or [np.inf]))
+
+    ordered = sorted(rows.items(), key=mean_of)
     for name, runs in ordered:
         cells, good = cells_of(runs), [run for run in runs if "error" not in run]
         if not runs:
