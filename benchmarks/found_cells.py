@@ -219,7 +219,7 @@ def table_of_models() -> str:
     models = read("retrain")
     random = cells_of([run for name in RANDOM for run in models.get(name, [])])
     lines = [
-        f"| model | cells, models | not finite | valid perplexity | test | rank of each cell among {len(random)} random | "
+        f"| model | cells, models | not finite | valid perplexity | test | rank of each among {len(random)} random | "
         "better than random by | P(better) | p | parameters | CPU s / epoch |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
