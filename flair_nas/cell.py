@@ -45,6 +45,15 @@ def default_range(hidden_size: int) -> float:
     return 2 / math.sqrt(hidden_size)
 
 
+def supernet_range(hidden_size: int) -> float:
+    """The same of a relaxed cell with normalised states, whose gradients grow sooner: 1.17 / √H, the papers' at 850.
+
+    Args:
+        hidden_size: H.
+    """
+    return 1.17 / math.sqrt(hidden_size)
+
+
 class SearchedCell(nn.Module):
     """The cell of a genotype with its parameters, and those of its inter-cell gates.
 

@@ -68,7 +68,7 @@ def _supernet(config: SearchConfig) -> CellSupernet | InterCellSupernet:
         "gate": config.gate,
         "carry": config.carry,
         "gate_links": config.gate_links,
-        "init_range": config.init_range,
+        "init_range": config.init_range or strategy_class(config.strategy).init_range(config),
         "input_dropout": config.input_dropout,
         "recurrent_dropout": config.recurrent_dropout,
     }

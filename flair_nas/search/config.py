@@ -167,8 +167,8 @@ class SearchConfig(TextSettings):
         1, "random-independent: candidates are compared so many times, and only the better half goes on", low=1, high=20
     )
     init_range: float | None = setting(
-        None, "weights of the layer start uniform in +-this (2 / sqrt(H); the papers' code: 0.04)", low=1e-12, high=10,
-        before=0.04,
+        None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
+        "one cell is trained at a time 2 / sqrt(H))", low=1e-12, high=10, before=0.04,
     )  # fmt: skip
     embedding_init_range: float = setting(
         0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell, default_range, edge
+from flair_nas.cell import SearchedCell, edge, supernet_range
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.kernels.engine import Normalisation
@@ -38,7 +38,7 @@ class CellSupernet(nn.Module):
         batch_norm: normalise the nodes' states.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range, 2 / √H if None; architecture weights at 1e-3 N(0, 1).
+        init_range: weights start uniform in +-init_range, 1.17 / √H if None; architecture weights at 1e-3 N(0, 1).
 
     Attributes:
         sampler: how shares are made of architecture weights in training.
@@ -75,7 +75,7 @@ class CellSupernet(nn.Module):
         check_relaxation(relaxation)
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
-        self.init_range = default_range(hidden_size) if init_range is None else init_range
+        self.init_range = supernet_range(hidden_size) if init_range is None else init_range
         self.weight_input = nn.Parameter(torch.empty(input_size, 2 * hidden_size))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))

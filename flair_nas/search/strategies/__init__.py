@@ -60,6 +60,11 @@ class Strategy(Protocol):
         return 1
 
     @staticmethod
+    def init_range(config: SearchConfig) -> float | None:
+        """What the layer's weights start in where the settings do not say; None for what the supernet does itself."""
+        return None
+
+    @staticmethod
     def method(config: SearchConfig) -> str:
         """How it searched, in a few words, for a genotype's origin."""
         return f"{config.strategy} search, seed {config.seed}"

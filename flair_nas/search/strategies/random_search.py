@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from flair_nas.cell import default_range
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.search.bilevel import Reduce
@@ -68,6 +69,11 @@ class _WholeCells(Strategy):
         if config.avoid_first:
             found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
         return found
+
+    @staticmethod
+    def init_range(config: SearchConfig) -> float | None:
+        """That of a cell: nothing is mixed or normalised."""
+        return default_range(config.hidden_size)
 
 
 class _Candidates(_WholeCells):
