@@ -12,6 +12,7 @@ that speeds up or slows down favours none; a case has both precisions in one rep
     lstm           `nn.LSTM`
     floor          the matrix products of the searched cell alone, in library calls (`product_floor.py`)
     without gates  the cell of an ESS genotype without its gates, fast
+    (un)gated carry    with its state gate on or off what the cell carries on, fast
 
 Training is forward and backward, with the gradients of all weights and of the input; bfloat16 is autocast. Sizes are
 BxTxH; T = wnut is a packed batch of sentences as long as tweets. Tables show median milliseconds, and ratios with their
@@ -44,6 +45,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas import Genotype, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
+from flair_nas.genotype import CARRIES
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
@@ -55,7 +57,10 @@ GROWN, GROWN_SIZE = "i-darts-ptb", 256
 GROWTH = [f"32x{steps}x{GROWN_SIZE}" for steps in (10, 35, 70, 140, 500)]
 GROWTH += [f"{batch}x35x{GROWN_SIZE}" for batch in (1, 8, 32, 64, 256)]
 MEMORY_NAMES, MEMORY_SIZES = ("lstm", "i-darts-ptb", "ess-ptb"), ("32x35x512", "64x35x850")
-RATIOS = ("fast/lstm", "fast/floor", "columns/lstm", "columns/fast", "float32/bfloat16", "fast/without gates")
+RATIOS = (
+    *("fast/lstm", "fast/floor", "columns/lstm", "columns/fast", "float32/bfloat16", "fast/without gates"),
+    "ungated carry/gated carry",
+)
 
 # --- layers ---
 
@@ -163,6 +168,10 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
         steps[precision, "floor"] = partial(product_floor.seconds, floors[precision])
         if gated:
             steps[precision, "without gates"] = step(ungated)
+        for carry in CARRIES if genotype.state_gate is not None else ():
+            steps[precision, f"{carry} carry"] = step(
+                SearchedRNN(hidden, hidden, dataclasses.replace(genotype, carry=carry))
+            )
     found = in_turn(steps, arguments.repeats, arguments.seconds)
     rows = []
     for precision in arguments.precision:
