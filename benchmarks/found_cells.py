@@ -48,11 +48,12 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "darts-first": {"relaxation": "darts"},
     "darts-first-signal": {"relaxation": "darts", **SIGNAL},
     "halving": {"strategy": "random-independent", "samples": 32, "rungs": 4, "epochs": 9},
-    "ess-joint": {"learn": "joint", "phase_steps": 115, "inter_learning_rate": 1e-3, **ESS},
+    "ess-joint": {"learn": "joint", "phase_steps": 115, **ESS},
     "gdas": {"sampling": "straight-through", **SIGNAL},
     "i-darts-perturbation": {"selection": "perturbation", **SIGNAL},
     "ess-inter": {"learn": "inter", "fixed": "i-darts-ptb", **ESS},
     "ess-intra": {"fixed": HAND_MADE, "relaxation": "darts"},
+    "ess-joint-unlinked": {"learn": "joint", "phase_steps": 115, "gate_links": False, **ESS},
     "random-shared": {"strategy": "random-shared", "samples": 1000, "epochs": 9},
     "darts-second": {"relaxation": "darts", "order": 2},
     "darts-second-signal": {"relaxation": "darts", "order": 2, **SIGNAL},
@@ -78,7 +79,9 @@ KNOWN = {
     "darts-v2": "darts-v2",
     "i-darts-ptb": "i-darts-ptb",
     "ess-hand-made": HAND_MADE,
+    "ess-hand-made-gated": f"{HAND_MADE},carry=gated",  # the carry of genotypes of version 1
     "ess-ptb": "ess-ptb,carry=ungated",
+    "ess-ptb-gated": "ess-ptb,carry=gated",
 }
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
@@ -142,7 +145,7 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
 
 def genotype_from(rnn: str) -> Genotype:
     """The genotype that a text for ``--rnn`` stands for."""
-    return load_genotype(rnn.partition(",")[0]) if not rnn.endswith(".json") else Genotype.load(rnn)
+    return load_genotype(rnn.partition(",")[0])
 
 
 def size_of(genotype: Genotype | None, types: int = 2000) -> int:
