@@ -75,11 +75,23 @@ def gates_apart(scale: float, of_gates: float) -> Start:
     return start
 
 
+def input_apart(scale: float, of_input: float) -> Start:
+    """The input's matrix uniform in ±of_input / √H, the others in ±scale / √H: embeddings are often small."""
+
+    def start(cell: Any) -> None:
+        uniform(scale)(cell)
+        width = of_input / math.sqrt(cell.hidden_size)
+        nn.init.uniform_(cell.weight_input, -width, width)
+
+    return start
+
+
 STARTS: dict[str, Start] = {
     "narrow": narrow,
     **{f"uniform-{scale:g}": uniform(scale) for scale in (1.17, 1.5, 2, 2.5, 3, 4)},
     **{f"fan-in-{scale:g}": by_fan_in(scale) for scale in (1.5, 2, 3)},
     "orthogonal": orthogonal,
+    **{f"input-{scale:g}": input_apart(2, scale) for scale in (4, 8, 16)},
     "gates-0.2": gates_apart(2, 0.2),
     "gates-4": gates_apart(2, 4),
 }
