@@ -175,13 +175,13 @@ def test_defaults_then_preset_then_file_then_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("preset", "corpus", "words"),
     [
-        ("i-darts-ner", "conll_03", "glove"),
-        ("ess-ner", "conll_03", "glove"),
-        ("ess-wnut", "wnut_17", "crawl"),
-        ("ess-chunk", "conll_2000", "extvec"),
+        ("i-darts-ner", "conll_03", ["glove"]),
+        ("ess-ner", "conll_03", ["glove"]),
+        ("ess-wnut", "wnut_17", ["crawl", "twitter"]),
+        ("ess-chunk", "conll_2000", ["extvec"]),
     ],
 )
-def test_presets_hold_the_published_settings(preset: str, corpus: str, words: str) -> None:
+def test_presets_hold_the_published_settings(preset: str, corpus: str, words: list[str]) -> None:
     config = resolve(TaggerConfig, kind="tagging", preset=preset)
     published = {"layers": 1, "hidden_size": 512, "learning_rate": 0.1, "clip": 5.0, "epochs": 150}
     i_darts = {"anneal_factor": 0.25, "patience": 2, "batch_size": 32, "train_with_dev": False}
@@ -189,9 +189,10 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: st
     published |= i_darts if preset == "i-darts-ner" else ess
     assert {name: getattr(config, name) for name in published} == published
     assert (config.corpus, len(config.seeds), config.locked_dropout) == (corpus, 5, 0.5)
-    assert config.embeddings == [words, "pooled-flair:news-forward", "pooled-flair:news-backward"]
+    assert config.embeddings == [*words, "pooled-flair:news-forward", "pooled-flair:news-backward"]
     assert preset in preset_names("tagging")
-    assert config.rnn == ("i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb") + ",init_range=0.04"
+    rnn = "i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb,carry=ungated"
+    assert config.rnn == f"{rnn},init_range=0.04"
 
 
 def test_settings_survive_yaml(tmp_path: Path) -> None:
