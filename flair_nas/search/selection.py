@@ -139,28 +139,35 @@ def _set(arch: Tensor, row: int | slice, column: int | slice, value: float | Ten
     arch[row, column] = value
 
 
-def _groups(rows: int) -> Iterator[list[int]]:
+def _groups(rows: int) -> list[list[int]]:
     """The rows of each node."""
-    start = 0
-    for size in group_sizes(rows):
-        yield list(range(start, start + size))
-        start += size
+    return [group.tolist() for group in torch.arange(rows).split(group_sizes(rows))]
 
 
 def _valid_loss(objective: Objective, config: SearchConfig, reduce: Reduce | None) -> float:
-    """The mean over the first segments of the validation part, without dropout."""
+    """The loss on the first segments of the validation part, without dropout."""
     module, supernet = objective.module, objective.supernet
     module.eval()
-    total = torch.zeros((), dtype=torch.float64)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if isinstance(supernet, CellSupernet):
-            stack.enter_context(supernet.batch_statistics())
+    with supernet.batch_statistics() if isinstance(supernet, CellSupernet) else contextlib.nullcontext():
         objective.load_state_dict({})
-        for segment in range(config.sample_segments):
-            for batch in objective.validation_batch(config.epochs, segment):
-                total += float(objective.validation_loss(batch, keep_state=True))
+        loss = loss_on_segments(objective, config.sample_segments, reduce)
     module.train()
+    return loss
+
+
+def loss_on_segments(objective: Objective, segments: int, reduce: Reduce | None) -> float:
+    """The sum of the losses on so many segments, the first of the validation part, for comparisons.
+
+    Args:
+        objective: its model is in evaluation mode.
+        segments: how many.
+        reduce: averages tensors over processes, in place; None for one process.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    with torch.no_grad():
+        for segment in range(segments):
+            for batch in objective.validation_batch(1, segment):
+                total += float(objective.validation_loss(batch, keep_state=True))
     if reduce is not None:
         reduce([total])
     return float(total)

@@ -17,7 +17,7 @@ from flair_nas.kernels.plan import CellPlan, relaxed_cell_plan
 from flair_nas.operations import OPERATIONS, masked, product
 from flair_nas.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
-from flair_nas.supernet.gates import GateSupernet, gates_deviation
+from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
 from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation, relax, softmax_groups
 
@@ -92,8 +92,7 @@ class CellSupernet(nn.Module):
                 self.input_gate = InterCellGate(fixed_gates.input_gate, hidden_size, input_size, form)
         elif history:
             options = (gate, relaxation, self.sampler, gate_links)
-            self.state_gate = GateSupernet(history, input_size, hidden_size, *options)
-            self.input_gate = GateSupernet(history, hidden_size, input_size, *options)
+            self.state_gate, self.input_gate = relaxed_gates(history, input_size, hidden_size, *options)
         self.fixed_gates = fixed_gates
         self.carry = carry if fixed_gates is None else fixed_gates.carry
         self._chosen: SearchedCell | None = None

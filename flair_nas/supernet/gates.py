@@ -113,6 +113,17 @@ class GateSupernet(nn.Module):
         return derive_gate(self.arch_entry, arch, self.relaxation, edges_per_node)
 
 
+def relaxed_gates(
+    history: int, input_size: int, hidden_size: int, form: str, relaxation: str, sampler: Sampler, links: bool
+) -> tuple[GateSupernet, GateSupernet]:
+    """The state gate f' and the input gate g' of a cell of these sizes; arguments as of `GateSupernet`."""
+    options = (form, relaxation, sampler, links)
+    return (
+        GateSupernet(history, input_size, hidden_size, *options),
+        GateSupernet(history, hidden_size, input_size, *options),
+    )
+
+
 def mixture(pre: Tensor, share: Tensor) -> Tensor:
     """Σ_k p_k op_k(z), [B, G], from z, [B, G], and p, [5] (DARTS eq. 2)."""
     return torch.stack([p * operation(pre) for p, operation in zip(share, OPERATIONS.values())]).sum(0)

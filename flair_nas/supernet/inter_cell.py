@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from flair_nas.cell import SearchedCell, default_range
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.state import RecurrentState
-from flair_nas.supernet.gates import GateSupernet, gates_deviation
+from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
 from flair_nas.supernet.layer import check_sizes, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation
 
@@ -71,8 +71,7 @@ class InterCellSupernet(nn.Module):
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range or default_range(hidden_size))
         self.sampler = Sampler()
         options = (gate, relaxation, self.sampler, gate_links)
-        self.cell.state_gate = GateSupernet(history, input_size, hidden_size, *options)
-        self.cell.input_gate = GateSupernet(history, hidden_size, input_size, *options)
+        self.cell.state_gate, self.cell.input_gate = relaxed_gates(history, input_size, hidden_size, *options)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -177,7 +177,7 @@ class GradientStrategy(Strategy):
         return {name: found[name] for name in self.phases}
 
     def figures(self) -> dict[str, Any]:
-        """MAD of each part now and in the course of the epoch, whose turn it is, and the health of the search."""
+        """MAD of each part now and in the course of the epoch, and whose turn it is."""
         return {"mad": self.deviations(), "mad_curve": self.curve, "phase": self.phases[self.phase]}
 
     def end_epoch(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import logging
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 from tqdm import tqdm
 
@@ -18,6 +17,7 @@ from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchConfig, genotype_of
 from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives import Objective
+from flair_nas.search.selection import loss_on_segments
 from flair_nas.search.strategies import StepFigures, Strategy
 from flair_nas.supernet import CellSupernet
 
@@ -157,14 +157,8 @@ class SharedRandomSearch(_Candidates):
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
-            total = torch.zeros((), dtype=torch.float64)
-            with torch.no_grad():
-                for segment in range(self.config.sample_segments):
-                    for batch in self.objective.validation_batch(1, segment):
-                        total += float(self.objective.validation_loss(batch, keep_state=True))
-            if self.reduce is not None:
-                self.reduce([total])
-            first[number] = math.inf if math.isnan(total) else float(total)
+            loss = loss_on_segments(self.objective, self.config.sample_segments, self.reduce)
+            first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         scores: dict[int, float] = {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
