@@ -104,6 +104,21 @@ def _kind(name: str, hint: Any) -> Kind:
     return Kind(hint, many, optional)
 
 
+def changed(config: Any, *names: str) -> dict[str, Any]:
+    """The settings that are not the defaults, by name.
+
+    Args:
+        config: the settings.
+        names: which ones to look at, in this order; all, if there are none.
+    """
+    defaults = {
+        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        for field in dataclasses.fields(config)
+    }
+    values = {name: getattr(config, name) for name in names or defaults}
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
 # --- problems ---
 
 
@@ -265,7 +280,7 @@ def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
     Raises:
         FlairNasError: as `read_settings`, or settings that cannot be used.
     """
-    return config_type(**{**_before(config_type), **read_settings(path, config_type)})
+    return resolve(config_type, file=path, of_run=True)
 
 
 def _before(config_type: type) -> dict[str, Any]:
@@ -299,7 +314,7 @@ def load_preset(kind: str, name: str, config_type: type) -> dict[str, Any]:
 def resolve(
     config_type: type[Config],
     *,
-    kind: str,
+    kind: str = "",
     preset: str | None = None,
     file: str | Path | None = None,
     flags: Mapping[str, Any] | None = None,
@@ -309,8 +324,8 @@ def resolve(
 
     Args:
         config_type: the dataclass to make.
-        kind: where presets are looked for: tagging, search or language_model.
-        preset: the name of a preset.
+        kind: where the preset is looked for: tagging, search or language_model.
+        preset: the name of one.
         file: a YAML file of settings.
         flags: settings by name.
         of_run: the file is what a run wrote; settings that it did not know are as they were at its time.

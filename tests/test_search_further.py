@@ -161,7 +161,6 @@ from flair_nas.search.strategies import StepFigures, Strategy
 
 
 class Climbing(Strategy):
-    extendable = False
     bears_nan = True
     finishing = "climbing down"
 
@@ -173,6 +172,10 @@ class Climbing(Strategy):
     @staticmethod
     def contradictions(config):
         return [f"strategy {config.strategy} climbs in cells: learn must be intra"] if config.learn != "intra" else []
+
+    @staticmethod
+    def extendable(config):
+        return False
 
     @staticmethod
     def method(config):

@@ -33,6 +33,7 @@ from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
+from flair_nas.settings import changed
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
@@ -104,15 +105,9 @@ def search_genotype(
 def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
     """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     may_change = ["device", "text", "init_range", "embedding_init_range"]  # ranges concern the first step alone
-    may_change += ["epochs"] if _can_be_extended(config) else []
+    may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
-
-
-def _can_be_extended(config: SearchConfig) -> bool:
-    """Whether the first epochs are the same whatever the number of epochs is."""
-    by_epochs = config.schedule != "constant" or config.sampling != "none"  # rate or temperature fall until the last
-    return not by_epochs and strategy_class(config.strategy).extendable
 
 
 class _Search:
@@ -131,7 +126,7 @@ class _Search:
         run, finished = self.run, self.run.resume(self._restore)
         by_main(self.accelerator, run.accept)
         if finished:
-            extends = _can_be_extended(self.config) and not self.strategy.converged()
+            extends = self.strategy.extendable(self.config) and not self.strategy.converged()
             log.warning(
                 "%s is finished, so nothing was searched%s", run.folder, "; --epochs extends it" if extends else ""
             )
@@ -300,7 +295,7 @@ class _Search:
             "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
-            "settings": _changed_settings(self.config),
+            "settings": {name: value for name, value in changed(self.config).items() if name not in ("text", "device")},
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
             **({"verdict": said} if (said := self.strategy.verdict()) else {}),
@@ -309,10 +304,3 @@ class _Search:
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)
         by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
         return genotype
-
-
-def _changed_settings(config: SearchConfig) -> dict[str, Any]:
-    """Those that are not the defaults, without what says where a run is and not what it does."""
-    defaults = dataclasses.asdict(SearchConfig())
-    now = dataclasses.asdict(config)
-    return {name: now[name] for name in now if now[name] != defaults[name] and name not in ("text", "device")}

@@ -36,9 +36,6 @@ class Strategy(Protocol):
         reduce: averages tensors over processes, in place; None for one process.
     """
 
-    extendable: ClassVar[bool] = True
-    """Whether its first epochs are the same whatever the number of epochs is."""
-
     bears_nan: ClassVar[bool] = False
     """Whether a search goes on when the valid loss after an epoch is not finite, as it is of one cell of many."""
 
@@ -53,6 +50,11 @@ class Strategy(Protocol):
     def contradictions(config: SearchConfig) -> list[str]:
         """What of the settings it cannot do or would ignore, and what they must be; of any type, if out of range."""
         return []
+
+    @staticmethod
+    def extendable(config: SearchConfig) -> bool:
+        """Whether its first epochs are the same whatever the number of epochs is."""
+        return config.schedule == "constant"  # otherwise the learning rate falls until the last
 
     @staticmethod
     def least_sequences(config: SearchConfig) -> int:

@@ -20,6 +20,7 @@ from flair_nas.search.health import Changes, Figures, Health, figures_of, verdic
 from flair_nas.search.objectives import Objective
 from flair_nas.search.selection import select_by_perturbation
 from flair_nas.search.strategies import StepFigures, Strategy
+from flair_nas.settings import changed
 
 CURVE = 20
 """Points of an epoch's MAD curve in the history."""
@@ -76,7 +77,7 @@ class GradientStrategy(Strategy):
                 f"warmup_epochs {config.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
                 "weight learns"
             )
-        if config.sampling == "none" and (config.temperature, config.temperature_end) != (10.0, 0.1):
+        if config.sampling == "none" and changed(config, "temperature", "temperature_end"):
             found.append("temperature and temperature_end belong to sampling gumbel and straight-through, not none")
         elif config.temperature_end > config.temperature:
             found.append(
@@ -87,6 +88,11 @@ class GradientStrategy(Strategy):
                 "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"
             )
         return found
+
+    @staticmethod
+    def extendable(config: SearchConfig) -> bool:
+        """Not where the temperature falls until the last epoch, either."""
+        return Strategy.extendable(config) and config.sampling == "none"
 
     @staticmethod
     def least_sequences(config: SearchConfig) -> int:

@@ -19,6 +19,7 @@ from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives import Objective
 from flair_nas.search.selection import loss_on_segments
 from flair_nas.search.strategies import StepFigures, Strategy
+from flair_nas.settings import changed
 from flair_nas.supernet import CellSupernet
 
 log = logging.getLogger("flair_nas")
@@ -34,18 +35,11 @@ def draw(config: SearchConfig, number: int) -> Genotype:
     return dataclasses.replace(drawn, gate=config.gate, carry=config.carry)
 
 
-_OF_GRADIENTS: dict[str, Any] = {
-    "sampling": "none",
-    "temperature": 10.0,
-    "temperature_end": 0.1,
-    "selection": "argmax",
-    "most_identity": None,
-    "warmup_epochs": 0,
-    "arch_clip": None,
-    "arch_beta2": 0.999,
-    "fresh_moments": False,
-}
-"""Settings that only a gradient has a use for, and what they are when nobody asks for them."""
+_OF_GRADIENTS = (
+    *("sampling", "temperature", "temperature_end", "selection", "most_identity"),
+    *("warmup_epochs", "arch_clip", "arch_beta2", "fresh_moments"),
+)
+"""Settings that only a gradient has a use for."""
 
 
 class _WholeCells(Strategy):
@@ -63,9 +57,7 @@ class _WholeCells(Strategy):
             found.append(f"strategy {name} draws whole cells: learn must be intra or joint")
         if config.fixed is not None:
             found.append(f"strategy {name} draws whole cells: fixed must be left out")
-        for setting, default in _OF_GRADIENTS.items():
-            if getattr(config, setting) != default:
-                found.append(f"{setting} belongs to strategy gradient, not {name}")
+        found += [f"{setting} belongs to strategy gradient, not {name}" for setting in changed(config, *_OF_GRADIENTS)]
         if config.avoid_first:
             found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
         return found
@@ -183,8 +175,6 @@ class IndependentRandomSearch(_Candidates):
         FlairNasError: fewer steps than candidates.
     """
 
-    extendable = False  # with more epochs, each candidate would have a longer share
-
     @staticmethod
     def contradictions(config: SearchConfig) -> list[str]:
         """A schedule would favour the first candidates, too; and every rung needs candidates of this space."""
@@ -210,6 +200,11 @@ class IndependentRandomSearch(_Candidates):
                     f"{config.history} steps"
                 )
         return found
+
+    @staticmethod
+    def extendable(config: SearchConfig) -> bool:
+        """No: with more epochs, each candidate would have a longer share."""
+        return False
 
     def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
         super().__init__(objective, config, reduce)
