@@ -211,7 +211,7 @@ def test_settings_survive_yaml(tmp_path: Path) -> None:
 def test_all_unusable_settings_are_named_at_once() -> None:
     bad = {
         "epochs": 0, "hidden_size": 8.5, "layers": True, "dropout": 1.0, "learning_rate": float("nan"), "clip": "5",
-        "precision": "float16", "storage": "disk", "crf": 1, "seeds": [1, 1], "embeddings": [], "corpus": "", "rnn": 3,
+        "precision": "float16", "storage": "ram", "crf": 1, "seeds": [1, 1], "embeddings": [], "corpus": "", "rnn": 3,
     }  # fmt: skip
     with pytest.raises(FlairNasError) as caught:
         TaggerConfig(**bad)

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
+from flair_nas.cached_folder import Kind, cached_folder
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.text_cache import cached_folder
 from flair_nas.language_model.text_parts import LINE_END, PARTS, Piece, Text, find_text
 from flair_nas.language_model.text_settings import TextSettings
 
@@ -37,6 +37,7 @@ log = logging.getLogger("flair_nas")
 UNKNOWN = "<unk>"
 END = "<eos>"
 
+TOKEN_IDS = Kind("text", "token ids")
 _FORMAT = 1  # of the cache; another number makes all caches anew
 _BLOCK = 1 << 22  # ids that are in memory at a time
 
@@ -138,7 +139,7 @@ def load_text(
     def build(folder: Path) -> dict[str, Any]:
         return _build(text, settings, folder, progress)
 
-    folder, made = cached_folder(fingerprint, build, None if cache is None else Path(cache))
+    folder, made = cached_folder(TOKEN_IDS, fingerprint, build, None if cache is None else Path(cache))
     ids = np.memmap(folder / "ids.bin", dtype="<i4", mode="r")
     ends = np.cumsum([made["tokens"][name] for name in PARTS])
     train, valid, test = (ids[end - made["tokens"][name] : end] for name, end in zip(PARTS, ends))

@@ -62,8 +62,9 @@ class TaggerConfig:
     )
     storage: str | None = setting(
         None,
-        "where embeddings are kept between epochs: none, cpu or gpu (cpu; none with pooled-flair, which changes)",
-        choices=("none", "cpu", "gpu"),
+        "where the vectors of embeddings that do not learn are kept: cpu (memory), disk (a file in the cache, shared "
+        "by all runs on this corpus), gpu; or none, to compute them in each epoch (cpu, or disk if they are large)",
+        choices=("none", "cpu", "disk", "gpu"),
     )
     precision: str = setting("float32", "float32 or bfloat16 (autocast)", choices=("float32", "bfloat16"))
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
@@ -73,9 +74,5 @@ class TaggerConfig:
 
     @property
     def embeddings_storage_mode(self) -> Literal["none", "cpu", "gpu"]:
-        """Flair's setting of that name: `storage`, or what suits the embeddings.
-
-        Flair takes what is stored for the final embedding of a word, but a pooled one changes as its memory grows.
-        """
-        pooled = any(spec.startswith("pooled-flair") for spec in self.embeddings)
-        return self.storage or ("none" if pooled else "cpu")  # type: ignore[return-value]  # checked
+        """Flair's setting of that name: `storage`; what is on disk is mapped to memory."""
+        return "cpu" if self.storage in (None, "disk") else self.storage  # type: ignore[return-value]  # checked

@@ -23,7 +23,7 @@ from flair_nas.rnn_text import comparable
 from flair_nas.runs import Run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger
+from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
 from flair_nas.tagging.rnn_type import describe_rnn
 
 log = logging.getLogger("flair_nas")
@@ -143,8 +143,9 @@ class EpochPlugin(TrainerPlugin):
             )
 
     @TrainerPlugin.hook
-    def after_training_batch(self, **_: Any) -> None:
-        """Moves the progress bar."""
+    def after_training_batch(self, batch: list[Sentence], **_: Any) -> None:
+        """Has pooled vectors pooled anew in the next epoch, and moves the progress bar."""
+        forget_changing_embeddings(self.tagger, batch, self.config.embeddings_storage_mode)
         loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
         dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
         self.bar.set_postfix_str(f"loss {loss}, best on dev {dev}", refresh=False)

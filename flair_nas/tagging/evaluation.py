@@ -18,6 +18,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import PREDICTED, is_token_level, labels_of
+from flair_nas.tagging.frozen import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
@@ -119,13 +120,11 @@ def evaluate_tagger(
 def forget_changing_embeddings(
     tagger: SequenceTagger, sentences: Sequence[Sentence], storage: EmbeddingStorageMode
 ) -> None:
-    """Deletes stored vectors of embeddings that training changes, which Flair would otherwise take for final.
+    """Deletes stored vectors that are not the same the next time, which Flair would otherwise take for final.
 
-    Flair tells them by their gradient, which there is none of in evaluation.
+    Flair tells them by their gradient: there is none in evaluation, and none of pooled embeddings.
     """
-    members = getattr(tagger.embeddings, "embeddings", [tagger.embeddings])
-    names = [name for member in members if not member.static_embeddings for name in member.get_names()]
-    store_embeddings(list(sentences), storage, names)
+    store_embeddings(list(sentences), storage, changing_names(tagger.embeddings))
 
 
 def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str:

@@ -38,6 +38,7 @@ from flair_nas.tagging.corpora import (
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
@@ -231,6 +232,9 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
     folder, corpus = run.folder, tagging_corpus.corpus
     flair.set_seed(seed)
     tagger = build_tagger(config, tagging_corpus)
+    if config.embeddings_storage_mode == "cpu":
+        on_disk = None if config.storage is None else config.storage == "disk"
+        keep_frozen(tagger.embeddings, tagging_corpus, on_disk=on_disk, progress=progress)
     plugin = EpochPlugin(run, tagger, tagging_corpus, seed, progress)
     start = run.resume(plugin.restore, f"To train seed {seed} from the start, delete them") or 0
     run.accept()

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import sum_of_data, sum_of_file, write_text
@@ -23,12 +23,25 @@ log = logging.getLogger("flair_nas")
 _MANIFEST = "corpus.json"
 
 
-def cached_folder(
-    fingerprint: str, build: Callable[[Path], dict[str, Any]], cache: Path | None
-) -> tuple[Path, dict[str, Any]]:
-    """Gives the folder ``text/FINGERPRINT`` of the cache; makes it when it is not there, or not as it was made.
+class Kind(NamedTuple):
+    """A kind of such folders.
 
     Args:
+        folder: in the cache, that all of a kind are in.
+        content: what they hold, in a few words in the plural, for messages.
+    """
+
+    folder: str
+    content: str
+
+
+def cached_folder(
+    kind: Kind, fingerprint: str, build: Callable[[Path], dict[str, Any]], cache: Path | None
+) -> tuple[Path, dict[str, Any]]:
+    """Gives the folder ``KIND/FINGERPRINT`` of the cache; makes it when it is not there, or not as it was made.
+
+    Args:
+        kind: what is kept there.
         fingerprint: stands for everything that the folder is made of.
         build: writes files to an empty folder, and returns what else is to be kept, for JSON.
         cache: as for `flair_nas.paths.cache_root`.
@@ -40,33 +53,34 @@ def cached_folder(
         FlairNasError: the folder cannot be written.
         OSError: the disk is full. Nothing stays of what `build` wrote, also when it raises an error.
     """
-    folder = cache_root(cache) / "text" / fingerprint
+    folder = cache_root(cache) / kind.folder / fingerprint
     found, problem = _look(folder)
     if found is not None:
         return folder, found
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _claimed(folder) as part:
+        with _claimed(folder, kind.content) as part:
             found, problem = _look(folder)  # another process may have made it while this one waited
             if found is None:
                 if problem:
-                    log.warning("%s: this cache of token ids is damaged (%s), so it is made again", folder, problem)
+                    damaged = "%s: this cache of %s is damaged (%s), so it is made again"
+                    log.warning(damaged, folder, kind.content, problem)
                     _remove(folder)
                 found = build(part)
                 _write_manifest(part, fingerprint, found)
-                _put_in_place(part, folder)
+                _put_in_place(part, folder, kind.content)
         return folder, found
     except OSError as error:
-        raise _explained(error, folder) from error
+        raise _explained(error, folder, kind.content) from error
 
 
-def _explained(error: OSError, folder: Path) -> Exception:
+def _explained(error: OSError, folder: Path, content: str) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        message = "no room for the token ids of this text (nothing half-written is left); free some disk space, or "
+        message = f"no room for the {content} (nothing half-written is left); free some disk space, or "
         message += "choose a folder on another disk with the environment variable FLAIR_NAS_CACHE"
         return OSError(errno.ENOSPC, message, str(folder))
     return FlairNasError(
-        f"{folder.parent}: cannot write to this cache of token ids ({error.strerror or error}); choose another folder "
+        f"{folder.parent}: cannot write to this cache of {content} ({error.strerror or error}); choose another folder "
         "with the environment variable FLAIR_NAS_CACHE"
     )
 
@@ -109,14 +123,14 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
 
 
 @contextlib.contextmanager
-def _claimed(folder: Path) -> Iterator[Path]:
+def _claimed(folder: Path, content: str) -> Iterator[Path]:
     """Gives an empty folder beside `folder` that no other process writes to, waiting for one that does.
 
     When the block ends, the folder is gone, unless it has been renamed. What a killed process left there is cleared.
     """
 
     def waiting() -> None:
-        log.info("%s: waiting for another process that is making these token ids", folder)
+        log.info("%s: waiting for another process that is making these %s", folder, content)
 
     with locked(folder.with_name(f".{folder.name}.lock"), waiting) as fault:
         part = folder.with_name(f".{folder.name}.part")
@@ -131,7 +145,7 @@ def _claimed(folder: Path) -> Iterator[Path]:
             _remove(part)
 
 
-def _put_in_place(part: Path, folder: Path) -> None:
+def _put_in_place(part: Path, folder: Path, content: str) -> None:
     try:
         os.rename(part, folder)
     except OSError as error:
@@ -140,7 +154,7 @@ def _put_in_place(part: Path, folder: Path) -> None:
         found, problem = _look(folder)  # where there are no locks, another process may have been faster
         if found is None:
             raise FlairNasError(
-                f"{folder}: this cache of token ids is damaged ({problem}) and cannot be removed; remove this folder"
+                f"{folder}: this cache of {content} is damaged ({problem}) and cannot be removed; remove this folder"
             ) from None
 
 

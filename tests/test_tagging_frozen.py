@@ -1,0 +1,265 @@
+"""Frozen embeddings: the vectors that Flair gives, computed once, in little memory or in a file to be shared."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from flair.data import Dictionary, Sentence
+from flair.embeddings import FlairEmbeddings, StackedEmbeddings
+from flair.models import LanguageModel
+from gensim.models import KeyedVectors
+
+from flair_nas.errors import FlairNasError
+from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, sentences_of
+from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.frozen import changing_names, frozen_members, keep_frozen
+from flair_nas.tagging.training import train_taggers
+
+PARTS = ("train", "dev", "test")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Small word vectors and two small character language models, real and seeded."""
+    folder = tmp_path_factory.mktemp("embeddings")
+    words = sorted({token.text.lower() for sentence in load_corpus("demo").corpus.dev for token in sentence})
+    vectors = KeyedVectors(vector_size=7)
+    vectors.add_vectors(words, numpy.random.default_rng(0).normal(size=(len(words), 7)).astype("float32"))
+    vectors.save(str(folder / "words.gensim"))
+    for seed, name in enumerate(("forward", "backward")):
+        write_model(folder / f"{name}.pt", seed)
+    return {path.name: str(path) for path in folder.iterdir()}
+
+
+def write_model(path: Path, seed: int) -> None:
+    alphabet = Dictionary()
+    for character in "\n abcdefghijklmnopqrstuvwxyz":
+        alphabet.add_item(character)
+    torch.manual_seed(seed)
+    model = LanguageModel(alphabet, is_forward_lm=path.stem != "backward", hidden_size=6, nlayers=1, embedding_size=5)
+    for weight in model.rnn.parameters():
+        torch.nn.init.uniform_(weight, -1, 1)
+    model.save(path)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def specs_of(files: dict[str, str], *further: str) -> list[str]:
+    return [f"word:{files['words.gensim']}", f"flair:{files['forward.pt']}", f"flair:{files['backward.pt']}", *further]
+
+
+def words_of(corpus: TaggingCorpus) -> list[Any]:
+    return [token for part in PARTS for s in sentences_of(getattr(corpus.corpus, part)) for token in s]
+
+
+def kept(files: dict[str, str], *further: str, on_disk: bool) -> tuple[StackedEmbeddings, TaggingCorpus]:
+    corpus = load_corpus("demo")
+    embeddings = build_embeddings(specs_of(files, *further), corpus.corpus)
+    keep_frozen(embeddings, corpus, on_disk=on_disk)
+    return embeddings, corpus
+
+
+@pytest.fixture
+def no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The language models may embed the one sentence that tells how long vectors are, and no more."""
+    compute = FlairEmbeddings._add_embeddings_internal
+
+    def one_alone(self: FlairEmbeddings, sentences: list[Sentence]) -> Any:
+        assert len(sentences) == 1, "computed again"
+        return compute(self, sentences)
+
+    monkeypatch.setattr(FlairEmbeddings, "_add_embeddings_internal", one_alone)
+
+
+# --- the vectors ---
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_words_get_the_vectors_that_flair_gives_them(files: dict[str, str], on_disk: bool) -> None:
+    embeddings, corpus = kept(files, on_disk=on_disk)
+    plain = load_corpus("demo")
+    for part in PARTS:
+        for sentence in sentences_of(getattr(plain.corpus, part)):
+            embeddings.embed([sentence])
+    names = embeddings.get_names()
+    for word, same in zip(words_of(corpus), words_of(plain), strict=True):
+        torch.testing.assert_close(word.get_embedding(names), same.get_embedding(names))
+        assert not word.get_embedding(names).requires_grad
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_all_vectors_are_views_on_one_array(files: dict[str, str], on_disk: bool) -> None:
+    embeddings, corpus = kept(files, on_disk=on_disk)
+    words = words_of(corpus)
+    storages = {token._embeddings[name].untyped_storage().data_ptr() for token in words for name in token._embeddings}
+    assert len(storages) == 1
+    held = words[0]._embeddings[embeddings.get_names()[0]].untyped_storage().nbytes()
+    assert held == 4 * len(words) * (7 + 6 + 6)
+
+
+def test_what_learns_or_pools_is_told_apart(files: dict[str, str]) -> None:
+    corpus = load_corpus("demo")
+    pooled = f"pooled-flair:{files['forward.pt']}"
+    embeddings = build_embeddings([f"word:{files['words.gensim']}", pooled, "char", "one-hot"], corpus.corpus)
+    word, context = frozen_members(embeddings)
+    assert word is embeddings.embeddings[0] and context is embeddings.embeddings[1].context_embeddings
+    assert set(changing_names(embeddings)) == set(embeddings.get_names()) - {word.name, context.name}
+    keep_frozen(embeddings, corpus, on_disk=False)
+    assert set(words_of(corpus)[0]._embeddings) == {word.name, context.name}
+
+
+def test_nothing_frozen_nothing_kept(cache: Path) -> None:
+    corpus = load_corpus("demo")
+    keep_frozen(build_embeddings(["char"], corpus.corpus), corpus, on_disk=True)
+    assert not cache.exists() and not words_of(corpus)[0]._embeddings
+
+
+# --- the file ---
+
+
+@pytest.mark.usefixtures("no_computing")
+def test_another_process_computes_nothing(files: dict[str, str]) -> None:
+    script = f"""
+from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.frozen import keep_frozen
+corpus = load_corpus("demo")
+keep_frozen(build_embeddings({specs_of(files)!r}, corpus.corpus), corpus, on_disk=True)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    kept(files, on_disk=True)
+
+
+def test_the_file_stays_good_where_the_embeddings_are_moved(
+    files: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    kept(files, on_disk=True)
+    request.getfixturevalue("no_computing")
+    moved = {name: shutil.copy(path, tmp_path / name) for name, path in files.items()}
+    kept({name: str(path) for name, path in moved.items()}, on_disk=True)
+
+
+@pytest.mark.parametrize("change", ["weights", "words", "corpus"])
+def test_other_embeddings_or_words_have_a_file_of_their_own(
+    files: dict[str, str], cache: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(files, on_disk=True)
+    changed = {name: str(shutil.copy(path, tmp_path / name)) for name, path in files.items()}
+    if change == "weights":
+        write_model(tmp_path / "forward.pt", seed=7)
+    elif change == "words":
+        vectors = KeyedVectors.load(changed["words.gensim"])
+        vectors.vectors[3, 2] += 0.5
+        vectors.save(changed["words.gensim"])
+    else:
+        read = load_corpus
+
+        def other(name: str) -> TaggingCorpus:
+            corpus = read(name)
+            words_of(corpus)[5].form += "x"
+            return corpus
+
+        monkeypatch.setitem(globals(), "load_corpus", other)
+    kept(changed, on_disk=True)
+    assert len([path for path in (cache / "embeddings").iterdir() if path.is_dir()]) == 2
+
+
+DAMAGE = {
+    "cut short": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "one byte": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x7f"),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_made_again(
+    files: dict[str, str], cache: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    _, before = kept(files, on_disk=True)
+    expected = [{name: vector.clone() for name, vector in token._embeddings.items()} for token in words_of(before)]
+    (path,) = (cache / "embeddings").glob("*/vectors.bin")
+    del before
+    DAMAGE[damage](path)
+    with caplog.at_level(logging.WARNING):
+        _, after = kept(files, on_disk=True)
+    assert "cache of vectors of embeddings is damaged" in caplog.text and "made again" in caplog.text
+    for token, vectors in zip(words_of(after), expected, strict=True):
+        assert all(torch.equal(token._embeddings[name], vectors[name]) for name in vectors)
+
+
+def test_a_full_disk_is_told_and_nothing_stays(files: dict[str, str], cache: Path) -> None:
+    resource, signal = pytest.importorskip("resource"), pytest.importorskip("signal")
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails, as on a full disk
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        with pytest.raises(OSError, match="no room for the vectors of embeddings") as caught:
+            kept(files, on_disk=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.errno == errno.ENOSPC
+    assert not list(cache.rglob("*.bin"))
+
+
+def test_a_cache_that_cannot_be_written_is_named(files: dict[str, str], cache: Path) -> None:
+    cache.write_text("a file")
+    with pytest.raises(FlairNasError, match=f"{cache}.*FLAIR_NAS_CACHE"):
+        kept(files, on_disk=True)
+
+
+# --- taggers ---
+
+
+def learned(files: dict[str, str], out: Path, storage: str | None, embeddings: list[str]) -> tuple[list[float], float]:
+    """The losses of a tagger's epochs, and its F1 on test."""
+    config = TaggerConfig(
+        corpus="demo", rnn="tanh0-relu1", embeddings=embeddings, hidden_size=4, epochs=2, storage=storage,
+        batch_size=16, learning_rate=0.5, device="cpu",
+    )  # fmt: skip
+    (result,) = train_taggers(config, out, progress=False)["seeds"]
+    lines = (out / "seed-1" / "history.jsonl").read_text().splitlines()
+    return [json.loads(line)["train_loss"] for line in lines], result["test_f1"]
+
+
+def test_where_vectors_are_kept_changes_no_figure(files: dict[str, str], tmp_path: Path) -> None:
+    specs = specs_of(files, "one-hot")
+    in_memory = learned(files, tmp_path / "memory", None, specs)
+    assert in_memory == learned(files, tmp_path / "disk", "disk", specs)
+    losses, _ = learned(files, tmp_path / "none", "none", specs)
+    assert in_memory[0] == pytest.approx(losses, rel=1e-4)  # in batches of other lengths LSTMs round differently
+
+
+def test_pooled_embeddings_pool_anew_what_is_kept(files: dict[str, str], tmp_path: Path) -> None:
+    """They learn the same as where every vector is computed again, and their language model reads a sentence once."""
+    specs = [f"word:{files['words.gensim']}", f"pooled-flair:{files['forward.pt']}"]
+    read = 0
+    compute = FlairEmbeddings._add_embeddings_internal
+
+    def counted(self: FlairEmbeddings, sentences: list[Sentence]) -> Any:
+        nonlocal read
+        read += len(sentences)
+        return compute(self, sentences)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FlairEmbeddings, "_add_embeddings_internal", counted)
+        kept_once, _ = learned(files, tmp_path / "kept", None, specs)
+    count = sum(len(sentences_of(getattr(load_corpus("demo").corpus, part))) for part in PARTS)
+    assert count <= read < count + 10  # the other few tell how long a vector is
+    assert kept_once == pytest.approx(learned(files, tmp_path / "none", "none", specs)[0], rel=1e-4)
