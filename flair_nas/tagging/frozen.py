@@ -1,7 +1,8 @@
 """Vectors of embeddings that do not learn: computed once for a corpus, kept in one array in memory or in one file.
 
 Flair itself would keep a word's vector as a view on the hidden states of all characters of its batch, which takes ten
-times the memory of the vectors. The file, ``CACHE/embeddings/FINGERPRINT/vectors.bin``, is mapped: processes share what is read of it.
+times the memory of the vectors. The file, ``CACHE/embeddings/FINGERPRINT/vectors.bin``, is mapped: processes share what
+is read of it.
 """
 
 from __future__ import annotations
