@@ -47,7 +47,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "i-darts-signal": SIGNAL,
     "darts-first": {"relaxation": "darts"},
     "darts-first-signal": {"relaxation": "darts", **SIGNAL},
-    "halving": {"strategy": "random-independent", "samples": 32, "rungs": 4, "epochs": 9},
+    "halving": {"strategy": "random-independent", "samples": 32, "rungs": 4, "epochs": 9, "init_range": 0.25},
     "ess-joint": {"learn": "joint", "phase_steps": 115, **ESS},
     "gdas": {"sampling": "straight-through", **SIGNAL},
     "i-darts-perturbation": {"selection": "perturbation", **SIGNAL},
@@ -80,7 +80,7 @@ KNOWN = {
     "i-darts-ptb": "i-darts-ptb",
     "ess-hand-made": HAND_MADE,
     "ess-hand-made-gated": f"{HAND_MADE},carry=gated",  # the carry of genotypes of version 1
-    "ess-ptb": "ess-ptb,carry=ungated",
+    "ess-ptb": "ess-ptb",
     "ess-ptb-gated": "ess-ptb,carry=gated",
 }
 RANDOM = [f"random-{number}" for number in range(1, 21)]
@@ -126,7 +126,8 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
     from flair_nas.errors import FlairNasError
 
     size = size_of(None if rnn == "lstm" else genotype_from(rnn))
-    config = LanguageModelConfig(text=text, rnn=rnn, hidden_size=size, seed=seed, **TEXT, **RETRAIN)
+    start = {} if rnn == "lstm" else {"init_range": 2 / math.sqrt(size)}  # of layers when these runs began
+    config = LanguageModelConfig(text=text, rnn=rnn, hidden_size=size, seed=seed, **start, **TEXT, **RETRAIN)
     figures: dict[str, Any] = {"name": name, "seed": seed, "hidden_size": size}
     figures["genotype"] = "" if rnn == "lstm" else genotype_from(rnn).one_line()
     folder = out / name_of("retrain", name, seed)

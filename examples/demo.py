@@ -2,8 +2,8 @@
 
     python examples/demo.py [--out runs/demo] [--search-epochs 8] [--epochs 12]
 
-A minute of I-DARTS on 17,000 words gives a genotype; two taggers, the same but for the recurrent layer, then learn to
-find names: one with Flair's LSTM, one with the cell that was found, both from seed 1. Text and corpus are tiny (309
+Some seconds of I-DARTS on 17,000 words give a genotype; two taggers, the same but for the recurrent layer, then learn
+to find names: one with Flair's LSTM, one with the cell that was found, both from seed 1. Text and corpus are tiny (309
 training sentences), so perplexity and F1 tell that everything works and little else; docs/figures.md has figures that
 do. Takes under four minutes on 2 CPU cores, and no network.
 """
@@ -60,7 +60,7 @@ or all of it in a page of Python: examples/search_then_tag.py""")
 
 def search_cell(out: Path, epochs: int) -> SearchResult:
     """Searches a cell on the bundled text, and prints how it went."""
-    print("searching a cell on the bundled text, about a minute ...", flush=True)
+    print("searching a cell on the bundled text, well under a minute ...", flush=True)
     config = SearchConfig(
         text="demo",
         relaxation="i-darts",
@@ -86,7 +86,7 @@ def search_cell(out: Path, epochs: int) -> SearchResult:
     for line in found.history:
         train, valid = math.exp(line["training_loss"]), line["valid_perplexity"] or math.inf
         print(f"{line['epoch']:>5} {train:>17.1f} {valid:>17.1f} {line['mad']['intra']:>7.4f}  {line['genotype']}")
-    print(f"found: {found.genotype.one_line()}")
+    print(f"found: {found.genotype.one_line()}; {found.verdict}")
     print(f"  in {found.out / 'genotype.json'}, after {seconds:.0f} s ({cpu:.0f} s of CPU)\n", flush=True)
     return found
 

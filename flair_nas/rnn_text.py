@@ -86,20 +86,27 @@ def comparable(architecture: str) -> str:
     return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
-def say_carry(genotype: Genotype | None, text: str) -> None:
-    """Says so where a layer that is about to be trained carries the gated state, and nobody has asked for that.
+def say_risks(genotype: Genotype | None, text: str) -> None:
+    """Says so where a layer that is about to be trained learns nothing, or carries the gated state unasked.
 
     Args:
         genotype: of the layer; None for another kind of layer.
         text: what stands for it, as `parse_rnn` takes it.
     """
     source, options = _split_options(text)
+    if genotype is not None and genotype.silent:
+        log.warning(
+            "%s has gate=product and no sigmoid in cell and input gate: a state of zeros stays zero, and nothing is "
+            "learned; use %s",
+            brief(source),
+            shlex.quote(f"{text},gate=residual"),
+        )
     if genotype is None or genotype.state_gate is None or "carry" in dict(options):
         return
     if genotype.highway and genotype.carry == "gated":
         log.warning(
-            "%s is used with carry=gated, as it is written or, in a file of version 1, meant: its states can grow "
-            "without bound until the loss is not finite; with %s they do not",
+            "%s has carry=gated, which is what files of version 1 mean: what it keeps of its past can grow without "
+            "bound until the loss is not finite; with %s it cannot",
             brief(source),
             shlex.quote(f"{text},carry=ungated"),
         )

@@ -21,7 +21,7 @@ GENOTYPES = {
     "darts-v2": load_genotype("darts-v2"),
     "enas-ptb": load_genotype("enas-ptb"),
     "ess-ptb": load_genotype("ess-ptb"),
-    "ungated carry": dataclasses.replace(load_genotype("ess-ptb"), carry="ungated"),
+    "gated carry": dataclasses.replace(load_genotype("ess-ptb"), carry="gated"),
     "two edges": random_genotype(3, edges_per_node=2),
 }
 LENGTHS = (9, 5, 5, 2, 1)

@@ -778,3 +778,35 @@ def test_a_model_with_another_vocabulary_is_refused(text, tmp_path, changes: dic
     torch.save({**torch.load(path, weights_only=True), **changes}, path)
     with pytest.raises(FlairNasError, match=r"model\.pt: this is no language model that can be loaded"):
         load_language_model(path)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_defaults_bear_a_cell_that_bounds_nothing(tmp_path: Path, seed: int) -> None:
+    """With ±2/√H, rate 10 and published dropouts, relu and identity edges made states grow beyond all numbers."""
+    config = LanguageModelConfig(
+        text="demo",
+        rnn="i-darts-ptb",
+        hidden_size=200,
+        batch_size=16,
+        epochs=1,
+        seed=seed,
+        averaging=False,
+        device="cpu",
+    )
+    metrics = train_language_model(config, tmp_path, progress=False)
+    assert metrics["valid_perplexity"] < 400
+
+
+def test_a_loss_without_a_perplexity_is_not_finite(tmp_path: Path) -> None:
+    """States that grow without end give losses that are finite and mean nothing, before they are not."""
+    config = LanguageModelConfig(
+        text="demo",
+        rnn="relu0-relu1-relu2,highway=false,init_range=5",
+        hidden_size=16,
+        batch_size=16,
+        epochs=1,
+        device="cpu",
+    )
+    with pytest.raises(FlairNasError, match=r"not finite in epoch 1, step \d+: the loss is \d"):
+        train_language_model(config, tmp_path, progress=False)
+    assert not (tmp_path / "model.pt").exists() and not (tmp_path / "metrics.json").exists()

@@ -285,8 +285,8 @@ def test_parameters_have_the_names_shapes_and_range_of_the_contract() -> None:
             "input_gate.weight_nodes": (3, width, width),
         }
         for weight in (searched_cell.weight_input, searched_cell.weight_hidden, searched_cell.weight_nodes):
-            assert weight.abs().max() <= 2 / 200**0.5  # 2 / √H by default
-            assert weight.std().item() == pytest.approx(2 / 200**0.5 / 3**0.5, rel=0.02)
+            assert weight.abs().max() <= 1.5 / 200**0.5  # 1.5 / √H by default
+            assert weight.std().item() == pytest.approx(1.5 / 200**0.5 / 3**0.5, rel=0.02)
         for weight in searched_cell.parameters():  # a gate may start in a range of its own, but it is drawn
             assert weight.abs().max() < 1
             assert weight.std() > 0.01

@@ -11,7 +11,7 @@ import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.rnn_text import _split_options, parse_rnn, say_carry
+from flair_nas.rnn_text import _split_options, parse_rnn, say_risks
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,10 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
 
     def said(text: str) -> str:
         caplog.clear()
-        say_carry(parse_rnn(text)[0], text)
+        say_risks(parse_rnn(text)[0], text)
         return caplog.text
 
-    assert f"with {path},combine=sum,carry=ungated they do not" in said(f"{path},combine=sum")
+    assert f"with {path},combine=sum,carry=ungated it cannot" in said(f"{path},combine=sum")
     assert said(f"{path},carry=gated") == said(f"{path},carry=ungated") == said(f"{path},highway=false") == ""
-    assert said("tanh0/state=tanh") == said("tanh0") == said("tanh0/input=tanh") == ""
+    assert said("tanh0/state=tanh") == said("tanh0") == said("tanh0/input=tanh") == said("ess-ptb") == ""
+    assert "use tanh0/input=tanh,gate=product,gate=residual" in said("tanh0/input=tanh,gate=product")

@@ -191,7 +191,7 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: li
     assert (config.corpus, len(config.seeds), config.locked_dropout) == (corpus, 5, 0.5)
     assert config.embeddings == [*words, "pooled-flair:news-forward", "pooled-flair:news-backward"]
     assert preset in preset_names("tagging")
-    rnn = "i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb,carry=ungated"
+    rnn = "i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb"
     assert config.rnn == f"{rnn},init_range=0.04"
 
 

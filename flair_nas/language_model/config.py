@@ -43,7 +43,7 @@ class LanguageModelConfig(TextSettings):
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
     optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
-    learning_rate: float = setting(10.0, "learning rate", low=1e-12, high=1e6)
+    learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
     lower_after: list[int] = setting(
         [], "after each of these epochs the learning rate is a tenth of what it was", check=rising, **COUNT
     )
@@ -64,8 +64,8 @@ class LanguageModelConfig(TextSettings):
         0, "after a loss that is not finite, go back to the best epoch, at most so often (DARTS does)", low=0, high=1000
     )
     init_range: float | None = setting(
-        None, "weights of the layer start uniform in +-this (2 / sqrt(H); the papers' code: 0.04)", low=1e-12, high=10,
-        before=0.04,
+        None, "weights of the layer start uniform in +-this (1.5 / sqrt(H); the papers' code: 0.04)", low=1e-12,
+        high=10, before=0.04,
     )  # fmt: skip
     embedding_init_range: float = setting(
         0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10

@@ -36,7 +36,7 @@ from flair_nas.language_model.saved import (
 )
 from flair_nas.language_model.segments import Draw, segment_lengths
 from flair_nas.randomness import random_state, restore_random_state
-from flair_nas.rnn_text import comparable, say_carry
+from flair_nas.rnn_text import comparable, say_risks
 from flair_nas.runs import Run, open_run
 
 log = logging.getLogger("flair_nas")
@@ -78,7 +78,7 @@ def train_language_model(
     with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
         if corpus is None:
             corpus = load_text_of(config, progress=progress)
-        say_carry(layer[0], config.rnn)
+        say_risks(layer[0], config.rnn)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)
@@ -339,7 +339,7 @@ class _Training:
         norm = norms.norm()
         scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
-        if not (math.isfinite(total) and math.isfinite(length)):
+        if not all(map(math.isfinite, (perplexity_of(value), total, length))):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
             raise self._not_finite(
                 f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
@@ -364,8 +364,8 @@ class _Training:
         columns = max(1, min(self.config.valid_batch_size, len(valid) // 2))
         first = self.corpus.vocabulary.index(END)
         score = evaluate_stream(self.model, valid, batch_size=columns, first=first, device=self.device)
-        if not math.isfinite(score.loss):
-            raise self._not_finite(f"not finite: the loss on valid is {score.loss} after epoch {self.epoch + 1}.")
+        if not math.isfinite(score.perplexity):
+            raise self._not_finite(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
         return score
 
     def _save_model(self) -> None:
@@ -426,6 +426,12 @@ def _finish(training: _Training, progress: bool) -> dict[str, Any]:
                 progress=progress,
                 device=training.device,
             )
+            if not math.isfinite(score.perplexity):
+                raise NotFinite(
+                    f"not finite: the loss of {run.folder / 'model.pt'} on the whole of {part} is {score.loss:g}: its "
+                    "states grow with the text. Train it in a new folder with a lower learning_rate (it is "
+                    f"{config.learning_rate:g}); a layer with a state gate, with carry=ungated"
+                )
         metrics[f"{part}_perplexity"] = score and score.perplexity
         metrics[f"{part}_loss"] = score and score.loss
         metrics[f"{part}_tokens"] = score and score.tokens

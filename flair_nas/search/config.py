@@ -11,7 +11,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
+from flair_nas.settings import COUNT, PROBABILITY, changed, problems_of, raise_problems, setting
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not
     from flair_nas.search.objectives import ObjectiveModule
@@ -168,7 +168,7 @@ class SearchConfig(TextSettings):
     )
     init_range: float | None = setting(
         None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
-        "one cell is trained at a time 2 / sqrt(H))", low=1e-12, high=10, before=0.04,
+        "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10, before=0.04,
     )  # fmt: skip
     embedding_init_range: float = setting(
         0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10
@@ -194,6 +194,13 @@ class SearchConfig(TextSettings):
             found.append("learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)")
         if self.learn == "joint" and self.fixed is not None:
             found.append("learn joint searches cell and gates: fixed must be left out")
+        if self.learn == "intra" and changed(self, "gate"):
+            found.append(
+                f"gate {self.gate} is of gates that are searched: learn must be inter or joint (those of fixed have "
+                "their own)"
+            )
+        if self.learn == "intra" and changed(self, "inter_learning_rate"):
+            found.append("inter_learning_rate is of gates that are searched: learn must be inter or joint")
         if not self.gate_links and not self.history:
             found.append("gate_links belongs to gates: history must be at least 1")
         if self.fresh_moments and self.learn != "joint":

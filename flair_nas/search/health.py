@@ -172,10 +172,12 @@ def verdict(figures: Figures) -> str:
         doubts.append("one epoch does not tell whether it stays")
     elif 4 * figures["changed"] > figures["nodes"]:
         doubts.append(
-            f"{figures['changed']} of its {figures['nodes']} nodes changed in the last {figures['over']} epochs"
+            f"{figures['changed']} of its {figures['nodes']} nodes changed in the last "
+            + ("epoch" if figures["over"] == 1 else f"{figures['over']} epochs")
         )
     if doubts:
-        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. Train random cells beside it"
+        why = "; ".join(doubts)
+        return f"this genotype is close to arbitrary: {why}. Train random cells beside it (--strategy sample draws one)"
     if any(part["drifts"] for part in figures["parts"].values()):
         return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
     return "settled: its choices are clear and stay, and the architecture weights move on in no direction"

@@ -25,7 +25,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.measure import Measure
 from flair_nas.paths import user_path
 from flair_nas.randomness import random_state, restore_random_state
-from flair_nas.rnn_text import say_carry
+from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchConfig, genotype_of, strategy_class
@@ -93,9 +93,9 @@ def search_genotype(
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
         if config.learn == "intra" and config.fixed is not None:
-            say_carry(config.fixed_genotype(), config.fixed)
+            say_risks(config.fixed_genotype(), config.fixed)
         for candidate in config.candidates:
-            say_carry(genotype_of(candidate), candidate)
+            say_risks(genotype_of(candidate), candidate)
         # the main process keeps the folder for all
         run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
         learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)

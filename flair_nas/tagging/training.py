@@ -25,7 +25,7 @@ from flair_nas.checkpoints import is_whole
 from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
-from flair_nas.rnn_text import parse_rnn, say_carry
+from flair_nas.rnn_text import parse_rnn, say_risks
 from flair_nas.runs import Run, open_run, read_figures
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import (
@@ -100,7 +100,7 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
     describe_corpus(tagging_corpus)
     _warn_of_length(config, tagging_corpus.corpus)
     if config.rnn.upper() not in FLAIR_TYPES:
-        say_carry(parse_rnn(config.rnn)[0], config.rnn)
+        say_risks(parse_rnn(config.rnn)[0], config.rnn)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _result(runs[seed], tagging_corpus, seed) for seed in config.seeds}
     results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, progress) for seed in config.seeds]
