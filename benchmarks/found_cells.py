@@ -246,7 +246,8 @@ def table_of_models() -> str:
         if not name.endswith("random cells"):
             sampled = name not in KNOWN  # by a search; a known cell is what it is
             gain, chance, p = against(cells, random, sampled)
-            compared = f"{gain:.2f} | {chance:.2f} | {f'{p:.3f}' if sampled else '-'}"
+            of_chance = "-" if math.isnan(chance) else f"{chance:.2f}"
+            compared = f"{gain:.2f} | {of_chance} | {f'{p:.3f}' if sampled else '-'}"
         lines.append(
             f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | "
             f"{statistics.mean(values) if values else math.inf:.2f}{spread} | {test} | "
@@ -280,8 +281,8 @@ def against(cells: list[list[float]], random: list[list[float]], sampled: bool) 
     draw = np.random.default_rng(0)
     means, of_random = [float(np.mean(cell)) for cell in cells], [float(np.mean(cell)) for cell in random]
     gain = float(np.mean(of_random) - np.mean(means))
-    if not (np.isfinite(means).all() and np.isfinite(of_random).all()):
-        chance = math.nan
+    if not (np.isfinite(means).all() and np.isfinite(of_random).all()) or (sampled and len(means) < 2):
+        chance = math.nan  # one search does not tell how searches differ
     else:
         within = [np.var(cell, ddof=1) for cell in [*cells, *random] if len(cell) > 1]
         noise = float(np.mean(within)) if within else 0.0  # between seeds, of one cell
