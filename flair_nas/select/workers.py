@@ -1,0 +1,156 @@
+"""Jobs in several processes on this machine: one that dies is begun again, and none outlives this process."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple
+
+import psutil
+
+log = logging.getLogger("flair_nas")
+
+
+class Job(NamedTuple):
+    """Work for one process.
+
+    Args:
+        name: for messages.
+        work: a function of a module; what it is given and what it returns is pickled.
+        arguments: what it is given.
+    """
+
+    name: str
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Outcome(NamedTuple):
+    """How a job ended.
+
+    Args:
+        job: which one.
+        result: what its work returned; None if that failed.
+        error: what it raised, if it did.
+    """
+
+    job: Job
+    result: Any
+    error: BaseException | None
+
+
+class Died(Exception):
+    """A process ended without a word, killed or out of memory, as often as it was tried."""
+
+
+def run_jobs(jobs: Sequence[Job], workers: int, *, threads: int = 1, tries: int = 2) -> Iterator[Outcome]:
+    """Does all jobs, in their order as far as processes are free, and gives each when it has ended.
+
+    A process is kept for the next job, with what its modules have loaded. Where the memory that is free is less than
+    what a process has taken so far, no further one is started until one ends.
+
+    Args:
+        jobs: what is to be done.
+        workers: how many processes at most.
+        threads: of PyTorch, in each of them.
+        tries: how often a job is begun whose process dies.
+
+    Yields:
+        The outcomes. Closing the generator, or an error in between, ends all processes at once.
+    """
+    waiting, tried = list(jobs), dict.fromkeys(range(len(jobs)), 0)
+    numbers = list(range(len(jobs)))
+    slots: list[ProcessPoolExecutor] = []
+    running: dict[Future[Any], tuple[int, ProcessPoolExecutor]] = {}
+    free: list[ProcessPoolExecutor] = []
+    try:
+        while numbers or running:
+            while numbers and (free or (len(slots) < workers and (not running or _has_room(slots)))):
+                if not free:
+                    slots.append(_new_slot(threads))
+                    free.append(slots[-1])
+                number, slot = numbers.pop(0), free.pop(0)
+                tried[number] += 1
+                running[slot.submit(waiting[number].work, *waiting[number].arguments)] = number, slot
+            ended, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+            for future in ended:
+                number, slot = running.pop(future)
+                job, error = waiting[number], future.exception()
+                if not isinstance(error, BrokenProcessPool):
+                    free.append(slot)
+                    yield Outcome(job, None if error else future.result(), error)
+                    continue
+                slots.remove(slot)
+                slot.shutdown(wait=False)
+                if tried[number] < tries:
+                    log.warning("%s: its process has died; it is begun again from its last checkpoint", job.name)
+                    numbers.insert(0, number)
+                else:
+                    yield Outcome(job, None, Died(f"its process has died {tries} times; is there memory enough?"))
+    finally:
+        for slot in slots:
+            _end(slot)
+
+
+def _new_slot(threads: int) -> ProcessPoolExecutor:
+    """An executor of one process, so that its death is of no concern to the others."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded
+    try:
+        context = multiprocessing.get_context("spawn")
+        slot = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(threads,))
+        slot.submit(os.getpid).result()  # it is started now, in this environment
+        return slot
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _processes(slot: ProcessPoolExecutor) -> list[Any]:
+    return list((slot._processes or {}).values())
+
+
+def _has_room(slots: Sequence[ProcessPoolExecutor]) -> bool:
+    """Whether as much memory is free as the largest process has now."""
+    sizes = [0]
+    for slot in slots:
+        for process in _processes(slot):
+            try:
+                sizes.append(psutil.Process(process.pid).memory_info().rss)
+            except psutil.Error:  # it has just ended
+                continue
+    return psutil.virtual_memory().available > 1.2 * max(sizes)
+
+
+def _end(slot: ProcessPoolExecutor) -> None:
+    for process in _processes(slot):
+        process.kill()
+    slot.shutdown(wait=True, cancel_futures=True)
+
+
+# --- in a process ---
+
+
+def _begin(threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,47 @@
+"""What the processes of test_select_workers.py do: functions that another process can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def double(number: int) -> tuple[int, int]:
+    return 2 * number, os.getpid()
+
+
+def fail(word: str) -> None:
+    raise ValueError(word)
+
+
+def die_until(folder: str, times: int) -> int:
+    """Kills its own process so often, then gives how often that was."""
+    path = Path(folder)
+    died = len(list(path.iterdir()))
+    if died < times:
+        (path / str(died)).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return died
+
+
+def threads() -> tuple[int, str | None]:
+    import torch
+
+    return torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+
+
+def meet(folder: str, name: str, others: int) -> bool:
+    """Whether so many others are at work at the same time."""
+    (Path(folder) / name).touch()
+    for _ in range(600):
+        if len(list(Path(folder).iterdir())) > others:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def wait_for_ever(file: str) -> None:
+    Path(file).write_text(str(os.getpid()))
+    time.sleep(600)

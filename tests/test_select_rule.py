@@ -1,0 +1,58 @@
+"""Successive halving: what it costs, whom it keeps, and that it finds what is clearly best."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flair_nas.select.rule import Rule, survivors
+
+RULES = st.builds(Rule, first=st.floats(0.01, 1), keep=st.floats(0.1, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("rule", "epochs", "expected"),
+    [
+        (Rule(), 50, [5, 20, 50]),
+        (Rule(), 3, [1, 3]),
+        (Rule(), 1, [1]),
+        (Rule(0.1, 0.5), 40, [4, 8, 16, 32, 40]),
+        (Rule(1.0), 9, [9]),
+    ],
+)
+def test_rungs(rule: Rule, epochs: int, expected: list[int]) -> None:
+    assert rule.rungs(epochs) == expected
+
+
+def test_the_cost_is_what_all_candidates_train() -> None:
+    # 16 train 5 epochs, 4 of them 15 more, and 1 of these 30 more
+    assert Rule().counts(16, [5, 20, 50]) == [16, 4, 1]
+    assert Rule().cost(16, 50) == 16 * 5 + 4 * 15 + 1 * 30
+
+
+@given(RULES, st.integers(1, 60), st.integers(1, 40))
+def test_any_rule_begins_with_all_and_ends_with_one_at_least(rule: Rule, epochs: int, candidates: int) -> None:
+    rungs = rule.rungs(epochs)
+    assert rungs == sorted(set(rungs)) and rungs[-1] == epochs and rungs[0] >= min(epochs, rule.first * epochs)
+    counts = rule.counts(candidates, rungs)
+    assert counts[0] == candidates and counts == sorted(counts, reverse=True) and counts[-1] >= 1
+    assert epochs <= rule.cost(candidates, epochs) <= candidates * epochs
+
+
+@given(RULES, st.integers(1, 60), st.floats(0, 500))
+def test_a_budget_is_used_and_kept(rule: Rule, epochs: int, budget: float) -> None:
+    count = rule.most_candidates(budget, epochs)
+    assert count == 0 or rule.cost(count, epochs) <= budget
+    assert rule.cost(count + 1, epochs) > budget
+
+
+@given(st.dictionaries(st.text(max_size=3), st.floats(), min_size=1), st.integers(1, 9))
+def test_survivors_are_the_better_ones_in_their_order(costs: dict[str, float], count: int) -> None:
+    kept = survivors(costs, count)
+    assert len(kept) == min(count, len(costs)) and kept == [name for name in costs if name in kept]
+    worth = {name: math.inf if math.isnan(cost) else cost for name, cost in costs.items()}
+    dropped = [worth[name] for name in costs if name not in kept]
+    assert max(worth[name] for name in kept) <= min(dropped, default=math.inf)
