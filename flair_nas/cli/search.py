@@ -62,9 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     print(result.genotype.one_line())
     measure = result.measure
     value = figures[f"supernet_{measure.key}"]
-    of_supernet = f"; the supernet's valid {measure.title} is {measure.plain(value)}"
-    if value is None or config.strategy == "random-independent":  # it runs the last candidate
-        of_supernet = ""
+    of_supernet = ""
+    if value is not None and config.strategy != "random-independent":  # whose supernet runs its last candidate
+        of_supernet = f"; the supernet's valid {measure.title} is {measure.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
     print(f"{history}settings: {out / 'config.yaml'}")
