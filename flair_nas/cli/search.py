@@ -71,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     if result.verdict:
         print(f"verdict: {result.verdict}")
     rnn = typed(path)
-    print(f"next: flair-nas tag train --corpus demo --embeddings one-hot char --rnn {rnn} --out runs/tagger")
+    small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16"
+    print(f"next: flair-nas tag train --corpus demo {small} --rnn {rnn} --out runs/tagger")
     if config.text is not None:
         print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
     return 0
