@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import flair
 import numpy
@@ -395,6 +396,23 @@ def test_a_stopped_run_goes_on_exactly(corpus: str, two_seeds: Path, tmp_path: P
     assert not list(out.rglob("*.part")) and not (out / "metrics.json").exists()
     train_taggers(config, out, progress=False)
     assert_same_run(out, two_seeds)
+
+
+def test_scores_can_wait(corpus: str, tmp_path: Path, two_seeds: Path) -> None:
+    """Trained in two rungs without scores, of a corpus that is loaded; then scored without any training."""
+    loaded = load_corpus(corpus)
+    rung = settings(corpus, epochs=1)
+    metrics = train_taggers(rung, tmp_path, corpus=loaded, parts=(), progress=False)
+    (line,) = lines(tmp_path / "seed-1" / "history.jsonl")
+    assert metrics["seeds"][0]["dev_f1"] == line["dev_f1"] and metrics["seeds"][0]["test_f1"] is None
+    assert not list(tmp_path.rglob("dev.txt")) and not list(tmp_path.rglob("test.txt"))
+    config = settings(corpus, seeds=[1, 2])
+    train_taggers(config, tmp_path, corpus=loaded, parts=(), progress=False)
+    before = (tmp_path / "seed-1" / "checkpoint.pt").read_bytes()
+    with mock.patch.object(training, "_run_trainer"):
+        train_taggers(config, tmp_path, progress=False)
+    assert (tmp_path / "seed-1" / "checkpoint.pt").read_bytes() == before
+    assert_same_run(tmp_path, two_seeds)
 
 
 def tiny_language_model(path: Path) -> str:

@@ -11,6 +11,7 @@ import logging
 import shutil
 import statistics
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,14 @@ _LONG_FOR_CRF = 1000**2 * 32  # tokens squared times sentences: half a minute a 
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
 
 
-def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = True) -> dict[str, Any]:
+def train_taggers(
+    config: TaggerConfig,
+    out: str | Path,
+    *,
+    corpus: TaggingCorpus | None = None,
+    parts: Sequence[str] = ("dev", "test"),
+    progress: bool = True,
+) -> dict[str, Any]:
     """Trains a tagger for each seed and writes everything to one folder.
 
     Args:
@@ -59,6 +67,8 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
         out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
             goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` and `seeds`
             may have grown.
+        corpus: what `load_corpus` gave for these settings, where it is loaded already.
+        parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
         progress: draw progress bars on standard error.
 
     Returns:
@@ -81,17 +91,25 @@ def train_taggers(config: TaggerConfig, out: str | Path, *, progress: bool = Tru
         f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else ""),
     )
     with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
-        return _train_seeds(run, progress)
+        return _train_seeds(run, corpus or load_corpus_of(config), parts, progress)
 
 
-def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
-    config: TaggerConfig = run.config
-    tagging_corpus = load_corpus(
+def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
+    """The corpus that the settings name.
+
+    Raises:
+        FlairNasError: as `load_corpus`.
+    """
+    return load_corpus(
         config.corpus,
         label_type=config.label_type,
         columns=parse_columns(config.columns) if config.columns else None,
         data_root=config.data_root,
     )
+
+
+def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
+    config: TaggerConfig = run.config
     label_type = tagging_corpus.label_type
     if not any(sentence.get_labels(label_type) for sentence in sentences_of(tagging_corpus.corpus.dev)):
         raise FlairNasError(
@@ -102,8 +120,8 @@ def _train_seeds(run: Run, progress: bool) -> dict[str, Any]:
     if config.rnn.upper() not in FLAIR_TYPES:
         say_risks(parse_rnn(config.rnn)[0], config.rnn)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
-    done = {seed: _result(runs[seed], tagging_corpus, seed) for seed in config.seeds}
-    results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, progress) for seed in config.seeds]
+    done = {seed: _result(runs[seed], tagging_corpus, seed, parts) for seed in config.seeds}
+    results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, parts, progress) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
         hint = "--epochs or --seeds extend it"
@@ -185,10 +203,12 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 # --- results ---
 
 
-def _result(run: Run, corpus: TaggingCorpus, seed: int) -> dict[str, Any] | None:
-    """The result of a seed that is done; None when it is not, or when more epochs are wanted now."""
+def _result(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]) -> dict[str, Any] | None:
+    """The result of a seed that is done; None when it is not, or when more epochs or scores are wanted now."""
     result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted")
     if result is None or result["seed"] != seed:  # damaged figures come again of the checkpoint
+        return None
+    if not set(parts) <= set(result.get("scored", ("dev", "test"))):
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
@@ -227,7 +247,9 @@ def _is_of(run: Run, best: Run) -> bool:
 # --- one seed ---
 
 
-def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bool) -> dict[str, Any]:
+def _train_seed(
+    run: Run, tagging_corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool
+) -> dict[str, Any]:
     config: TaggerConfig = run.config
     folder, corpus = run.folder, tagging_corpus.corpus
     flair.set_seed(seed)
@@ -244,8 +266,8 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
             raise KeyboardInterrupt(f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed})")
     best = load_tagger(folder / "model.pt")
     scores = {}
-    for part, dataset in (("dev", corpus.dev), ("test", corpus.test)):
-        sentences = sentences_of(dataset)
+    for part in parts:
+        sentences = sentences_of(getattr(corpus, part))
         if any(sentence.get_labels(tagging_corpus.label_type) for sentence in sentences):
             scores[part] = evaluate_tagger(
                 best,
@@ -257,7 +279,7 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
     result = {
         "seed": seed,
         "measure": "micro F1" if best.predict_spans else "accuracy",
-        "dev_f1": scores["dev"].f1 if "dev" in scores else None,
+        "dev_f1": scores["dev"].f1 if "dev" in scores else plugin.best[0],
         "test_f1": scores["test"].f1 if "test" in scores else None,
         "best_epoch": plugin.best_epoch,
         "epochs": plugin.epoch,
@@ -269,6 +291,7 @@ def _train_seed(run: Run, tagging_corpus: TaggingCorpus, seed: int, progress: bo
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
         "peak_memory_mb": peak_memory_mb(),
         "corpus_sha256": tagging_corpus.sha256,
+        "scored": list(parts),
         "reports": {part: score.report for part, score in scores.items()},
     }
     return run.finish(result)
