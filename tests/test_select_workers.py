@@ -13,13 +13,18 @@ import psutil
 import pytest
 from select_jobs import die_until, double, fail, meet, threads, wait_for_ever
 
-from flair_nas.select.workers import Died, Job, run_jobs
+from flair_nas.select.workers import Died, Job, Outcome, Pool
+
+
+def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
+    with Pool(workers, **options) as pool:
+        return list(pool.run(jobs))
 
 
 def test_all_jobs_are_done_and_a_process_does_several() -> None:
     jobs = [Job(f"job {number}", double, (number,)) for number in range(5)]
     jobs.insert(2, Job("bad", fail, ("no such thing",)))
-    outcomes = {outcome.job.name: outcome for outcome in run_jobs(jobs, workers=1)}
+    outcomes = {outcome.job.name: outcome for outcome in done(jobs, workers=1)}
     assert list(outcomes) == [job.name for job in jobs]
     bad = outcomes.pop("bad")
     assert isinstance(bad.error, ValueError) and str(bad.error) == "no such thing" and bad.result is None
@@ -28,36 +33,42 @@ def test_all_jobs_are_done_and_a_process_does_several() -> None:
     assert process != os.getpid() and not psutil.pid_exists(process)
 
 
+def test_a_process_is_kept_for_the_next_jobs() -> None:
+    with Pool(1) as pool:
+        found = [outcome.result[1] for _ in range(2) for outcome in pool.run([Job("job", double, (1,))])]
+    assert found[0] == found[1]
+
+
 def test_processes_work_side_by_side_with_their_threads(tmp_path: Path) -> None:
     jobs = [Job(name, meet, (str(tmp_path), name, 1)) for name in ("a", "b")]
-    assert all(outcome.result for outcome in run_jobs(jobs, workers=2))
-    (outcome,) = run_jobs([Job("threads", threads, ())], workers=4, threads=3)
+    assert all(outcome.result for outcome in done(jobs, workers=2))
+    (outcome,) = done([Job("threads", threads, ())], workers=4, threads=3)
     assert outcome.result == (3, "3")
 
 
-@pytest.mark.parametrize("deaths", [1, 2])
-def test_a_process_that_dies_is_tried_again_and_the_others_go_on(tmp_path: Path, deaths: int) -> None:
-    jobs = [Job("mortal", die_until, (str(tmp_path), deaths)), *(Job(str(n), double, (n,)) for n in range(3))]
-    outcomes = {outcome.job.name: outcome for outcome in run_jobs(jobs, workers=2)}
+def test_a_process_that_dies_is_tried_again_and_the_others_go_on(tmp_path: Path) -> None:
+    jobs = [Job("mortal", die_until, (str(tmp_path), 1)), *(Job(str(n), double, (n,)) for n in range(3))]
+    outcomes = {outcome.job.name: outcome for outcome in done(jobs, workers=2)}
     assert [outcomes[str(number)].result[0] for number in range(3)] == [0, 2, 4]
-    if deaths == 1:
-        assert outcomes["mortal"].result == 1 and outcomes["mortal"].error is None
-    else:
-        assert isinstance(outcomes["mortal"].error, Died) and "died 2 times" in str(outcomes["mortal"].error)
+    assert outcomes["mortal"].result == 1 and outcomes["mortal"].error is None
+
+
+def test_a_process_is_not_tried_for_ever(tmp_path: Path) -> None:
+    (outcome,) = done([Job("mortal", die_until, (str(tmp_path), 9))], workers=1, tries=1)
+    assert isinstance(outcome.error, Died) and "died once" in str(outcome.error)
 
 
 def test_no_memory_no_further_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flair_nas.select.workers._has_room", lambda slots: False)
-    jobs = [Job(str(number), double, (number,)) for number in range(3)]
-    assert len({outcome.result[1] for outcome in run_jobs(jobs, workers=2)}) == 1
+    jobs = [Job(str(number), double, (number,)) for number in range(2)]
+    assert len({outcome.result[1] for outcome in done(jobs, workers=2)}) == 1
 
 
 def test_a_stop_in_between_ends_all_processes(tmp_path: Path) -> None:
     waiting = tmp_path / "pid"
-    outcomes = run_jobs([Job("long", wait_for_ever, (str(waiting),)), Job("short", double, (1,))], workers=2)
-    next(outcomes)
-    process = int(_content(waiting))
-    outcomes.close()  # type: ignore[attr-defined]
+    with Pool(2) as pool:
+        next(pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", double, (1,))]))
+        process = int(_content(waiting))
     assert not psutil.pid_exists(process)
 
 
@@ -65,9 +76,10 @@ def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from select_jobs import wait_for_ever
-from flair_nas.select.workers import Job, run_jobs
+from flair_nas.select.workers import Job, Pool
 if __name__ == "__main__":
-    list(run_jobs([Job("long", wait_for_ever, ({str(tmp_path / "pid")!r},))], workers=1))
+    with Pool(1) as pool:
+        list(pool.run([Job("long", wait_for_ever, ({str(tmp_path / "pid")!r},))]))
 """
     (tmp_path / "script.py").write_text(script)
     with subprocess.Popen([sys.executable, str(tmp_path / "script.py")]) as parent:

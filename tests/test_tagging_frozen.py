@@ -57,6 +57,7 @@ def write_model(path: Path, seed: int) -> None:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return tmp_path / "cache"
 
 

@@ -51,53 +51,63 @@ class Died(Exception):
     """A process ended without a word, killed or out of memory, as often as it was tried."""
 
 
-def run_jobs(jobs: Sequence[Job], workers: int, *, threads: int = 1, tries: int = 2) -> Iterator[Outcome]:
-    """Does all jobs, in their order as far as processes are free, and gives each when it has ended.
-
-    A process is kept for the next job, with what its modules have loaded. Where the memory that is free is less than
-    what a process has taken so far, no further one is started until one ends.
+class Pool:
+    """Processes that do jobs. One is kept for the next job, with what its modules have loaded.
 
     Args:
-        jobs: what is to be done.
-        workers: how many processes at most.
+        workers: how many processes at most; where the memory that is free is less than what one has taken so far, no
+            further one is started until one ends.
         threads: of PyTorch, in each of them.
         tries: how often a job is begun whose process dies.
-
-    Yields:
-        The outcomes. Closing the generator, or an error in between, ends all processes at once.
     """
-    waiting, tried = list(jobs), dict.fromkeys(range(len(jobs)), 0)
-    numbers = list(range(len(jobs)))
-    slots: list[ProcessPoolExecutor] = []
-    running: dict[Future[Any], tuple[int, ProcessPoolExecutor]] = {}
-    free: list[ProcessPoolExecutor] = []
-    try:
-        while numbers or running:
-            while numbers and (free or (len(slots) < workers and (not running or _has_room(slots)))):
-                if not free:
-                    slots.append(_new_slot(threads))
-                    free.append(slots[-1])
-                number, slot = numbers.pop(0), free.pop(0)
+
+    def __init__(self, workers: int, *, threads: int = 1, tries: int = 2) -> None:
+        self.workers, self.threads, self.tries = workers, threads, tries
+        self.free: list[ProcessPoolExecutor] = []
+        self.running: dict[Future[Any], tuple[int, ProcessPoolExecutor]] = {}
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends all processes, those at work at once."""
+        for _number, slot in self.running.values():
+            _end(slot)
+        for slot in self.free:
+            slot.shutdown()
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        """Does all jobs, in their order as far as processes are free, and gives each when it has ended."""
+        left, tried = list(range(len(jobs))), [0] * len(jobs)
+        while left or self.running:
+            while left and (slot := self._free_slot()):
+                number = left.pop(0)
                 tried[number] += 1
-                running[slot.submit(waiting[number].work, *waiting[number].arguments)] = number, slot
-            ended, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+                self.running[slot.submit(jobs[number].work, *jobs[number].arguments)] = number, slot
+            ended, _ = concurrent.futures.wait(self.running, return_when=concurrent.futures.FIRST_COMPLETED)
             for future in ended:
-                number, slot = running.pop(future)
-                job, error = waiting[number], future.exception()
+                number, slot = self.running.pop(future)
+                job, error = jobs[number], future.exception()
                 if not isinstance(error, BrokenProcessPool):
-                    free.append(slot)
+                    self.free.append(slot)
                     yield Outcome(job, None if error else future.result(), error)
                     continue
-                slots.remove(slot)
                 slot.shutdown(wait=False)
-                if tried[number] < tries:
+                if tried[number] < self.tries:
                     log.warning("%s: its process has died; it is begun again from its last checkpoint", job.name)
-                    numbers.insert(0, number)
+                    left.insert(0, number)
                 else:
-                    yield Outcome(job, None, Died(f"its process has died {tries} times; is there memory enough?"))
-    finally:
-        for slot in slots:
-            _end(slot)
+                    times = "once" if self.tries == 1 else f"{self.tries} times"
+                    yield Outcome(job, None, Died(f"its process has died {times}; is there memory enough?"))
+
+    def _free_slot(self) -> ProcessPoolExecutor | None:
+        """A process that is free, or a new one; None where there is neither place nor memory."""
+        at_work = [slot for _, slot in self.running.values()]
+        if self.free:
+            return self.free.pop(0)
+        if len(at_work) < self.workers and (not at_work or _has_room(at_work)):
+            return _new_slot(self.threads)
+        return None
 
 
 def _new_slot(threads: int) -> ProcessPoolExecutor:

@@ -1,0 +1,70 @@
+"""How sure a difference between two layers is: bootstrap over seeds and sentences (Efron, 1979)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from seqeval.scheme import IOB2, Entities
+
+Counts = npt.NDArray[np.int64]
+
+
+def counts_in(path: Path, spans: bool) -> Counts:
+    """What was found in each sentence of a file of predictions (token, gold tag, predicted tag).
+
+    Args:
+        path: the file.
+        spans: entities are counted, strictly; otherwise tokens.
+
+    Returns:
+        Right, predicted and gold ones, [sentences, 3].
+    """
+    found = []
+    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
+        rows = [line.rsplit(" ", 2) for line in block.split("\n")]
+        gold, predicted = [row[1] for row in rows], [row[2] for row in rows]
+        if spans:
+            of_gold, of_predicted = (_entities(tags) for tags in (gold, predicted))
+            found.append([len(of_gold & of_predicted), len(of_predicted), len(of_gold)])
+        else:
+            found.append([sum(a == b for a, b in zip(gold, predicted)), len(rows), len(rows)])
+    return np.array(found, dtype=np.int64)
+
+
+def _entities(tags: list[str]) -> set[tuple[int, int, str]]:
+    (entities,) = Entities([tags], IOB2).entities
+    return {(entity.start, entity.end, entity.tag) for entity in entities}
+
+
+def f1(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
+    """F1 in percent of right, predicted and gold ones, [..., 3]; 0 where there are none."""
+    right, predicted, gold = np.moveaxis(counts.astype(np.float64), -1, 0)
+    total = predicted + gold
+    score: npt.NDArray[np.float64] = np.divide(200 * right, total, out=np.zeros_like(total), where=total > 0)
+    return score
+
+
+def resampled(layers: Sequence[Sequence[Counts]], times: int = 2000, seed: int = 0) -> npt.NDArray[np.float64]:
+    """The mean F1 of each layer, as it might have been with other seeds and other sentences.
+
+    Args:
+        layers: of each its seeds, and of each of these `counts_in` of the same sentences.
+        times: how often all are drawn anew; the sentences are the same for all layers each time.
+        seed: of the draw.
+
+    Returns:
+        [times, layers].
+    """
+    draw = np.random.default_rng(seed)
+    stacked = [np.stack(list(seeds)) for seeds in layers]  # [seeds, sentences, 3] each
+    sentences = stacked[0].shape[1]
+    found = np.empty((times, len(stacked)))
+    for time in range(times):
+        weights = draw.multinomial(sentences, np.full(sentences, 1 / sentences))
+        for place, counts in enumerate(stacked):
+            of_seeds = f1(np.einsum("s,nsc->nc", weights, counts))  # [seeds]
+            found[time, place] = of_seeds[draw.integers(0, len(of_seeds), len(of_seeds))].mean()
+    return found

@@ -1,0 +1,122 @@
+"""What is compared: a recurrent layer with a learning rate."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from flair_nas.genotype import random_genotype
+from flair_nas.library import bundled_names
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.rnn_text import parse_rnn
+from flair_nas.select.config import SelectConfig
+from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.rnn_type import FLAIR_TYPES
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A recurrent layer.
+
+    Args:
+        name: in tables.
+        rnn: what `TaggerConfig.rnn` is for it.
+        hidden_size: H.
+    """
+
+    name: str
+    rnn: str
+    hidden_size: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layer with a learning rate.
+
+    Args:
+        layer: which one.
+        learning_rate: of SGD.
+        name: fit for a folder.
+    """
+
+    layer: Layer
+    learning_rate: float
+    name: str
+
+    def config(self, config: SelectConfig, seed: int, epochs: int) -> TaggerConfig:
+        """The settings of its tagger."""
+        changes: dict[str, Any] = {"rnn": self.layer.rnn, "hidden_size": self.layer.hidden_size}
+        return config.tagger(**changes, learning_rate=self.learning_rate, seeds=[seed], epochs=epochs)
+
+
+def named_layers(config: SelectConfig) -> list[Layer]:
+    """The layer to beat, then those that the settings name."""
+    texts = dict.fromkeys([config.rnn, *(config.candidates or ["gru", *bundled_names()])])
+    return [Layer(text.lower() if text.upper() in FLAIR_TYPES else text, text, config.hidden_size) for text in texts]
+
+
+def random_layers(config: SelectConfig, count: int) -> list[Layer]:
+    """So many random cells, and each with gates, if they are asked for; the first are the same for any count."""
+    found = []
+    for number in range(1, count + 1):
+        cell = random_genotype(number)
+        found.append(Layer(f"random-{number}", cell.one_line(), config.hidden_size))
+        if config.gates:
+            gated = random_genotype(number, history=config.gates)
+            found.append(Layer(f"random-{number}-gates", gated.one_line(), config.hidden_size))
+    return found
+
+
+def matched_lstm(config: SelectConfig, input_size: int, layers: list[Layer]) -> Layer | None:
+    """An LSTM with as many parameters as the largest of the layers; None if that is an LSTM.
+
+    Args:
+        config: the settings.
+        input_size: D, the length of a word's vector.
+        layers: all others.
+    """
+    largest = max(parameters(layer, input_size, config.layers) for layer in layers)
+    sizes = range(config.hidden_size, 100 * config.hidden_size)
+    size = min(sizes, key=lambda h: abs(_of_lstm(input_size, h, config.layers) - largest))
+    return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
+
+
+def parameters(layer: Layer, input_size: int, layers: int) -> int:
+    """How many a layer has, in both directions.
+
+    Args:
+        layer: which one.
+        input_size: D.
+        layers: how many of them, one above the other.
+    """
+    options: dict[str, Any] = {"num_layers": layers, "bidirectional": True}
+    with torch.device("meta"):
+        if layer.rnn.upper() in FLAIR_TYPES:
+            module: nn.Module = getattr(nn, layer.rnn.upper())(input_size, layer.hidden_size, **options)
+        else:
+            module = SearchedRNN(input_size, layer.hidden_size, parse_rnn(layer.rnn, FLAIR_TYPES)[0], **options)
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _of_lstm(input_size: int, hidden_size: int, layers: int) -> int:
+    """Those of `torch.nn.LSTM`, in both directions."""
+    first = 4 * hidden_size * (input_size + hidden_size + 2)
+    further = 4 * hidden_size * (3 * hidden_size + 2)
+    return 2 * (first + (layers - 1) * further)
+
+
+def candidates_of(config: SelectConfig, layers: list[Layer]) -> list[Candidate]:
+    """Every layer with every learning rate, in this order; a name stays when others are added."""
+    found: list[Candidate] = []
+    for layer in layers:
+        slug = re.sub(r"[^\w.-]+", "_", layer.name)[:40].strip("_.")
+        digest = hashlib.sha256(f"{layer.rnn} {layer.hidden_size}".encode()).hexdigest()[:6]
+        for factor in config.rates:
+            rate = config.learning_rate * factor
+            found.append(Candidate(layer, rate, f"{slug}-{digest}-rate{rate:g}"))
+    return found

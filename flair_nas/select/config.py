@@ -1,0 +1,70 @@
+"""The settings of a selection: those of the taggers that are compared, and of how they are compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from flair_nas.settings import COUNT, problems_of, raise_problems, setting
+from flair_nas.tagging.config import TaggerConfig
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def seconds_of(budget: str) -> float | None:
+    """The time that a text such as ``90m`` stands for, in seconds; None if it stands for none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", budget.strip())
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def _is_time(budget: str) -> str:
+    return "" if seconds_of(budget) else "must be a time such as 90m, 2h or 1.5h"
+
+
+@dataclass
+class SelectConfig(TaggerConfig):
+    """Settings of `select_layer`; each is also a flag of ``flair-nas select`` and a key of a ``--config`` file.
+
+    Those of a tagger hold for all candidates; `rnn` is the layer to beat, `seeds` are those of the candidates that come
+    to the end, and `learning_rate` is multiplied by each of `rates`.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    rnn: str = setting("lstm", "the layer to beat, which is always among those that come to the end")
+    epochs: int = setting(40, "epochs of a full training, at most", **COUNT)
+    seeds: list[int] = setting(
+        [1, 2, 3], "each layer that comes to the end is trained with each; the first alone before that",
+        low=0, high=2**32 - 1, check=lambda values: "" if len(set(values)) == len(values) else "must be different ones",
+    )  # fmt: skip
+    budget: str = setting(
+        "2h", "time for everything: 90m, 2h; it says how many random cells are compared", check=_is_time
+    )
+    candidates: list[str] = setting(
+        [], "layers to compare with it besides random cells, as for --rnn (gru and all bundled genotypes)"
+    )
+    match: bool = setting(True, "also an LSTM with as many parameters as the largest layer")
+    random: int | None = setting(
+        None, "random cells to compare (as many as the budget is enough for)", low=0, high=10_000
+    )
+    gates: int = setting(
+        0, "history length m of gates, with which each random cell is compared, too; 0: without", low=0, high=100
+    )
+    rates: list[float] = setting(
+        [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6
+    )
+    workers: int | None = setting(None, "processes that train side by side (one a core)", low=1, high=1000)
+
+    def __post_init__(self) -> None:
+        problems = problems_of(self)
+        if self.train_with_dev is True:
+            problems.append("train_with_dev must be left out: dev is what layers are compared on")
+        raise_problems(problems)
+
+    def tagger(self, **changes: Any) -> TaggerConfig:
+        """The settings of one candidate's tagger."""
+        names = [field.name for field in dataclasses.fields(TaggerConfig)]
+        return TaggerConfig(**{**{name: getattr(self, name) for name in names}, "storage": "disk", **changes})

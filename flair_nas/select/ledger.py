@@ -1,0 +1,64 @@
+"""What a selection has done so far: one file, from which it goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flair_nas.errors import FlairNasError
+from flair_nas.files import sum_of_data, write_text
+from flair_nas.paths import read_file
+
+_FORMAT, _VERSION = "flair-nas/selection", 1
+_MOST_BYTES = 100_000_000
+
+
+class Ledger:
+    """The plan and the runs of a selection, in ``ledger.json``.
+
+    Args:
+        path: the file; it need not be there.
+
+    Attributes:
+        plan: what was decided by measured time, and so is not decided again.
+        runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
+        seconds: that the selection has taken so far, all in all.
+
+    Raises:
+        FlairNasError: the file is damaged, or of another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan: dict[str, Any] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.seconds = 0.0
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = json.loads(read_file(self.path, _MOST_BYTES))
+            found = (data["format"], data["version"])
+            if found == (_FORMAT, _VERSION) and data.pop("sha256") != sum_of_data(data):
+                raise ValueError("it has changed")
+            self.plan, self.runs, self.seconds = data["plan"], data["runs"], data["seconds"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FlairNasError(
+                f"{self.path}: this ledger cannot be read ({error}); give it back, or choose another folder: without "
+                "it the time that is spent is not known"
+            ) from None
+        if found != (_FORMAT, _VERSION):
+            raise FlairNasError(
+                f"{self.path}: a ledger of {found[0]}, version {found[1]}; this flair-nas reads version {_VERSION}"
+            )
+
+    def save(self) -> None:
+        """Writes the file whole or not at all.
+
+        Raises:
+            OSError: it cannot be written, or the disk is full.
+        """
+        data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
+        write_text(self.path, json.dumps(data | {"sha256": sum_of_data(data)}, indent=1) + "\n")

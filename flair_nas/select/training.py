@@ -1,0 +1,56 @@
+"""What a process of a selection does: one tagger, a rung further."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flair_nas.tagging.config import TaggerConfig
+
+
+@functools.lru_cache(maxsize=1)
+def _corpus(corpus: str, label_type: str | None, columns: str | None, data_root: str | None) -> Any:
+    """Kept for the next tagger of this process, with the vectors of its words."""
+    from flair_nas.tagging.training import load_corpus_of
+
+    return load_corpus_of(TaggerConfig(corpus=corpus, label_type=label_type, columns=columns, data_root=data_root))
+
+
+def train(settings: dict[str, Any], folder: str, parts: Sequence[str]) -> dict[str, Any]:
+    """Trains a tagger of one seed, or goes on with it.
+
+    Args:
+        settings: of a `TaggerConfig`.
+        folder: of its run.
+        parts: of the corpus, that it is scored on at the end.
+
+    Returns:
+        For the ledger, as JSON data: ``dev`` and ``dev_loss``, F1 and loss after each epoch; ``seconds`` of these, with
+        evaluation; ``job_seconds``, of all that was done now; ``exhausted``, whether its learning rate has come to its
+        end; ``scored``, the parts; ``test``; ``parameters`` of the layer.
+    """
+    import flair
+
+    from flair_nas.tagging.training import train_taggers
+
+    started = time.perf_counter()
+    flair.logger.setLevel("WARNING")
+    config = TaggerConfig(**settings)
+    corpus = _corpus(config.corpus, config.label_type, config.columns, config.data_root)
+    (result,) = train_taggers(config, folder, corpus=corpus, parts=parts, progress=False)["seeds"]
+    lines = (Path(folder) / f"seed-{result['seed']}" / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    history = [json.loads(line) for line in lines]
+    return {
+        "dev": [line["dev_f1"] for line in history],
+        "dev_loss": [line["dev_loss"] for line in history],
+        "seconds": [line["seconds"] + line["evaluation_seconds"] for line in history],
+        "job_seconds": time.perf_counter() - started,
+        "exhausted": result["learning_rate_exhausted"],
+        "scored": list(parts),
+        "test": result["test_f1"],
+        "parameters": result["rnn_parameters"],
+    }

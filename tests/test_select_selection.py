@@ -1,0 +1,244 @@
+"""A selection from end to end: small taggers on a real corpus, in this process where no other is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_tagging_training import write_corpus
+
+from flair_nas.errors import FlairNasError
+from flair_nas.runs import RunStopped
+from flair_nas.select import selection
+from flair_nas.select.bootstrap import counts_in, f1, resampled
+from flair_nas.select.candidates import Layer, candidates_of, matched_lstm, parameters, random_layers
+from flair_nas.select.config import SelectConfig, seconds_of
+from flair_nas.select.selection import select_layer
+from flair_nas.select.workers import Job, Outcome, Pool
+from flair_nas.tagging.prediction import load_tagger
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Has jobs done in this process; gives the names of those that were."""
+    done: list[str] = []
+
+    def in_this_process(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            done.append(job.name)
+            try:
+                yield Outcome(job, job.work(*job.arguments), None)
+            except FlairNasError as error:
+                yield Outcome(job, None, error)
+
+    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+    return done
+
+
+def settings(corpus: str, **changes: Any) -> SelectConfig:
+    given: dict[str, Any] = {
+        "corpus": corpus, "embeddings": ["one-hot"], "hidden_size": 8, "batch_size": 8, "learning_rate": 1.0,
+        "epochs": 4, "locked_dropout": 0.0, "random": 1, "candidates": ["tanh0-tanh1"], "seeds": [1, 2], "rates": [1.0],
+        "match": False, "workers": 1, "device": "cpu",
+    }  # fmt: skip
+    return SelectConfig(**(given | changes))
+
+
+def ledger_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "ledger.json").read_text())
+    return found
+
+
+def untimed(runs: dict[str, Any]) -> dict[str, Any]:
+    return {name: {k: v for k, v in run.items() if not k.endswith("seconds")} for name, run in runs.items()}
+
+
+def test_the_best_comes_to_the_end_with_the_layer_to_beat(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
+    found = select_layer(settings(corpus), tmp_path / "out")
+    runs = ledger_of(tmp_path / "out")["runs"]
+    trained = {name: len(run["dev"]) for name, run in runs.items()}
+    (lstm,) = {name.rpartition("-seed")[0] for name in runs if name.startswith("lstm")}
+    finalists = {name.rpartition("-seed")[0] for name in runs if name.endswith("seed2")}
+    assert lstm in finalists and found.answer.winner.name in finalists and len(finalists) <= 2
+    first = {name.removesuffix("-seed1"): max(run["dev"][:1]) for name, run in runs.items() if name.endswith("seed1")}
+    assert len(first) == 3
+    best = [name for name, score in first.items() if score == max(first.values())]
+    assert finalists <= {lstm, *best} or max(first.values()) == 0
+    assert all(trained[f"{name}-seed{seed}"] == 4 for name in finalists for seed in (1, 2))
+    assert all(trained[f"{name}-seed1"] == 1 for name in set(first) - finalists)
+    means = {name: np.mean([max(runs[f"{name}-seed{seed}"]["dev"]) for seed in (1, 2)]) for name in finalists}
+    assert means[found.answer.winner.name] == max(means.values())
+    test = np.mean([runs[f"{found.answer.winner.name}-seed{seed}"]["test"] for seed in (1, 2)])
+    assert found.answer.part == "test" and found.answer.f1 == pytest.approx(test)
+    low, high = found.answer.interval
+    assert low <= found.answer.f1 <= high
+    assert load_tagger(tmp_path / "out").tag_type == "ner"
+    assert (
+        found.report == (tmp_path / "out" / "report.md").read_text() and found.answer.winner.layer.name in found.report
+    )
+
+
+def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select_layer(settings(corpus), tmp_path / "whole")
+    whole, count = ledger_of(tmp_path / "whole"), len(jobs)
+    working = Pool.run
+
+    def stopped_after(done: int) -> None:
+        def run(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+            nonlocal done
+            for outcome in working(pool, jobs):
+                if done == 0:
+                    raise KeyboardInterrupt  # the tagger is trained, and nobody has noted it
+                done -= 1
+                yield outcome
+
+        monkeypatch.setattr(Pool, "run", run)
+
+    for done in (1, 2, 1, 100):
+        jobs.clear()
+        stopped_after(done)
+        if done == 100:
+            select_layer(settings(corpus), tmp_path / "out")
+        else:
+            with pytest.raises(RunStopped, match="go on with: flair-nas select --resume"):
+                select_layer(settings(corpus), tmp_path / "out")
+    assert untimed(ledger_of(tmp_path / "out")["runs"]) == untimed(whole["runs"])
+    reports = [(tmp_path / name / "report.md").read_text().splitlines()[2] for name in ("whole", "out")]
+    assert reports[0] == reports[1]
+    jobs.clear()
+    more = select_layer(settings(corpus, candidates=["tanh0-tanh1", "gru"], budget="3h"), tmp_path / "out")
+    assert 0 < len(jobs) < count and "gru" in more.report and not any(name.startswith("tanh0") for name in jobs[:1])
+
+
+def test_a_run_that_fails_is_told_and_the_rest_goes_on(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, bad = selection.train, ["tanh0-tanh1"]
+
+    def failing(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if settings["rnn"] in bad:
+            raise FlairNasError("not finite in epoch 1, batch 2")
+        return train(settings, *rest)
+
+    monkeypatch.setattr(selection, "train", failing)
+    found = select_layer(settings(corpus), tmp_path)
+    (run,) = [run for name, run in ledger_of(tmp_path)["runs"].items() if "error" in run]
+    assert run == {"error": "not finite in epoch 1, batch 2"}
+    assert "failed: not finite in epoch 1" in found.report
+    bad.append("lstm")
+    with pytest.raises(FlairNasError, match="no run of rung 1 worked: not finite"):
+        select_layer(settings(corpus, random=0), tmp_path / "none")
+
+
+def test_a_budget_says_how_many_cells_are_compared(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
+    with pytest.raises(FlairNasError, match=r"the budget of 1s is not enough: an epoch takes .*; give more"):
+        select_layer(settings(corpus, random=None, budget="1s"), tmp_path / "small")
+    select_layer(settings(corpus, random=None, budget="12s"), tmp_path / "out")
+    ledger = ledger_of(tmp_path / "out")
+    drawn = {name for name in ledger["runs"] if name.startswith("random-")}
+    assert len(drawn) == ledger["plan"]["random"] >= 1
+    assert ledger["seconds"] < 24  # of a machine that may be busy; benchmarks tell how well it is kept
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "cannot be read"),
+        ('{"format": "flair-nas/selection", "version": 2, "plan": {}, "runs": {}, "seconds": 0}', "reads version 1"),
+        (
+            '{"format": "flair-nas/selection", "version": 1, "plan": {}, "runs": {}, "seconds": 0, "sha256": ""}',
+            "changed",
+        ),
+    ],
+)
+def test_a_ledger_that_cannot_be_used_is_refused(
+    corpus: str, tmp_path: Path, jobs: list[str], content: str, words: str
+) -> None:
+    select_layer(settings(corpus, epochs=1, random=0), tmp_path)
+    (tmp_path / "ledger.json").write_text(content)
+    with pytest.raises(FlairNasError, match=f"ledger.json.*{words}"):
+        select_layer(settings(corpus, epochs=1, random=0), tmp_path)
+    assert (tmp_path / "ledger.json").read_text() == content
+
+
+def test_settings_that_make_no_selection_are_refused() -> None:
+    with pytest.raises(FlairNasError, match="budget must be a time such as 90m.*train_with_dev must be left out"):
+        SelectConfig(budget="soon", train_with_dev=True)
+    assert [seconds_of(text) for text in ("90m", "2h", "1.5h", "30s", "1d", "2", "h")] == [
+        5400, 7200, 5400, 30, 86400, None, None,
+    ]  # fmt: skip
+
+
+# --- candidates ---
+
+
+def test_a_name_stays_when_candidates_are_added() -> None:
+    config = SelectConfig(rates=[1.0, 0.5], learning_rate=0.2)
+    few, many = (candidates_of(config, random_layers(config, count)) for count in (2, 5))
+    assert many[:4] == few and len({candidate.name for candidate in many}) == 10
+    assert [candidate.learning_rate for candidate in few] == [0.2, 0.1, 0.2, 0.1]
+    gated = random_layers(SelectConfig(gates=2), 1)
+    assert [layer.name for layer in gated] == ["random-1", "random-1-gates"] and "/state=" in gated[1].rnn
+
+
+def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer() -> None:
+    config = SelectConfig(hidden_size=20)
+    layers = [Layer("lstm", "lstm", 20), Layer("i-darts-ptb", "i-darts-ptb", 20)]
+    matched = matched_lstm(config, 30, layers)
+    assert matched is not None and matched.hidden_size > 20
+    assert parameters(matched, 30, 1) == pytest.approx(parameters(layers[1], 30, 1), rel=0.05)
+    assert matched_lstm(config, 30, layers[:1]) is None
+
+
+# --- bootstrap ---
+
+
+def test_counts_are_those_of_strict_entities(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text(
+        "Ada B-PER B-PER\nByron I-PER O\nin O O\nOslo B-LOC B-LOC\n\nAda B-PER B-PER\n\nand O B-LOC\n\n"
+    )
+    counts = counts_in(tmp_path / "test.txt", spans=True)
+    assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
+    assert float(f1(counts.sum(0))) == pytest.approx(100 * 2 * 2 / (4 + 3))
+    assert counts_in(tmp_path / "test.txt", spans=False).tolist() == [[3, 4, 4], [1, 1, 1], [0, 1, 1]]
+
+
+def test_resampling_knows_what_is_sure_and_what_is_not() -> None:
+    draw = np.random.default_rng(0)
+
+    def layer(skill: float) -> list[np.ndarray]:
+        right = draw.random((3, 400)) < skill
+        return [np.stack([of, np.ones(400), np.ones(400)], axis=1).astype(np.int64) for of in right]
+
+    good, same, bad = layer(0.8), layer(0.8), layer(0.5)
+    found = resampled([good, same, bad], times=500)
+    assert found.mean(0) == pytest.approx(
+        [np.mean([float(f1(c.sum(0))) for c in of]) for of in (good, same, bad)], abs=1
+    )
+    assert np.mean(found[:, 0] > found[:, 2]) == 1 and 0.02 < np.mean(found[:, 0] > found[:, 1]) < 0.98
+    assert np.array_equal(found, resampled([good, same, bad], times=500))
+    of_sentences = found[:, 0].std()
+    assert of_sentences == pytest.approx(100 * (0.8 * 0.2 / 400) ** 0.5, rel=0.6)
+
+
+def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    config = settings(corpus, epochs=2, candidates=["lstm"], random=0, seeds=[1])
+    found = select_layer(config, tmp_path / "out")
+    (run,) = ledger_of(tmp_path / "out")["runs"].values()
+    assert len(run["dev"]) == 2 and run["scored"] == ["dev", "test"] and found.answer.to_beat is None
+    assert "Stay with lstm" in found.report
