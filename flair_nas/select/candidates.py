@@ -48,6 +48,10 @@ class Candidate:
     learning_rate: float
     name: str
 
+    def run(self, seed: int) -> str:
+        """The name of its run with a seed: in the ledger, and of the folder."""
+        return f"{self.name}-seed{seed}"
+
     def config(self, config: SelectConfig, seed: int, epochs: int) -> TaggerConfig:
         """The settings of its tagger."""
         changes: dict[str, Any] = {"rnn": self.layer.rnn, "hidden_size": self.layer.hidden_size}

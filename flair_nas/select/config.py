@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.settings import COUNT, problems_of, raise_problems, setting
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.config import TaggerConfig, all_different
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -38,7 +38,7 @@ class SelectConfig(TaggerConfig):
     epochs: int = setting(40, "epochs of a full training, at most", **COUNT)
     seeds: list[int] = setting(
         [1, 2, 3], "each layer that comes to the end is trained with each; the first alone before that",
-        low=0, high=2**32 - 1, check=lambda values: "" if len(set(values)) == len(values) else "must be different ones",
+        low=0, high=2**32 - 1, check=all_different,
     )  # fmt: skip
     budget: str = setting(
         "2h", "time for everything: 90m, 2h; it says how many random cells are compared", check=_is_time

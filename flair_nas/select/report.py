@@ -53,7 +53,7 @@ def answer_of(
     """
     other = next((candidate for candidate in to_beat if candidate != winner), None)
     compared = [winner] if other is None else [winner, other]
-    runs = [[folder / "runs" / f"{c.name}-seed{seed}" / f"seed-{seed}" for seed in seeds] for c in compared]
+    runs = [[folder / "runs" / c.run(seed) / f"seed-{seed}" for seed in seeds] for c in compared]
     part = "test" if (runs[0][0] / "test.txt").exists() else "dev"
     counts = [[counts_in(run / f"{part}.txt", spans) for run in of] for of in runs]
     means = [float(np.mean([f1(of_seed.sum(0)) for of_seed in of])) for of in counts]
@@ -97,7 +97,7 @@ def report_of(
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     rows = []
     for candidate in candidates:
-        runs = [run for seed in config.seeds if (run := ledger.runs.get(f"{candidate.name}-seed{seed}"))]
+        runs = [run for seed in config.seeds if (run := ledger.runs.get(candidate.run(seed)))]
         good = [run for run in runs if "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
         if not good:
@@ -107,15 +107,8 @@ def report_of(
         test = [run["test"] for run in good if run["test"] is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
         time = statistics.median(second for run in good for second in run["seconds"])
-        figures = [
-            f"{len(good)}",
-            f"{epochs:.0f}",
-            _mean(dev),
-            _mean(test),
-            f"{good[0]['parameters']:,}",
-            f"{time:.1f}",
-        ]
-        rows.append((epochs * 1000 + statistics.mean(dev), f"{start}{' | '.join(figures)} |"))
+        figures = f"{len(good)} | {epochs:.0f} | {_mean(dev)} | {_mean(test)} | {good[0]['parameters']:,} | {time:.1f}"
+        rows.append((epochs * 1000 + statistics.mean(dev), f"{start}{figures} |"))
     return "\n".join([*lines, *(text for _, text in sorted(rows, key=lambda row: -row[0]))]) + "\n"
 
 

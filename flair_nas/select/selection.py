@@ -22,7 +22,7 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file, write_text
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
-from flair_nas.select.candidates import Candidate, candidates_of, matched_lstm, named_layers, random_layers
+from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
@@ -90,17 +90,15 @@ class _Selection:
         self.run.accept()
         (self.run.folder / "runs").mkdir(exist_ok=True)
         layers, spans = self._prepare()
-        count = self._random_count(len(layers))
-        alive = candidates_of(config, [*layers, *random_layers(config, count)])
-        log.info("%d candidates: %s", len(alive), ", ".join(candidate.name for candidate in alive))
-        to_beat = [candidate for candidate in alive if candidate.layer == layers[0]]
-        everyone = list(alive)
-        for rung, epochs in enumerate(self.rungs):
-            self._train([(candidate, seeds[0], epochs, ()) for candidate in alive], f"rung {rung + 1}: {epochs} epochs")
+        everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
+        log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
+        to_beat = [candidate for candidate in everyone if candidate.layer == layers[0]]
+        alive, kept_after = everyone, [*self.rule.counts(len(everyone), self.rungs)[1:], 1]
+        for rung, (epochs, wanted) in enumerate(zip(self.rungs, kept_after), start=1):
+            self._train([(candidate, seeds[0], epochs, ()) for candidate in alive], f"rung {rung}: {epochs} epochs")
             costs = {candidate.name: self._cost(candidate, seeds[0], epochs) for candidate in alive}
             if all(math.isinf(cost) for cost in costs.values()):
-                raise FlairNasError(f"no run of rung {rung + 1} worked: {self._errors()}")
-            wanted = self.rule.counts(len(everyone), self.rungs)[rung + 1] if rung + 1 < len(self.rungs) else 1
+                raise FlairNasError(f"no run of rung {rung} worked: {self._errors()}")
             kept = survivors({name: cost for name, cost in costs.items() if not math.isinf(cost)}, wanted)
             kept += survivors({c.name: costs[c.name] for c in to_beat if c.name in costs}, 1)
             alive = [candidate for candidate in alive if candidate.name in kept]
@@ -111,7 +109,7 @@ class _Selection:
 
     # --- before ---
 
-    def _prepare(self) -> tuple[list[Any], bool]:
+    def _prepare(self) -> tuple[list[Layer], bool]:
         """The layers that are named, and whether spans are tagged; embeds the corpus for all processes."""
         from flair_nas.tagging.corpora import is_token_level, sentences_of
         from flair_nas.tagging.embeddings import build_embeddings
@@ -127,14 +125,14 @@ class _Selection:
             layers.append(matched)
         return layers, not is_token_level(sentences_of(corpus.corpus.train), corpus.label_type)
 
-    def _random_count(self, named: int) -> int:
+    def _random_count(self, layers: list[Layer]) -> int:
         """How many random cells the budget is enough for, by the time that one epoch takes."""
         config, seed = self.config, self.config.seeds[0]
         if config.random is not None:
             return config.random
         if "random" in self.ledger.plan:
             return int(self.ledger.plan["random"])
-        probes = candidates_of(config, [named_layers(config)[0], *random_layers(config, 1)])[:: len(config.rates)]
+        probes = candidates_of(config, [layers[0], *random_layers(config, 1)])[:: len(config.rates)]
         self._train([(candidate, seed, 1, ()) for candidate in probes], "one epoch, to measure its time")
         runs = [self._run(candidate, seed) for candidate in probes if self._works(candidate, seed)]
         if not runs:
@@ -144,10 +142,8 @@ class _Selection:
         left = _SHARE * self.budget - self._spent()
 
         def needed(random: int) -> float:
-            count, finals = (
-                (named + random * (2 if config.gates else 1)) * len(config.rates),
-                2 * (len(config.seeds) - 1),
-            )
+            count = (len(layers) + random * (2 if config.gates else 1)) * len(config.rates)
+            finals = 2 * (len(config.seeds) - 1)
             epochs = self.rule.cost(count, config.epochs) + config.epochs * (1 + finals)
             jobs = sum(self.rule.counts(count, self.rungs)) + len(self.rungs) + finals
             return float(epochs * seconds + jobs * around) / self.pool.workers
@@ -155,7 +151,7 @@ class _Selection:
         if needed(0) > left:
             all_in_all = duration((needed(0) + self._spent()) / _SHARE)
             raise FlairNasError(
-                f"the budget of {config.budget} is not enough: an epoch takes {seconds:.1f} s, so {named} layers "
+                f"the budget of {config.budget} is not enough: an epoch takes {seconds:.1f} s, so {len(layers)} layers "
                 f"with {len(config.rates)} learning rates take about {all_in_all}; give more, or fewer candidates, "
                 "rates, epochs or seeds"
             )
@@ -172,9 +168,9 @@ class _Selection:
         """Has runs come to so many epochs and scores; those that are there already are left alone."""
         jobs = []
         for candidate, seed, epochs, parts in wanted:
-            if not self._is_done(self.ledger.runs.get(f"{candidate.name}-seed{seed}", {}), epochs, parts):
+            name = candidate.run(seed)
+            if not self._is_done(self.ledger.runs.get(name, {}), epochs, parts):
                 settings = dataclasses.asdict(candidate.config(self.config, seed, epochs))
-                name = f"{candidate.name}-seed{seed}"
                 jobs.append(Job(name, train, (settings, str(self.run.folder / "runs" / name), parts)))
         if jobs:
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self._spent()), self.config.budget)
@@ -199,7 +195,7 @@ class _Selection:
         return bool(come and set(parts) <= set(run["scored"]))
 
     def _run(self, candidate: Candidate, seed: int) -> dict[str, Any]:
-        return self.ledger.runs.get(f"{candidate.name}-seed{seed}", {"error": "it was not begun"})
+        return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})
 
     def _works(self, candidate: Candidate, seed: int) -> bool:
         return "error" not in self._run(candidate, seed)
@@ -236,7 +232,7 @@ class _Selection:
         ranked = sorted((c for c in finalists if c.name in means), key=lambda c: -means[c.name])
         answer = answer_of(self.run.folder, ranked[0], [c for c in ranked if c in to_beat], config.seeds, spans)
         best = max(config.seeds, key=lambda seed: -self._cost(ranked[0], seed, config.epochs))
-        source = self.run.folder / "runs" / f"{ranked[0].name}-seed{best}" / "model.pt"
+        source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(source, temporary)
         report = report_of(answer, everyone, self.ledger, config, self._spent())

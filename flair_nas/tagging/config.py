@@ -8,7 +8,8 @@ from typing import Any, Literal
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 
-def _all_different(values: list[Any]) -> str:
+def all_different(values: list[Any]) -> str:
+    """What is wrong with a list in which a value comes twice."""
     return "" if len(set(values)) == len(values) else "must be different ones"
 
 
@@ -58,7 +59,7 @@ class TaggerConfig:
         "each seed is trained; mean and standard deviation are reported",
         low=0,
         high=2**32 - 1,
-        check=_all_different,
+        check=all_different,
     )
     storage: str | None = setting(
         None,

@@ -145,7 +145,7 @@ class EpochPlugin(TrainerPlugin):
     @TrainerPlugin.hook
     def after_training_batch(self, batch: list[Sentence], **_: Any) -> None:
         """Has pooled vectors pooled anew in the next epoch, and moves the progress bar."""
-        forget_changing_embeddings(self.tagger, batch, self.config.embeddings_storage_mode)
+        forget_changing_embeddings(self.tagger, batch)
         loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
         dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
         self.bar.set_postfix_str(f"loss {loss}, best on dev {dev}", refresh=False)

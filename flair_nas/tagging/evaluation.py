@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
-from flair.training_utils import EmbeddingStorageMode, store_embeddings
+from flair.training_utils import EmbeddingStorageMode
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
@@ -91,7 +91,7 @@ def evaluate_tagger(
             embedding_storage_mode=storage,
             return_loss=not unknown,  # Flair has no loss for a label that it does not know
         )
-    forget_changing_embeddings(tagger, sentences, storage)
+    forget_changing_embeddings(tagger, sentences)
     if not math.isfinite(result.scores["loss"]):
         raise FlairNasError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     report: dict[str, Any] = {"label_set": labels, "sentences": len(sentences)}
@@ -117,14 +117,14 @@ def evaluate_tagger(
     return Evaluation(f1, float(result.scores["loss"]), report, text)
 
 
-def forget_changing_embeddings(
-    tagger: SequenceTagger, sentences: Sequence[Sentence], storage: EmbeddingStorageMode
-) -> None:
+def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> None:
     """Deletes stored vectors that are not the same the next time, which Flair would otherwise take for final.
 
     Flair tells them by their gradient: there is none in evaluation, and none of pooled embeddings.
     """
-    store_embeddings(list(sentences), storage, changing_names(tagger.embeddings))
+    if names := changing_names(tagger.embeddings):
+        for sentence in sentences:
+            sentence.clear_embeddings(names)
 
 
 def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str:
