@@ -3,9 +3,9 @@
     python benchmarks/tagging_quality.py GROUP ... --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
     python benchmarks/tagging_quality.py --table
 
-GROUP is a name of GROUPS below. Each seed of each run is trained in a folder of its own below RUNS, goes on where it
-was stopped, and leaves its figures in benchmarks/results/tagging_quality/; what has figures there is not trained again.
-Groups may run side by side. The table comes from those figures.
+GROUP is a name of GROUPS below, or of one of their runs. Each seed of each run is trained in a folder of its own below
+RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/tagging_quality/; what has figures
+there is not trained again. Groups may run side by side. The table comes from those figures.
 """
 
 import argparse
@@ -31,6 +31,17 @@ GROUPS: dict[str, dict[str, dict]] = {
     "wnut": {
         "wnut/lstm": {**WNUT, "rnn": "lstm"},
         "wnut/i-darts-ptb": {**WNUT, "rnn": "i-darts-ptb,init_range=0.125"},  # 2 / √H
+    },
+    # a layer's default start, and epochs until none of them rises
+    "wnut-whole": {
+        f"wnut-whole/{name}": {**WNUT, "epochs": 20, "storage": "disk", "rnn": rnn}
+        for name, rnn in {
+            "lstm": "lstm",
+            "i-darts-ptb": "i-darts-ptb",
+            "darts-v2": "darts-v2",
+            "random": RANDOM_CELL,
+            "ess": "benchmarks/genotypes/ess-hand-made.json",
+        }.items()
     },
     "wnut-narrow": {
         f"wnut/{name}-narrow": {**WNUT, "rnn": f"{rnn},{NARROW}"}
@@ -82,12 +93,13 @@ def main() -> None:
     if arguments.table:
         print(f"{table()}\n\n{choices()}")
         return
-    unknown = set(arguments.groups) - set(GROUPS)
+    alone = {name: {name: settings} for runs in GROUPS.values() for name, settings in runs.items()}
+    unknown = set(arguments.groups) - {*GROUPS, *alone}
     if unknown or not arguments.groups:
         parser.error(f"groups are {', '.join(GROUPS)}; got {', '.join(unknown) or 'none'}")
     _share_corpora()
     for group in arguments.groups:
-        for name, settings in GROUPS[group].items():
+        for name, settings in {**GROUPS, **alone}[group].items():
             for seed in settings.get("seeds", COMMON["seeds"]):
                 common = {"data_root": arguments.data_root, "embeddings": arguments.embeddings, **COMMON}
                 run(name, TaggerConfig(**{**common, **settings, "seeds": [seed]}), arguments.out)
