@@ -15,6 +15,7 @@ import statistics
 from pathlib import Path
 
 from flair_nas import random_genotype
+from flair_nas.device import forget_peak_memory
 from flair_nas.tagging.config import TaggerConfig
 
 RANDOM_CELL = random_genotype(1).one_line()
@@ -118,10 +119,9 @@ def run(name: str, config: TaggerConfig, out: Path) -> None:
         return
     from flair_nas import train_taggers
 
-    Path("/proc/self/clear_refs").write_text("5")  # the peak of the run before is forgotten
+    forget_peak_memory()
     metrics = train_taggers(config, out / name / f"seed{seed}", progress=False)
     kept = {key: value for key, value in metrics["seeds"][0].items() if key != "reports"}
-    kept["peak_memory_mb"] = _peak_memory_mb()
     kept["rnn"] = config.rnn
     history = (out / name / f"seed{seed}" / f"seed-{seed}" / "history.jsonl").read_text()
     epochs = [json.loads(line) for line in history.splitlines()]
@@ -137,12 +137,6 @@ def _share_corpora() -> None:
     from flair_nas.tagging import training
 
     training.load_corpus = functools.cache(training.load_corpus)
-
-
-def _peak_memory_mb() -> float:
-    """Peak resident memory since it was last forgotten, in MB (10^6 bytes), as Linux gives it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
 
 
 def table() -> str:

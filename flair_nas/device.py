@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from flair_nas.errors import FlairNasError, brief
+
+_PROCESS = Path("/proc/self")  # of Linux
 
 
 def choose_device(name: str | None) -> torch.device:
@@ -101,14 +106,27 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def peak_memory_mb(device: torch.device | None = None) -> float:
-    """Peak memory so far, in MB (10^6 bytes).
+    """Peak memory so far, or since `forget_peak_memory`, in MB (10^6 bytes).
 
     Args:
         device: a GPU for what PyTorch has allocated there; else the resident memory of this process.
     """
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
+    with contextlib.suppress(
+        OSError
+    ):  # what `getrusage` gives is at least what the parent had as it began this process
+        if found := re.search(r"VmHWM:\s*(\d+) kB", (_PROCESS / "status").read_text()):
+            return int(found[1]) * 1024 / 1e6
     import resource  # not on Windows, where nothing else here fails
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def forget_peak_memory() -> None:
+    """Has `peak_memory_mb` begin with what is taken now, as far as the system can."""
+    with contextlib.suppress(OSError):
+        (_PROCESS / "clear_refs").write_text("5")
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from flair_nas.cli import lm, search, tag
+from flair_nas.cli import lm, search, select, tag
 from flair_nas.errors import FlairNasError, printable
 from flair_nas.stopping import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
@@ -34,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     search.add_parser(verbs)
+    select.add_parser(verbs)
     tag.add_parser(verbs)
     lm.add_parser(verbs)
     return parser

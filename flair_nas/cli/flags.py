@@ -14,12 +14,13 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.paths import typed, user_path
 from flair_nas.search.config import SearchConfig
+from flair_nas.select.config import SelectConfig
 from flair_nas.settings import COUNT, Kind, UnknownSettings, kinds_of, preset_names, read_settings, resolve
 from flair_nas.tagging.config import TaggerConfig
 
 Config = TypeVar("Config")
 
-_COMMANDS = {TaggerConfig: "tag train", LanguageModelConfig: "lm train", SearchConfig: "search"}
+_COMMANDS = {TaggerConfig: "tag train", LanguageModelConfig: "lm train", SearchConfig: "search", SelectConfig: "select"}
 
 
 def add_action(actions: Any, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:

@@ -22,3 +22,18 @@ def quiet_libraries(arguments: argparse.Namespace) -> None:
     log.handlers = [handler]
     log.setLevel(logging.ERROR if arguments.quiet else logging.INFO)
     log.propagate = False
+
+
+def quiet_flair(arguments: argparse.Namespace) -> None:
+    """As `quiet_libraries`, and sends Flair's log to standard error, too, where it speaks only when asked.
+
+    Args:
+        arguments: with `quiet` and `verbose`.
+    """
+    quiet_libraries(arguments)
+    from flair_nas.tagging.quiet import log_to_stderr
+
+    log_to_stderr(
+        flair=logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING,
+        own=logging.ERROR if arguments.quiet else logging.INFO,
+    )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, check_batch_size, settings_of_run
+from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.files import check_writable
 from flair_nas.paths import how_to_convert, typed, user_path
@@ -67,7 +66,7 @@ def train(arguments: argparse.Namespace) -> int:
     message = "--out DIR is needed: the folder for model, settings, figures and predictions"
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
     with stopped_at_once():
-        _quiet_libraries(arguments)
+        quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers
 
     metrics = train_taggers(config, out, progress=not arguments.quiet and sys.stderr.isatty())
@@ -142,7 +141,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.predictions is not None:
         _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
     with stopped_at_once():
-        _quiet_libraries(arguments)
+        quiet_flair(arguments)
         from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
         from flair_nas.tagging.evaluation import evaluate_tagger
 
@@ -202,7 +201,7 @@ def predict(arguments: argparse.Namespace) -> int:
         if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
             raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
     with stopped_at_once():
-        _quiet_libraries(arguments)
+        quiet_flair(arguments)
         from flair_nas.tagging.prediction import FORMATS, tag_lines
 
     tagger = _load_tagger(arguments)
@@ -237,15 +236,3 @@ def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
     from flair_nas.tagging.prediction import load_tagger
 
     return load_tagger(arguments.model, arguments.device)
-
-
-def _quiet_libraries(arguments: argparse.Namespace) -> None:
-    """Sends Flair's log to standard error, and lets it speak only when asked."""
-    if not arguments.verbose:
-        warnings.simplefilter("ignore")
-    from flair_nas.tagging.quiet import log_to_stderr
-
-    log_to_stderr(
-        flair=logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING,
-        own=logging.ERROR if arguments.quiet else logging.INFO,
-    )

@@ -21,7 +21,8 @@ class Ledger:
         path: the file; it need not be there.
 
     Attributes:
-        plan: what was decided by measured time, and so is not decided again.
+        plan: what was decided by measured time, and so is not decided again with the same budget.
+        before: the plan with the budget before that.
         runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
         seconds: that the selection has taken so far, all in all.
 
@@ -32,6 +33,7 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.plan: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         self.seconds = 0.0
         if path.exists():
@@ -53,6 +55,12 @@ class Ledger:
             raise FlairNasError(
                 f"{self.path}: a ledger of {found[0]}, version {found[1]}; this flair-nas reads version {_VERSION}"
             )
+
+    def begin(self, budget: str) -> None:
+        """Forgets what was planned with another budget, and what is to be tried again."""
+        if self.plan.get("budget") != budget:
+            self.plan, self.before = {"budget": budget}, self.plan
+        self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
 
     def save(self) -> None:
         """Writes the file whole or not at all.

@@ -1,4 +1,4 @@
-"""The answer of a selection: which layer, how much better than the one to beat, how sure that is, and at which cost."""
+"""The answer of a selection: which layer, how much better than the next, how sure that is, and at which cost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,100 +16,159 @@ from flair_nas.select.candidates import Candidate
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.ledger import Ledger
 
+_SURE = 0.95
+_WIDE = 10.0  # points of F1
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A candidate that came to the end.
+
+    Args:
+        candidate: which one.
+        f1: its mean over seeds.
+        interval: which 95 % of resampled means are in.
+    """
+
+    candidate: Candidate
+    f1: float
+    interval: tuple[float, float]
+
 
 @dataclass(frozen=True)
 class Answer:
     """What was found, on the test part (on dev, where there is none).
 
     Args:
-        winner: the candidate that is best on dev.
         part: test or dev.
-        f1: its mean over seeds.
-        interval: which 95 % of resampled means are in.
-        to_beat: the layer to beat; None where the winner is that layer, or it failed.
-        f1_to_beat: its mean.
+        seeds: how many each has.
+        winner: the one that is best on dev.
+        other: the layer to beat, or the best of the others if the winner is that layer; None if it did not work.
+        interval: which 95 % of resampled differences between the two are in; None without another.
         probability: that the winner is better, over seeds and sentences; None without another.
     """
 
-    winner: Candidate
     part: str
-    f1: float
-    interval: tuple[float, float]
-    to_beat: Candidate | None
-    f1_to_beat: float | None
+    seeds: int
+    winner: Scored
+    other: Scored | None
+    interval: tuple[float, float] | None
     probability: float | None
 
 
-def answer_of(
-    folder: Path, winner: Candidate, to_beat: Sequence[Candidate], seeds: Sequence[int], spans: bool
-) -> Answer:
+def answer_of(folder: Path, ranked: Sequence[Candidate], seeds: Sequence[int], spans: bool) -> Answer:
     """The answer, from the predictions of all seeds.
 
     Args:
         folder: of the selection.
-        winner: the best on dev.
-        to_beat: the layer to beat with its best learning rate, if it worked.
-        seeds: of both.
+        ranked: those that came to the end, the best on dev first; two are compared.
+        seeds: of each.
         spans: whether entities are counted.
     """
-    other = next((candidate for candidate in to_beat if candidate != winner), None)
-    compared = [winner] if other is None else [winner, other]
+    compared = list(ranked[:2])
     runs = [[folder / "runs" / c.run(seed) / f"seed-{seed}" for seed in seeds] for c in compared]
     part = "test" if (runs[0][0] / "test.txt").exists() else "dev"
     counts = [[counts_in(run / f"{part}.txt", spans) for run in of] for of in runs]
-    means = [float(np.mean([f1(of_seed.sum(0)) for of_seed in of])) for of in counts]
     drawn = resampled(counts)
-    low, high = np.quantile(drawn[:, 0], [0.025, 0.975])
-    return Answer(
-        winner,
-        part,
-        means[0],
-        (float(low), float(high)),
-        other,
-        means[1] if other else None,
-        float(np.mean(drawn[:, 0] > drawn[:, 1])) if other else None,
-    )
+    scored = [
+        Scored(candidate, float(np.mean([f1(of_seed.sum(0)) for of_seed in of])), _middle(drawn[:, place]))
+        for place, (candidate, of) in enumerate(zip(compared, counts))
+    ]
+    if len(scored) == 1:
+        return Answer(part, len(seeds), scored[0], None, None, None)
+    gains = drawn[:, 0] - drawn[:, 1]
+    return Answer(part, len(seeds), scored[0], scored[1], _middle(gains), float(np.mean(gains > 0)))
 
 
-def sentence_of(answer: Answer, seeds: int) -> str:
-    """The answer in a sentence or two."""
-    low, high = answer.interval
-    figure = f"F1 on {answer.part} {answer.f1:.2f} (95 %: {low:.2f} to {high:.2f}, {seeds} seeds)"
-    layer = f"{answer.winner.layer.name} with the learning rate {answer.winner.learning_rate:g}"
-    if answer.to_beat is None:
-        return f"Stay with {layer}: nothing that was tried is better on dev. {figure}."
-    assert answer.f1_to_beat is not None and answer.probability is not None
-    found = "better" if answer.f1 > answer.f1_to_beat else "not better"
-    return (
-        f"{layer} is {found} than {answer.to_beat.layer.name}: {figure} against {answer.f1_to_beat:.2f}; "
-        f"the probability that it is better, over seeds and sentences, is {answer.probability:.2f}."
+def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
+    low, high = np.quantile(values, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def paragraph_of(answer: Answer, config: SelectConfig) -> str:
+    """The answer in words."""
+    winner, other = answer.winner, answer.other
+    layer = winner.candidate.layer
+    to_beat = (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
+    figure = (
+        f"its F1 on {answer.part} is {winner.f1:.2f} (95 %: {_range(winner.interval)}; "
+        f"{answer.seeds} seed{'s' * (answer.seeds > 1)})"
     )
+    words = [f"{'Stay with ' if to_beat else ''}{_name(winner.candidate)}: {figure}."]
+    if other is None:
+        words.append("Nothing else came to the end to compare it with.")
+    else:
+        assert answer.interval is not None and answer.probability is not None
+        words.append(
+            f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
+            f"{other.f1:.2f} (95 %: {_range(other.interval)}). The difference is {winner.f1 - other.f1:+.2f} (95 %: "
+            f"{_range(answer.interval)}); over seeds and sentences, {winner.candidate.layer.name} is the better one "
+            f"with a probability of {answer.probability:.2f}{_reading(answer, to_beat)}."
+        )
+    if answer.part == "dev":
+        words.append("There is no test part: these figures are of dev, which chose, and so too high.")
+    if winner.interval[1] - winner.interval[0] > _WIDE or answer.seeds == 1:
+        why = "one seed" if answer.seeds == 1 else "so small a test part"
+        words.append(f"With {why}, differences of several points are chance.")
+    return " ".join(words)
+
+
+def _reading(answer: Answer, to_beat: bool) -> str:
+    assert answer.probability is not None
+    if answer.probability >= _SURE:
+        return ""
+    if answer.probability >= 0.5:
+        return ", so that it may be luck" if not to_beat else ""
+    return ": on dev it was ahead, here it is not"
+
+
+def _name(candidate: Candidate) -> str:
+    return f"{candidate.layer.name} (H {candidate.layer.hidden_size}, learning rate {candidate.learning_rate:g})"
+
+
+def _range(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:.2f} to {interval[1]:.2f}"
+
+
+def _cost(candidate: Candidate, ledger: Ledger) -> str:
+    runs = [run for name, run in ledger.runs.items() if name.startswith(candidate.run(0)[:-1]) and "error" not in run]
+    second, memory = _second(runs), max(run["peak_memory_mb"] for run in runs)
+    return f"{candidate.layer.name} takes {second:.1f} s an epoch, {runs[0]['parameters']:,} weights, {memory:,.0f} MB"
+
+
+def _second(runs: Sequence[dict[str, Any]]) -> float:
+    return float(statistics.median(second for run in runs for second in run["seconds"]))
 
 
 def report_of(
     answer: Answer, candidates: Sequence[Candidate], ledger: Ledger, config: SelectConfig, seconds: float
 ) -> str:
     """The answer, how to use it, and a table of all that was tried, as Markdown."""
-    lines = [f"# Layers for {config.corpus}", "", sentence_of(answer, len(config.seeds)), ""]
-    lines += [f"{duration(seconds)} of {config.budget}. The tagger: `model.pt`. In Flair:", "", "```python"]
-    layer = answer.winner.layer
+    layer = answer.winner.candidate.layer
+    lines = [f"# Recurrent layers for {config.corpus}", "", paragraph_of(answer, config), ""]
+    compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
+    lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
+    lines += [f"The tagger is `model.pt`, that of the seed best on dev. {duration(seconds)} of {config.budget}."]
+    lines += ["In Flair:", "", "```python", "import flair_nas  # makes the layer known to Flair", ""]
     lines += [f'SequenceTagger(..., rnn_type="{layer.rnn}", hidden_size={layer.hidden_size})', "```", ""]
-    lines += ["| layer | H | rate | seeds | epochs | best dev F1 | test F1 | parameters | s / epoch |"]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines += ["| layer | H | rate | seeds | epochs | best dev F1 | test F1 | weights | s / epoch | MB |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     rows = []
     for candidate in candidates:
         runs = [run for seed in config.seeds if (run := ledger.runs.get(candidate.run(seed)))]
         good = [run for run in runs if "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
+        bad = "; ".join(f"failed: {run['error']}" for run in runs if "error" in run)
         if not good:
-            rows.append((0.0, f"{start}failed: {runs[0]['error'] if runs else 'not begun'} | | | | | |"))
+            rows.append((0.0, f"{start}{bad or 'not begun'} | | | | | | |"))
             continue
         dev = [max(run["dev"]) for run in good]
         test = [run["test"] for run in good if run["test"] is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
-        time = statistics.median(second for run in good for second in run["seconds"])
-        figures = f"{len(good)} | {epochs:.0f} | {_mean(dev)} | {_mean(test)} | {good[0]['parameters']:,} | {time:.1f}"
-        rows.append((epochs * 1000 + statistics.mean(dev), f"{start}{figures} |"))
+        figures = f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {_mean(dev)} | {_mean(test)}"
+        memory = max(run["peak_memory_mb"] for run in good)
+        figures += f" | {good[0]['parameters']:,} | {_second(good):.1f} | {memory:,.0f} |"
+        rows.append((len(good) * 1e6 + epochs * 1e3 + statistics.mean(dev), start + figures))
     return "\n".join([*lines, *(text for _, text in sorted(rows, key=lambda row: -row[0]))]) + "\n"
 
 

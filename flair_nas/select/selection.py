@@ -27,6 +27,7 @@ from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
+from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.training import train
 from flair_nas.select.workers import Died, Job, Pool
 
@@ -34,6 +35,8 @@ log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = ("budget", "candidates", "random", "rates", "match", "workers", "device", "data_root")
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
+_MOST_RANDOM = 1000
+_FEW_LABELS = 100
 
 
 @dataclass(frozen=True)
@@ -86,38 +89,44 @@ class _Selection:
         self.rungs = self.rule.rungs(self.config.epochs)
 
     def run_all(self) -> Selection:
-        config, seeds = self.config, self.config.seeds
+        config, first = self.config, self.config.seeds[0]
         self.run.accept()
         (self.run.folder / "runs").mkdir(exist_ok=True)
+        self.ledger.begin(config.budget)
         layers, spans = self._prepare()
         everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
-        to_beat = [candidate for candidate in everyone if candidate.layer == layers[0]]
-        alive, kept_after = everyone, [*self.rule.counts(len(everyone), self.rungs)[1:], 1]
-        for rung, (epochs, wanted) in enumerate(zip(self.rungs, kept_after), start=1):
-            self._train([(candidate, seeds[0], epochs, ()) for candidate in alive], f"rung {rung}: {epochs} epochs")
-            costs = {candidate.name: self._cost(candidate, seeds[0], epochs) for candidate in alive}
-            if all(math.isinf(cost) for cost in costs.values()):
+        groups = [[c for c in everyone if (c.layer == layers[0]) is to_beat] for to_beat in (True, False)]
+        alive, go_on = everyone, [*self.rule.counts(len(everyone), self.rungs)[1:], 0]
+        for rung, (epochs, count) in enumerate(zip(self.rungs, go_on), start=1):
+            self._train_first_seeds(alive, epochs, f"rung {rung} of {len(self.rungs)}")
+            costs = {c.name: cost for c in alive if not math.isinf(cost := self._cost(c, first, epochs))}
+            if not costs:
                 raise FlairNasError(f"no run of rung {rung} worked: {self._errors()}")
-            kept = survivors({name: cost for name, cost in costs.items() if not math.isinf(cost)}, wanted)
-            kept += survivors({c.name: costs[c.name] for c in to_beat if c.name in costs}, 1)
+            kept = survivors(costs, count)
+            for group in groups:  # the layer to beat, and the best of the others, come to the end
+                kept += survivors({c.name: costs[c.name] for c in group if c.name in costs}, 1)
             alive = [candidate for candidate in alive if candidate.name in kept]
-        finalists = sorted(alive, key=lambda candidate: self._cost(candidate, seeds[0], config.epochs))
-        jobs = [(candidate, seed, config.epochs, ("dev", "test")) for seed in seeds for candidate in finalists]
-        self._train(jobs, f"{len(seeds)} seeds of {' and '.join(c.name for c in finalists)}")
-        return self._finish(everyone, finalists, to_beat, spans)
+        seeds = config.seeds[: self._seed_count(alive)]
+        jobs = [(candidate, seed, config.epochs, ("dev", "test")) for seed in seeds for candidate in alive]
+        self._train(jobs, f"{len(seeds)} seeds of {' and '.join(c.name for c in alive)}")
+        return self._finish(everyone, alive, seeds, spans)
 
     # --- before ---
 
     def _prepare(self) -> tuple[list[Layer], bool]:
         """The layers that are named, and whether spans are tagged; embeds the corpus for all processes."""
-        from flair_nas.tagging.corpora import is_token_level, sentences_of
+        from flair_nas.tagging.corpora import describe_corpus, is_token_level, sentences_of
         from flair_nas.tagging.embeddings import build_embeddings
         from flair_nas.tagging.frozen import keep_frozen
         from flair_nas.tagging.training import load_corpus_of
 
         config = self.config.tagger()
         corpus = load_corpus_of(config)
+        describe_corpus(corpus)
+        labels = sum(len(s.get_labels(corpus.label_type)) for s in sentences_of(corpus.corpus.dev))
+        if labels < _FEW_LABELS:
+            log.warning("dev has %d labels in all: which layer is the best on it is mostly chance", labels)
         embeddings = build_embeddings(config.embeddings, corpus.corpus)
         keep_frozen(embeddings, corpus, on_disk=True, progress=self.progress)
         layers = named_layers(self.config)
@@ -125,44 +134,71 @@ class _Selection:
             layers.append(matched)
         return layers, not is_token_level(sentences_of(corpus.corpus.train), corpus.label_type)
 
+    # --- what the budget is enough for ---
+
     def _random_count(self, layers: list[Layer]) -> int:
-        """How many random cells the budget is enough for, by the time that one epoch takes."""
-        config, seed = self.config, self.config.seeds[0]
+        """How many random cells; the first rung of the layers that are named tells what they would take."""
+        config, plan = self.config, self.ledger.plan
+        named = candidates_of(config, [*layers, *random_layers(config, 1 if config.random is None else config.random)])
+        if any(self._epochs(candidate) < self.rungs[0] for candidate in named):
+            probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(config.rates)]
+            self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
+            pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
+            needed = rest(self.rule, config.epochs, 1, len(named), 0, pace, self.pool.workers)
+            if needed > self.budget - self._spent():
+                raise FlairNasError(
+                    f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
+                    f"layers and learning rates take about {duration(needed + self._spent())} with one seed; give "
+                    "more, or fewer candidates, rates or epochs"
+                )
         if config.random is not None:
             return config.random
-        if "random" in self.ledger.plan:
-            return int(self.ledger.plan["random"])
-        probes = candidates_of(config, [layers[0], *random_layers(config, 1)])[:: len(config.rates)]
-        self._train([(candidate, seed, 1, ()) for candidate in probes], "one epoch, to measure its time")
-        runs = [self._run(candidate, seed) for candidate in probes if self._works(candidate, seed)]
-        if not runs:
-            raise FlairNasError(f"no run worked: {self._errors()}")
-        seconds = max(run["seconds"][0] for run in runs)
-        around = min(run["job_seconds"] - run["seconds"][0] for run in runs)  # the first of a process also loads
-        left = _SHARE * self.budget - self._spent()
+        if "random" not in plan:
+            self._train_first_seeds(named, self.rungs[0], f"rung 1 of {len(self.rungs)}, what is named")
+            measured, seeds = self._pace(named), len(config.seeds)
+            if measured is None:
+                raise FlairNasError(f"no run of rung 1 worked: {self._errors()}")
+            each = len(candidates_of(config, random_layers(config, 1)))
+            left = _SHARE * self.budget - self._spent()
 
-        def needed(random: int) -> float:
-            count = (len(layers) + random * (2 if config.gates else 1)) * len(config.rates)
-            finals = 2 * (len(config.seeds) - 1)
-            epochs = self.rule.cost(count, config.epochs) + config.epochs * (1 + finals)
-            jobs = sum(self.rule.counts(count, self.rungs)) + len(self.rungs) + finals
-            return float(epochs * seconds + jobs * around) / self.pool.workers
+            def needed_with(count: int) -> float:
+                candidates = len(named) + (count - 1) * each
+                return rest(self.rule, config.epochs, seeds, candidates, len(named), measured, self.pool.workers)
 
-        if needed(0) > left:
-            all_in_all = duration((needed(0) + self._spent()) / _SHARE)
-            raise FlairNasError(
-                f"the budget of {config.budget} is not enough: an epoch takes {seconds:.1f} s, so {len(layers)} layers "
-                f"with {len(config.rates)} learning rates take about {all_in_all}; give more, or fewer candidates, "
-                "rates, epochs or seeds"
-            )
-        count = 0
-        while needed(count + 1) <= left:
-            count += 1
-        self.ledger.plan |= {"random": count, "epoch_seconds": seconds}
-        self._save()
-        return count
+            count = max(1, self.ledger.before.get("random", 1))
+            while needed_with(count + 1) <= left and count < _MOST_RANDOM:
+                count += 1
+            plan["random"] = count
+            self._save()
+        return int(plan["random"])
+
+    def _seed_count(self, alive: Sequence[Candidate]) -> int:
+        """How many seeds each of the last can have."""
+        config, plan = self.config, self.ledger.plan
+        if "seeds" not in plan:
+            jobs = []
+            for candidate in alive:
+                run = self._run(candidate, config.seeds[0])
+                jobs.append(sum(run["seconds"]) + run["around_seconds"])
+            left = self.budget - self._spent()
+            counts = range(len(config.seeds), 1, -1)
+            plan["seeds"] = next((n for n in counts if side_by_side(jobs * (n - 1), self.pool.workers) <= left), 1)
+            self._save()
+            if plan["seeds"] < len(config.seeds):
+                log.warning("the budget is enough for %d of %d seeds", plan["seeds"], len(config.seeds))
+        return min(int(plan["seeds"]), len(config.seeds))
+
+    def _pace(self, candidates: Sequence[Candidate]) -> Pace | None:
+        """What runs take; None where none works."""
+        runs = [self._run(candidate, self.config.seeds[0]) for candidate in candidates]
+        good = [run for run in runs if "error" not in run]
+        return pace_of(good) if good else None
 
     # --- runs ---
+
+    def _train_first_seeds(self, candidates: Sequence[Candidate], epochs: int, what: str) -> None:
+        jobs = [(candidate, self.config.seeds[0], epochs, ()) for candidate in candidates]
+        self._train(jobs, f"{what}, to epoch {epochs}")
 
     def _train(self, wanted: Sequence[tuple[Candidate, int, int, tuple[str, ...]]], what: str) -> None:
         """Has runs come to so many epochs and scores; those that are there already are left alone."""
@@ -174,18 +210,19 @@ class _Selection:
                 jobs.append(Job(name, train, (settings, str(self.run.folder / "runs" / name), parts)))
         if jobs:
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self._spent()), self.config.budget)
-        for outcome in self.pool.run(jobs):
+        for done, outcome in enumerate(self.pool.run(jobs), start=1):
             if isinstance(outcome.error, OSError):  # of the disk, which is the same for all
                 raise outcome.error
             if outcome.error is not None:
                 known = isinstance(outcome.error, (FlairNasError, Died))
                 error = str(outcome.error) if known else shown(outcome.error)
                 log.warning("%s failed: %s", outcome.job.name, error)
-                self.ledger.runs[outcome.job.name] = {"error": error}
+                # what a process died of may be gone when the selection is gone on with
+                self.ledger.runs[outcome.job.name] = {"error": error, "again": isinstance(outcome.error, Died)}
             else:
                 self.ledger.runs[outcome.job.name] = outcome.result
-                best = max(outcome.result["dev"])
-                log.info("%s: %d epochs, dev %.2f", outcome.job.name, len(outcome.result["dev"]), best)
+                best, spent = max(outcome.result["dev"]), duration(self._spent())
+                log.info("%d of %d, %s: dev %.2f; %s spent", done, len(jobs), outcome.job.name, best, spent)
             self._save()
 
     def _is_done(self, run: dict[str, Any], epochs: int, parts: Sequence[str]) -> bool:
@@ -197,8 +234,8 @@ class _Selection:
     def _run(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})
 
-    def _works(self, candidate: Candidate, seed: int) -> bool:
-        return "error" not in self._run(candidate, seed)
+    def _epochs(self, candidate: Candidate) -> int:
+        return len(self._run(candidate, self.config.seeds[0]).get("dev", ()))
 
     def _cost(self, candidate: Candidate, seed: int, epochs: int) -> float:
         """Minus the best F1 on dev in so many epochs; where there is none yet, the loss decides."""
@@ -219,23 +256,20 @@ class _Selection:
     # --- after ---
 
     def _finish(
-        self, everyone: list[Candidate], finalists: list[Candidate], to_beat: list[Candidate], spans: bool
+        self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int], spans: bool
     ) -> Selection:
-        config = self.config
-        means = {
-            candidate.name: statistics.mean(-self._cost(candidate, seed, config.epochs) for seed in config.seeds)
-            for candidate in finalists
-            if all(self._works(candidate, seed) for seed in config.seeds)
-        }
-        if not means:
+        def mean(candidate: Candidate) -> float:
+            return statistics.mean(self._cost(candidate, seed, self.config.epochs) for seed in seeds)
+
+        ranked = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
+        if not ranked:
             raise FlairNasError(f"no layer worked with all of its seeds: {self._errors()}")
-        ranked = sorted((c for c in finalists if c.name in means), key=lambda c: -means[c.name])
-        answer = answer_of(self.run.folder, ranked[0], [c for c in ranked if c in to_beat], config.seeds, spans)
-        best = max(config.seeds, key=lambda seed: -self._cost(ranked[0], seed, config.epochs))
+        answer = answer_of(self.run.folder, ranked, seeds, spans)
+        best = min(seeds, key=lambda seed: self._cost(ranked[0], seed, self.config.epochs))
         source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(source, temporary)
-        report = report_of(answer, everyone, self.ledger, config, self._spent())
+        report = report_of(answer, everyone, self.ledger, self.config, self._spent())
         write_text(self.run.folder / "report.md", report)
         self._save()
         return Selection(answer, report, self.run.folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,27 +31,36 @@ def train(settings: dict[str, Any], folder: str, parts: Sequence[str]) -> dict[s
 
     Returns:
         For the ledger, as JSON data: ``dev`` and ``dev_loss``, F1 and loss after each epoch; ``seconds`` of these, with
-        evaluation; ``job_seconds``, of all that was done now; ``exhausted``, whether its learning rate has come to its
-        end; ``scored``, the parts; ``test``; ``parameters`` of the layer.
+        evaluation; ``around_seconds``, of what was done now besides; ``exhausted``, whether its learning rate has come
+        to its end; ``scored``, the parts; ``test``; ``parameters`` of the layer; ``peak_memory_mb`` of this job.
     """
-    import flair
-
+    from flair_nas.device import forget_peak_memory
     from flair_nas.tagging.training import train_taggers
 
-    started = time.perf_counter()
-    flair.logger.setLevel("WARNING")
+    logging.getLogger("flair").setLevel("ERROR")
+    logging.getLogger("flair_nas").setLevel("ERROR")  # what it has to say, the selection has said once
     config = TaggerConfig(**settings)
     corpus = _corpus(config.corpus, config.label_type, config.columns, config.data_root)
+    forget_peak_memory()
+    started = time.perf_counter()
+    before = len(_history(Path(folder), config.seeds[0]))
     (result,) = train_taggers(config, folder, corpus=corpus, parts=parts, progress=False)["seeds"]
-    lines = (Path(folder) / f"seed-{result['seed']}" / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    history = [json.loads(line) for line in lines]
+    history = _history(Path(folder), config.seeds[0])
+    seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
     return {
         "dev": [line["dev_f1"] for line in history],
         "dev_loss": [line["dev_loss"] for line in history],
-        "seconds": [line["seconds"] + line["evaluation_seconds"] for line in history],
-        "job_seconds": time.perf_counter() - started,
+        "seconds": seconds,
+        "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
         "exhausted": result["learning_rate_exhausted"],
         "scored": list(parts),
         "test": result["test_f1"],
         "parameters": result["rnn_parameters"],
+        "peak_memory_mb": result["peak_memory_mb"],
     }
+
+
+def _history(folder: Path, seed: int) -> list[dict[str, Any]]:
+    path = folder / f"seed-{seed}" / "history.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,56 @@
+"""How long the rest of a selection takes, by what its runs have taken so far."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flair_nas.select.rule import Rule
+
+
+class Pace(NamedTuple):
+    """What a run takes, in seconds.
+
+    Args:
+        epoch: each epoch, with its evaluation.
+        around: each job besides its epochs: to build a tagger, read its checkpoint, write figures.
+    """
+
+    epoch: float
+    around: float
+
+
+def pace_of(runs: Sequence[Mapping[str, Any]]) -> Pace:
+    """The mean pace of runs of the ledger."""
+    return Pace(
+        statistics.mean(statistics.median(run["seconds"]) for run in runs),
+        statistics.mean(run["around_seconds"] for run in runs),
+    )
+
+
+def side_by_side(jobs: Sequence[float], workers: int) -> float:
+    """Seconds for jobs of so many seconds, with so many at work."""
+    return max(sum(jobs) / workers, max(jobs, default=0.0))
+
+
+def rest(rule: Rule, epochs: int, seeds: int, candidates: int, begun: int, pace: Pace, workers: int) -> float:
+    """Seconds from the first rung to the end.
+
+    Args:
+        rule: which candidates go on.
+        epochs: of a full training.
+        seeds: of the last two.
+        candidates: how many there are in the first rung.
+        begun: those of them that are through with it.
+        pace: of a run.
+        workers: how many train side by side.
+    """
+    rungs = rule.rungs(epochs)
+    total, reached = 0.0, 0
+    for rung, (count, until) in enumerate(zip(rule.counts(candidates, rungs), rungs)):
+        count = count - begun if rung == 0 else max(2, count)
+        total += side_by_side([(until - reached) * pace.epoch + pace.around] * count, workers)
+        reached = until
+    scores = [pace.around] * 2  # of the first seed, which is trained by then
+    return total + side_by_side(scores + [epochs * pace.epoch + pace.around] * 2 * (seeds - 1), workers)
