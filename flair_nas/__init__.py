@@ -38,8 +38,11 @@ if TYPE_CHECKING:
     from flair_nas.recurrent import SearchedRNN as SearchedRNN
     from flair_nas.search.config import SearchConfig as SearchConfig
     from flair_nas.search.estimate import estimate_search as estimate_search
+    from flair_nas.search.tagging_config import TaggingSearchConfig as TaggingSearchConfig
     from flair_nas.search.trainer import SearchResult as SearchResult
     from flair_nas.search.trainer import search_genotype as search_genotype
+    from flair_nas.select.config import SelectConfig as SelectConfig
+    from flair_nas.select.selection import select_layer as select_layer
     from flair_nas.state import RecurrentState as RecurrentState
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.corpora import load_corpus as load_corpus
@@ -67,9 +70,12 @@ _HOMES = {
     "RecurrentState": "state",
     "SearchedRNN": "recurrent",
     "SearchConfig": "search.config",
+    "TaggingSearchConfig": "search.tagging_config",
     "SearchResult": "search.trainer",
     "estimate_search": "search.estimate",
     "search_genotype": "search.trainer",
+    "SelectConfig": "select.config",
+    "select_layer": "select.selection",
     "TaggerConfig": "tagging.config",
     "load_corpus": "tagging.corpora",
     "evaluate_tagger": "tagging.evaluation",

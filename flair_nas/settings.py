@@ -250,16 +250,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     Raises:
         FlairNasError: the file cannot be read, is no mapping, or has keys that are no settings, which are all named.
     """
-    try:
-        data = yaml.load(read_file(user_path(path), _MOST_BYTES).decode(), _Loader)
-    except OSError as error:
-        raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
-    except RecursionError:
-        raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2024-13-01
-        raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
-    if not isinstance(data, dict):
-        raise FlairNasError(f"{path}: expected settings as `name: value` lines")
+    data = _read_mapping(path)
     kinds = kinds_of(config_type)
     unknown = [key for key in data if key not in kinds]
     if unknown:
@@ -272,6 +263,38 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
             with contextlib.suppress(ValueError, OverflowError):
                 data[name] = float(value)
     return data
+
+
+def _read_mapping(path: str | Path) -> dict[Any, Any]:
+    try:
+        data = yaml.load(read_file(user_path(path), _MOST_BYTES).decode(), _Loader)
+    except OSError as error:
+        raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
+    except RecursionError:
+        raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date such as 2024-13-01
+        raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
+    if not isinstance(data, dict):
+        raise FlairNasError(f"{path}: expected settings as `name: value` lines")
+    return data
+
+
+def peek(name: str, *, kind: str, preset: str | None, file: str | Path | None) -> Any:
+    """What a setting is by a preset and a file, whatever their others are; None where neither has it.
+
+    Args:
+        name: of the setting.
+        kind: where the preset is looked for.
+        preset: the name of one.
+        file: a YAML file of settings, which wins.
+
+    Raises:
+        FlairNasError: the file cannot be read.
+    """
+    found = None
+    if preset in preset_names(kind):  # another one is refused when it is used
+        found = _read_mapping(resource_path("presets", kind, f"{preset}.yaml")).get(name)
+    return found if file is None else _read_mapping(file).get(name, found)
 
 
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:

@@ -20,6 +20,7 @@ from flair_nas.language_model.corpus import load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build
 from flair_nas.search.processes import make_accelerator
+from flair_nas.search.strategies.gradient import GradientStrategy
 
 SMALL: dict[str, Any] = {
     "hidden_size": 6,
@@ -96,6 +97,30 @@ def patched(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, before)
+
+
+class Stop:
+    """In place of a strategy's step: does something before that step of that epoch."""
+
+    def __init__(self, epoch: int, step: int, action: Callable[[Any], None], owner: Any = GradientStrategy) -> None:
+        self.place, self.action, self.owner, self.step = (epoch, step), action, owner, owner.step
+
+    def __enter__(self) -> None:
+        place, action, step = self.place, self.action, self.step
+
+        def stopping(strategy: Any, *now: int) -> Any:
+            if now == place:
+                action(strategy)
+            return step(strategy, *now)
+
+        self.owner.step = stopping
+
+    def __exit__(self, *_: object) -> None:
+        self.owner.step = self.step
+
+
+def interrupt(strategy: Any) -> None:
+    raise KeyboardInterrupt
 
 
 # --- several processes ---

@@ -23,6 +23,7 @@ import yaml
 from flair_nas import Genotype
 from flair_nas.cli import main
 from flair_nas.search.config import SearchConfig
+from flair_nas.search.tagging_config import TaggingSearchConfig
 from flair_nas.settings import load_preset, preset_names
 
 ROOT = Path(__file__).parent.parent
@@ -130,12 +131,14 @@ def test_settings_come_from_preset_file_and_flags(text: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", preset_names("search"))
 def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
-    config = SearchConfig(**load_preset("search", name, SearchConfig))
-    assert config.text is None
+    config_type = TaggingSearchConfig if "conll" in name else SearchConfig
+    config = config_type(**load_preset("search", name, config_type))
+    if isinstance(config, SearchConfig):
+        assert config.text is None
     if name.endswith("-small"):
-        assert (config.hidden_size, config.epochs) == (64, 5)
+        assert config.hidden_size == 64 and config.epochs in (5, 6)
     else:
-        assert config.hidden_size == 300
+        assert config.hidden_size == (300 if isinstance(config, SearchConfig) else 256)
 
 
 def test_the_presets_of_the_papers_have_their_settings() -> None:
@@ -153,6 +156,9 @@ def test_the_presets_of_the_papers_have_their_settings() -> None:
         assert (config.relaxation, config.order, config.learning_rate, config.clip) == (relaxation, order, 20, 0.25)
         assert (config.init_range, config.embedding_init_range, config.vary_length) == (0.04, 0.04, False)
         assert (config.phase_steps, config.epochs) == ((115, 111) if name == "ess-ptb" else (None, config.epochs))
+    tags = TaggingSearchConfig(**load_preset("search", "i-darts-conll03", TaggingSearchConfig))
+    assert (tags.corpus, tags.nodes, tags.batch_size, tags.hidden_size, tags.epochs) == ("conll_03", 8, 256, 256, 40)
+    assert (tags.learning_rate, tags.arch_learning_rate, tags.arch_weight_decay) == (0.1, 3e-3, 1e-3)
 
 
 def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, capsys: CAPTURE) -> None:

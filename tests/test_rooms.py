@@ -16,7 +16,7 @@ TOP = ("tagging", "language_model", "search", "select", "cli")
 def above(room: str) -> set[str]:
     """The rooms that one must not import; nobody imports the package itself."""
     if room in TOP:  # texts and tags know nothing of each other
-        return {*TOP[TOP.index(room) + 1 :], *({"tagging"} if room in ("language_model", "search") else ())}
+        return {*TOP[TOP.index(room) + 1 :], *({"tagging"} if room == "language_model" else ())}
     return {*TOP, *(FROM_BELOW[FROM_BELOW.index(room) + 1 :] if room in FROM_BELOW else ())}
 
 

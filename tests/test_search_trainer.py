@@ -25,9 +25,11 @@ from small_search import (
     KINDS,
     NO_DROPOUT,
     SMALL,
+    Stop,
     assert_same_runs,
     contents,
     differences,
+    interrupt,
     no_picture,
     patched,
     small,
@@ -80,30 +82,6 @@ def no_pictures(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 THREE: dict[str, Any] = {"epochs": 3, "bptt": 6, **KINDS["joint"]}
-
-
-class Stop:
-    """In place of a strategy's step: does something before that step of that epoch."""
-
-    def __init__(self, epoch: int, step: int, action: Callable[[Any], None], owner: Any = GradientStrategy) -> None:
-        self.place, self.action, self.owner, self.step = (epoch, step), action, owner, owner.step
-
-    def __enter__(self) -> None:
-        place, action, step = self.place, self.action, self.step
-
-        def stopping(strategy: Any, *now: int) -> Any:
-            if now == place:
-                action(strategy)
-            return step(strategy, *now)
-
-        self.owner.step = stopping
-
-    def __exit__(self, *_: object) -> None:
-        self.owner.step = self.step
-
-
-def interrupt(strategy: Any) -> None:
-    raise KeyboardInterrupt
 
 
 # --- what a run leaves behind ---

@@ -14,13 +14,20 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.paths import typed, user_path
 from flair_nas.search.config import SearchConfig
+from flair_nas.search.tagging_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig
-from flair_nas.settings import COUNT, Kind, UnknownSettings, kinds_of, preset_names, read_settings, resolve
+from flair_nas.settings import COUNT, Kind, UnknownSettings, changed, kinds_of, preset_names, read_settings, resolve
 from flair_nas.tagging.config import TaggerConfig
 
 Config = TypeVar("Config")
 
-_COMMANDS = {TaggerConfig: "tag train", LanguageModelConfig: "lm train", SearchConfig: "search", SelectConfig: "select"}
+_COMMANDS = {
+    TaggerConfig: "tag train",
+    LanguageModelConfig: "lm train",
+    SearchConfig: "search",
+    TaggingSearchConfig: "search",
+    SelectConfig: "select",
+}
 
 
 def add_action(actions: Any, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -65,13 +72,42 @@ def add_run_flags(parser: argparse.ArgumentParser, kind: str, out: str) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
 
 
-def add_setting_flags(parser: argparse.ArgumentParser, config_type: type) -> None:
-    """Adds a flag for each setting: ``--hidden-size`` for `hidden_size`; one that is not given is None."""
-    kinds = kinds_of(config_type)
-    for field in dataclasses.fields(config_type):
-        options: dict[str, Any] = {"default": None, **_form(field.name, kinds[field.name])}
-        options["help"] = (field.metadata["help"] + _default(field, kinds[field.name])).replace("%", "%%")
-        parser.add_argument("--" + field.name.replace("_", "-"), **options)
+def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **variants: type) -> None:
+    """Adds a flag for each setting: ``--hidden-size`` for `hidden_size`; one that is not given is None.
+
+    Args:
+        parser: what they are added to.
+        config_type: the dataclass of the settings.
+        variants: dataclasses that inherit from it, one of which is used, by the words that say when; each has a group
+            for its own settings in the help.
+    """
+    shared = {field.name for field in dataclasses.fields(config_type)}
+    for name in kinds_of(config_type):
+        _add_flag(parser, name, variants or {"": config_type}, config_type)
+    for when, variant in variants.items():
+        group = parser.add_argument_group(when)
+        for name in kinds_of(variant):
+            if name not in shared and f"--{name.replace('_', '-')}" not in parser._option_string_actions:
+                of_it = {when: other for when, other in variants.items() if name in kinds_of(other)}
+                _add_flag(group, name, of_it)
+
+
+def _add_flag(parser: Any, name: str, config_types: Mapping[str, type], explained: type | None = None) -> None:
+    """A flag of a setting that all of these dataclasses have, with the default of each; one says what it is for."""
+    kind = kinds_of(next(iter(config_types.values())))[name]
+    fields = {
+        when: next(field for field in dataclasses.fields(config_type) if field.name == name)
+        for when, config_type in config_types.items()
+    }
+    defaults = {when: _default(field) for when, field in fields.items()}
+    first = next(iter(defaults.values()))
+    said = f" (default: {first})" if first else ""
+    if len(set(defaults.values())) > 1:
+        said = f" (default: {'; '.join(f'{when}: {default}' for when, default in defaults.items() if default)})"
+    explained = explained or next(iter(config_types.values()))
+    help = next(field for field in dataclasses.fields(explained) if field.name == name).metadata["help"] + said
+    options: dict[str, Any] = {"default": None, **_form(name, kind), "help": help.replace("%", "%%")}
+    parser.add_argument("--" + name.replace("_", "-"), **options)
 
 
 def check_batch_size(number: int) -> None:
@@ -97,13 +133,13 @@ def _form(name: str, kind: Kind) -> Mapping[str, Any]:
     return {"type": kind.type, "metavar": "N" if kind.type is int else "X"}
 
 
-def _default(field: dataclasses.Field[Any], kind: Kind) -> str:
+def _default(field: dataclasses.Field[Any]) -> str:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if default is None or default == []:
+    if default is None or default == [] or len(field.metadata["choices"] or "  ") == 1:  # it says which variant it is
         return ""
     if isinstance(default, list):
-        default = (" " if kind.type is str else ",").join(map(str, default))
-    return f" (default: {default})"
+        default = (" " if isinstance(default[0], str) else ",").join(map(str, default))
+    return str(default)
 
 
 def _numbers(number: type) -> Any:
@@ -124,6 +160,24 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
     return {name: value for name, value in given.items() if value is not None}
 
 
+def refuse_flags_of(arguments: argparse.Namespace, variant: type, chosen: type, when: str) -> None:
+    """Refuses flags of a variant of the settings which is not the one that is used.
+
+    Args:
+        arguments: of an action with flags of both.
+        variant: that they may be of.
+        chosen: the one that is used.
+        when: the words that say when the first one is used.
+
+    Raises:
+        FlairNasError: it names the flags.
+    """
+    own = kinds_of(chosen)
+    foreign = [f"--{name.replace('_', '-')}" for name in given_flags(arguments, variant) if name not in own]
+    if foreign:
+        raise FlairNasError(f"{', '.join(foreign)}: only with {when}")
+
+
 def as_flags(config: Any, config_type: type) -> str:
     """The flags that give settings as they are, without those that are the defaults.
 
@@ -131,14 +185,19 @@ def as_flags(config: Any, config_type: type) -> str:
         config: the settings.
         config_type: their dataclass, or one that they inherit from, whose settings are wanted alone.
     """
-    flags = []
-    for field in dataclasses.fields(config_type):
-        value, name = getattr(config, field.name), field.name.replace("_", "-")
-        if isinstance(value, bool) and value != field.default:
+    flags, names = [], kinds_of(config_type)
+    for setting, value in changed(config).items():
+        if setting not in names:
+            continue
+        name = setting.replace("_", "-")
+        if isinstance(value, bool):
             flags.append(f"--{name}" if value else f"--no-{name}")
-        elif value != field.default:
-            between = "=" if str(value).startswith("-") else " "  # else it would be taken for a flag
-            flags.append(f"--{name}{between}{shlex.quote(str(value))}")
+        elif isinstance(value, list) and names[setting].type is str:
+            flags.append(f"--{name} {shlex.join(value)}")
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            between = "=" if text.startswith("-") else " "  # else it would be taken for a flag
+            flags.append(f"--{name}{between}{shlex.quote(text)}")
     return " ".join(flags)
 
 

@@ -6,46 +6,73 @@ import argparse
 import sys
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, as_flags, given_flags, settings_of_run
-from flair_nas.cli.log import quiet_libraries
+from flair_nas.cli.flags import (
+    add_action,
+    add_run_flags,
+    add_setting_flags,
+    as_flags,
+    given_flags,
+    refuse_flags_of,
+    settings_of_run,
+)
+from flair_nas.cli.log import quiet_flair, quiet_libraries
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.paths import typed
-from flair_nas.search.config import SearchConfig
-from flair_nas.settings import resolve
+from flair_nas.paths import typed, user_path
+from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
+from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.settings import peek, resolve
 from flair_nas.stopping import stopped_at_once
+from flair_nas.tagging.config import TaggerConfig
 
 EXAMPLES = """examples:
   flair-nas search --preset i-darts-small --text demo --epochs 2 --out runs/first
   flair-nas search --preset i-darts-ptb --text my_text/ --out runs/mine --estimate
   flair-nas search --preset ess-ptb --text my_text/ --out runs/ess --precision bfloat16
+  flair-nas search --objective tagging --corpus wnut_17 --hidden-size 64 --epochs 10 --out runs/tags
   flair-nas search --resume runs/mine
   torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train and valid files (and test, which a search never learns from), one sentence a line, words parted by blanks."""
+train and valid files (and test, which a search never learns from), one sentence a line, words parted by blanks. With
+--objective tagging the supernet is the recurrent layer of a tagger, in both directions, and learns on train alone."""
 
 
 def add_parser(verbs: Any) -> None:
     """Adds the verb to the command's parser."""
-    parser = add_action(verbs, "search", "Search a recurrent cell, its gates, or both, on text.", EXAMPLES)
+    parser = add_action(verbs, "search", "Search a recurrent cell, its gates, or both, on text or on tags.", EXAMPLES)
     parser.set_defaults(run=run)
     add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
     parser.add_argument(
         "--estimate", action="store_true", help="measure a few steps, say what the search will cost, and stop"
     )
-    add_setting_flags(parser, SearchConfig)
+    add_setting_flags(parser, SearchSettings, **{f"objective {name}": settings_class(name) for name in OBJECTIVES})
+
+
+def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
+    """The settings of the objective that flags, file or preset name; of text, if none does."""
+    file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
+    file = None if arguments.resume and not file.exists() else file  # which is said where the run is opened
+    objective = arguments.objective or peek("objective", kind="search", preset=arguments.preset, file=file) or "text"
+    chosen = settings_class(objective if objective in OBJECTIVES else "text")
+    for name in OBJECTIVES:
+        refuse_flags_of(arguments, settings_class(name), chosen, f"--objective {name}")
+    return chosen
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas search``."""
     progress = not arguments.quiet and sys.stderr.isatty()
-    quiet_libraries(arguments)
+    config_type = _settings_class(arguments)
+    if config_type is TaggingSearchConfig:
+        quiet_flair(arguments)
+    else:
+        quiet_libraries(arguments)
     if arguments.estimate and not arguments.resume:
-        flags = given_flags(arguments, SearchConfig)
-        config = resolve(SearchConfig, kind="search", preset=arguments.preset, file=arguments.config, flags=flags)
+        flags = given_flags(arguments, config_type)
+        config = resolve(config_type, kind="search", preset=arguments.preset, file=arguments.config, flags=flags)
         return _estimate(config, progress)
     config, out = settings_of_run(
-        arguments, SearchConfig, "search", "--out DIR is needed: the folder for history, checkpoints and the genotype"
+        arguments, config_type, "search", "--out DIR is needed: the folder for history, checkpoints and the genotype"
     )
     if arguments.estimate:
         return _estimate(config, progress)
@@ -71,14 +98,19 @@ def run(arguments: argparse.Namespace) -> int:
     if result.verdict:
         print(f"verdict: {result.verdict}")
     rnn = typed(path)
+    if isinstance(config, TaggingSearchConfig):
+        tagger = config.tagger()
+        tagger.rnn = TaggerConfig().rnn
+        print(f"next: flair-nas select {as_flags(tagger, TaggerConfig)} --candidates {rnn} --out runs/select")
+        return 0
     small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16"
     print(f"next: flair-nas tag train --corpus demo {small} --rnn {rnn} --out runs/tagger")
-    if config.text is not None:
+    if isinstance(config, SearchConfig) and config.text is not None:
         print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
     return 0
 
 
-def _estimate(config: SearchConfig, progress: bool) -> int:
+def _estimate(config: SearchSettings, progress: bool) -> int:
     with stopped_at_once():
         from flair_nas.search.display import duration
         from flair_nas.search.estimate import estimate_search

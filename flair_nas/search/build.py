@@ -10,14 +10,14 @@ from accelerate import Accelerator
 
 from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError
-from flair_nas.search.config import SearchConfig, objective_kind, strategy_class
+from flair_nas.search.config import SearchSettings, objective_kind, strategy_class
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 
 def make_objective(
-    config: SearchConfig,
+    config: SearchSettings,
     accelerator: Accelerator,
     *,
     data: Any = None,
@@ -45,8 +45,15 @@ def make_objective(
     return kind.build(config, found, accelerator)
 
 
-def build_supernet(config: SearchConfig, accelerator: Accelerator) -> CellSupernet | InterCellSupernet:
+def build_supernet(
+    config: SearchSettings, accelerator: Accelerator, input_size: int | None = None
+) -> CellSupernet | InterCellSupernet:
     """The supernet that the settings describe, with weights from their seed; seeds the generators.
+
+    Args:
+        config: the settings.
+        accelerator: of this process.
+        input_size: D, if it is not H.
 
     Raises:
         FlairNasError: a batch that is too small for its processes.
@@ -58,12 +65,16 @@ def build_supernet(config: SearchConfig, accelerator: Accelerator) -> CellSupern
             f"batch_size {config.batch_size} leaves less than {least} sequences in a part of a process, with "
             f"{accelerator.num_processes} processes and {config.parts} parts each: batch normalisation needs {least}"
         )
-    check_fits(lambda: _supernet(config), accelerator.device, f"hidden_size {config.hidden_size}, nodes {config.nodes}")
+
+    def build() -> CellSupernet | InterCellSupernet:
+        return _supernet(config, input_size or config.hidden_size)
+
+    check_fits(build, accelerator.device, f"hidden_size {config.hidden_size}, nodes {config.nodes}")
     torch.manual_seed(config.seed)
-    return _supernet(config)
+    return build()
 
 
-def _supernet(config: SearchConfig) -> CellSupernet | InterCellSupernet:
+def _supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCellSupernet:
     options: dict[str, Any] = {
         "gate": config.gate,
         "carry": config.carry,
@@ -72,16 +83,16 @@ def _supernet(config: SearchConfig) -> CellSupernet | InterCellSupernet:
         "input_dropout": config.input_dropout,
         "recurrent_dropout": config.recurrent_dropout,
     }
-    size, fixed = config.hidden_size, config.fixed_genotype()
+    hidden_size, fixed = config.hidden_size, config.fixed_genotype()
     if config.learn == "inter":
         assert fixed is not None
-        return InterCellSupernet(size, size, fixed, config.history, config.relaxation, **options)
+        return InterCellSupernet(input_size, hidden_size, fixed, config.history, config.relaxation, **options)
     return CellSupernet(
-        size, size, config.nodes, config.relaxation, history=config.history, fixed_gates=fixed, **options
+        input_size, hidden_size, config.nodes, config.relaxation, history=config.history, fixed_gates=fixed, **options
     )
 
 
-def seed_processes(config: SearchConfig, accelerator: Accelerator) -> None:
+def seed_processes(config: SearchSettings, accelerator: Accelerator) -> None:
     """Seeds each of several processes anew, once the model is built: the same first weights, other dropout masks."""
     if accelerator.num_processes > 1:
         torch.manual_seed(config.seed + 1 + accelerator.process_index)

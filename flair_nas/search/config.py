@@ -18,9 +18,11 @@ if TYPE_CHECKING:  # both load torch, which asking for help must not
     from flair_nas.search.strategies import Strategy
 
 OBJECTIVES = {
-    "text": "text",
+    "text": "config:SearchConfig",
+    "tagging": "tagging_config:TaggingSearchConfig",
 }
-"""What the setting `objective` stands for: a module of `flair_nas.search.objectives`."""
+"""What the setting `objective` stands for: the module and class of its settings; a module of that name in
+`flair_nas.search.objectives` builds it."""
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
@@ -33,7 +35,14 @@ STRATEGIES = {
 
 def objective_kind(name: str) -> ObjectiveModule:
     """What reads the data of an objective of `OBJECTIVES` and builds it."""
-    return import_module(f"flair_nas.search.objectives.{OBJECTIVES[name]}")
+    return import_module(f"flair_nas.search.objectives.{name}")
+
+
+def settings_class(objective: str) -> type[SearchSettings]:
+    """The class of the settings of an objective of `OBJECTIVES`."""
+    module, _, attribute = OBJECTIVES[objective].partition(":")
+    found: type[SearchSettings] = getattr(import_module(f"flair_nas.search.{module}"), attribute)
+    return found
 
 
 def strategy_class(name: str) -> type[Strategy]:
@@ -64,17 +73,18 @@ def _known_relaxation(name: str) -> str:
 
 
 @dataclass
-class SearchConfig(TextSettings):
-    """Settings of `search_genotype`; each is also a flag of ``flair-nas search`` and a key of a ``--config`` file.
-
-    The defaults are those of I-DARTS on Penn Treebank, where the papers give them, but for first weights and learning
-    rate, which are for any size.
+class SearchSettings:
+    """What searches have in common, whatever the model learns; the defaults are those of I-DARTS on Penn Treebank,
+    where the papers give them, but for first weights and learning rate, which are for any size.
 
     Raises:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    objective: str = setting("text", f"what the model learns: {', '.join(OBJECTIVES)}", choices=tuple(OBJECTIVES))
+    objective: str = setting(
+        "text", f"what the model learns, and is searched on: {', '.join(OBJECTIVES)} (text)", choices=tuple(OBJECTIVES)
+    )
+
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting(
         "i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)", check=_known_relaxation
@@ -114,15 +124,10 @@ class SearchConfig(TextSettings):
         10.0, "sampling: what architecture weights and noise are divided by at first", low=1e-3, high=1e3
     )
     temperature_end: float = setting(0.1, "and in the last step; from step to step it falls evenly", low=1e-3, high=1e3)
-    hidden_size: int = setting(300, "hidden size H, and size D of the embedding", **COUNT)
-    adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
-    )
+    hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
     batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
     parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **COUNT)
-    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", **COUNT)
-    vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")
-    epochs: int = setting(40, "passes over the training text", low=0, high=1_000_000)
+    epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
     phase_steps: int | None = setting(
         None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", **COUNT
     )
@@ -150,13 +155,8 @@ class SearchConfig(TextSettings):
         0.999, "beta_2 of their Adam: how long a large gradient makes steps small", low=0, high=0.999999
     )
     fresh_moments: bool = setting(False, "learn joint: Adam forgets its moments when a phase begins")
-    dropout: float = setting(0.75, "variational dropout of the layer's output", **PROBABILITY)
     recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
     input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
-    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", **PROBABILITY)
-    slowness: float = setting(
-        1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0, high=1e6
-    )
     samples: int = setting(100, "random strategies: random architectures to compare", low=0, high=1_000_000)
     sample_segments: int = setting(
         10, "random-shared and selection perturbation: validation segments that something is scored on at first",
@@ -170,9 +170,6 @@ class SearchConfig(TextSettings):
         None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
         "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10, before=0.04,
     )  # fmt: skip
-    embedding_init_range: float = setting(
-        0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10
-    )
     seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip
@@ -241,3 +238,30 @@ class SearchConfig(TextSettings):
     def fixed_genotype(self) -> Genotype | None:
         """The genotype that `fixed` stood for when these settings were made; a file may have changed since."""
         return None if self.fixed is None else self._fixed
+
+
+@dataclass
+class SearchConfig(SearchSettings, TextSettings):
+    """Settings of `search_genotype` on a text; each is also a flag of ``flair-nas search`` and a key of ``--config``.
+
+    The defaults are those of I-DARTS on Penn Treebank, where the papers give them, but for first weights and learning
+    rate, which are for any size.
+
+    Raises:
+        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+    """
+
+    objective: str = setting("text", "what the model learns: text", choices=("text",))
+    adaptive_cutoffs: list[int] = setting(
+        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
+    )
+    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", **COUNT)
+    vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")
+    dropout: float = setting(0.75, "variational dropout of the layer's output", **PROBABILITY)
+    embedding_dropout: float = setting(0.2, "variational dropout of the embedding's output", **PROBABILITY)
+    slowness: float = setting(
+        1e-3, "beta, weight of the mean square of h_t - h_{t-1} in the training loss", low=0, high=1e6
+    )
+    embedding_init_range: float = setting(
+        0.1, "embedding and softmax start uniform in +-this (the papers' code: 0.04)", low=1e-12, high=10
+    )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flair_nas.errors import FlairNasError
 from flair_nas.search.bilevel import Reduce, clip_gradients, gradient_norm, mean_gradients
-from flair_nas.search.config import SearchConfig
+from flair_nas.search.config import SearchSettings
 from flair_nas.search.objectives import Objective
 
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
@@ -35,7 +35,7 @@ class WeightDescent:
 
     gradient_norm = 0.0
 
-    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
         self.weights = objective.model_parameters()
         self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)

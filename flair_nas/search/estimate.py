@@ -12,7 +12,7 @@ from accelerate import Accelerator
 
 from flair_nas.device import peak_memory_mb
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import make_accelerator, make_reduce
 
@@ -44,7 +44,7 @@ class Estimate(NamedTuple):
 
 
 def estimate_search(
-    config: SearchConfig,
+    config: SearchSettings,
     *,
     text: Any = None,
     objective: Callable[[Accelerator], Objective] | None = None,

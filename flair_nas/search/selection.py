@@ -19,10 +19,10 @@ from tqdm import tqdm
 from flair_nas.genotype import Genotype
 from flair_nas.operations import NAMES
 from flair_nas.search.bilevel import Reduce
-from flair_nas.search.config import SearchConfig
+from flair_nas.search.config import SearchSettings
 from flair_nas.search.descent import WeightDescent
 from flair_nas.search.objectives import Objective
-from flair_nas.supernet import CellSupernet
+from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 
@@ -33,7 +33,7 @@ _KEPT = range(1, len(NAMES))  # all operations but drop
 
 
 def select_by_perturbation(
-    objective: Objective, config: SearchConfig, descent: WeightDescent, reduce: Reduce | None, progress: bool
+    objective: Objective, config: SearchSettings, descent: WeightDescent, reduce: Reduce | None, progress: bool
 ) -> Genotype:
     """Decides a supernet node by node; its weights and architecture weights are afterwards as they were before.
 
@@ -67,9 +67,11 @@ Score = Callable[[], float]
 """The validation loss as architecture weights are now."""
 
 
-def _nodes(objective: Objective, config: SearchConfig) -> Iterator[Callable[[Score], None]]:
+def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Callable[[Score], None]]:
     """What decides each node of the cell, then of the gates, as far as they are relaxed."""
     supernet, count = objective.supernet, config.edges_per_node
+    if isinstance(supernet, BothDirections):  # both share what is decided
+        supernet = supernet.ahead
 
     def node(
         arch: Tensor, relaxation: str, rows: Sequence[int], keep: int, operations: range
@@ -144,11 +146,11 @@ def _groups(rows: int) -> list[list[int]]:
     return [group.tolist() for group in torch.arange(rows).split(group_sizes(rows))]
 
 
-def _valid_loss(objective: Objective, config: SearchConfig, reduce: Reduce | None) -> float:
+def _valid_loss(objective: Objective, config: SearchSettings, reduce: Reduce | None) -> float:
     """The loss on the first segments of the validation part, without dropout."""
     module, supernet = objective.module, objective.supernet
     module.eval()
-    with supernet.batch_statistics() if isinstance(supernet, CellSupernet) else contextlib.nullcontext():
+    with supernet.batch_statistics():
         objective.load_state_dict({})
         loss = loss_on_segments(objective, config.sample_segments, reduce)
     module.train()

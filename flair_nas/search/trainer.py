@@ -28,7 +28,7 @@ from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchConfig, genotype_of, strategy_class
+from flair_nas.search.config import SearchSettings, genotype_of, strategy_class
 from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
@@ -37,6 +37,8 @@ from flair_nas.settings import changed
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
+
+_PLACES = ("text", "data_root", "device")  # settings that say where something is on a machine
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class SearchResult:
 
 
 def search_genotype(
-    config: SearchConfig,
+    config: SearchSettings,
     out: str | Path,
     *,
     text: Any = None,
@@ -102,9 +104,15 @@ def search_genotype(
         return _Search(run, learned, accelerator, progress).run_all()
 
 
-def _open(config: SearchConfig, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
+def _open(config: SearchSettings, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
     """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    may_change = ["device", "text", "init_range", "embedding_init_range"]  # ranges concern the first step alone
+    may_change = [
+        "device",
+        "text",
+        "data_root",
+        "init_range",
+        "embedding_init_range",
+    ]  # ranges concern the first step alone
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
@@ -114,7 +122,7 @@ class _Search:
     """One search in its folder."""
 
     def __init__(self, run: Run, objective: Objective, accelerator: Accelerator, progress: bool) -> None:
-        config: SearchConfig = run.config
+        config: SearchSettings = run.config
         self.run, self.config, self.objective, self.accelerator = run, config, objective, accelerator
         self.is_main = accelerator.is_main_process
         self.progress = progress and self.is_main
@@ -295,7 +303,7 @@ class _Search:
             "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
-            "settings": {name: value for name, value in changed(self.config).items() if name not in ("text", "device")},
+            "settings": {name: value for name, value in changed(self.config).items() if name not in _PLACES},
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
             **({"verdict": said} if (said := self.strategy.verdict()) else {}),

@@ -2,15 +2,21 @@
 
 from flair_nas.supernet.cell import CellSupernet
 from flair_nas.supernet.derive import derive, derive_gate
+from flair_nas.supernet.directions import BothDirections
 from flair_nas.supernet.gates import GateSupernet
 from flair_nas.supernet.inter_cell import InterCellSupernet
 from flair_nas.supernet.relaxation import RELAXATIONS, mean_absolute_deviation, relax
 
+Supernet = CellSupernet | InterCellSupernet | BothDirections
+"""What a search may search in."""
+
 __all__ = [
     "RELAXATIONS",
+    "BothDirections",
     "CellSupernet",
     "GateSupernet",
     "InterCellSupernet",
+    "Supernet",
     "derive",
     "derive_gate",
     "mean_absolute_deviation",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from typing import Any, cast
 
@@ -67,7 +68,8 @@ class InterCellSupernet(nn.Module):
             raise ValueError("history must be at least 1: the gates are all that is searched here")
         check_relaxation(relaxation)
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
-        self.input_size, self.input_dropout, self.recurrent_dropout = input_size, input_dropout, recurrent_dropout
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range or default_range(hidden_size))
         self.sampler = Sampler()
         options = (gate, relaxation, self.sampler, gate_links)
@@ -98,6 +100,10 @@ class InterCellSupernet(nn.Module):
             state_gate=self.state_gate.derive(edges_per_node),
             input_gate=self.input_gate.derive(edges_per_node),
         )
+
+    def batch_statistics(self) -> contextlib.AbstractContextManager[None]:
+        """As `CellSupernet.batch_statistics`; here nothing is normalised."""
+        return contextlib.nullcontext()
 
     @property
     def state_gate(self) -> GateSupernet:

@@ -24,6 +24,10 @@ from flair_nas.tagging.quiet import no_flair_bars
 log = logging.getLogger("flair_nas")
 
 
+class LossNotFinite(FlairNasError):
+    """The weights of a tagger, or the embeddings of a word, have no finite loss."""
+
+
 class Evaluation(NamedTuple):
     """What a tagger scores on labelled sentences.
 
@@ -65,7 +69,8 @@ def evaluate_tagger(
 
     Raises:
         FlairNasError: no sentences, no gold labels of that type, labels of tokens where the tagger knows spans or the
-            reverse, a loss that is not finite, or the two counts differ.
+            reverse, or the two counts differ.
+        LossNotFinite: what it says.
     """
     label_type = label_type or tagger.label_type
     if not sentences:
@@ -93,7 +98,7 @@ def evaluate_tagger(
         )
     forget_changing_embeddings(tagger, sentences)
     if not math.isfinite(result.scores["loss"]):
-        raise FlairNasError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
+        raise LossNotFinite(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     report: dict[str, Any] = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
         accuracy = 100 * float(result.scores["accuracy"])

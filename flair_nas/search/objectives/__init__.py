@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from flair_nas.measure import Evaluation, Measure
-    from flair_nas.search.config import SearchConfig
-    from flair_nas.supernet import CellSupernet, InterCellSupernet
+    from flair_nas.search.config import SearchSettings
+    from flair_nas.supernet import Supernet
 
 
 class Objective(Protocol):
@@ -39,7 +39,7 @@ class Objective(Protocol):
         """The whole model."""
 
     @property
-    def supernet(self) -> CellSupernet | InterCellSupernet:
+    def supernet(self) -> Supernet:
         """Its supernet."""
 
     def model_parameters(self) -> list[nn.Parameter]:
@@ -83,8 +83,8 @@ class Objective(Protocol):
 class ObjectiveModule(Protocol):
     """What a module of this package offers."""
 
-    def read(self, config: SearchConfig, data: Any = None, progress: bool = False) -> Any:
+    def read(self, config: SearchSettings, data: Any = None, progress: bool = False) -> Any:
         """The data that the settings name, or the given one; the main process reads first and may fill a cache."""
 
-    def build(self, config: SearchConfig, data: Any, accelerator: Accelerator) -> Objective:
+    def build(self, config: SearchSettings, data: Any, accelerator: Accelerator) -> Objective:
         """The objective with the supernet of `flair_nas.search.build`, on the accelerator's device."""

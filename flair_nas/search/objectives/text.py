@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -226,10 +225,7 @@ class TextObjective(Objective):
 
         Batch normalisation takes the statistics of the columns at each step, as in training.
         """
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self.autocast())
-            if isinstance(self.supernet, CellSupernet):
-                stack.enter_context(self.supernet.batch_statistics())
+        with self.autocast(), self.supernet.batch_statistics():
             score = evaluate_stream(
                 self.model, self.text.valid, batch_size=self.batch_size, bptt=self.bptt, progress=progress
             )

@@ -9,7 +9,7 @@ from flair_nas.genotype import Genotype
 
 if TYPE_CHECKING:
     from flair_nas.search.bilevel import Reduce
-    from flair_nas.search.config import SearchConfig
+    from flair_nas.search.config import SearchSettings
     from flair_nas.search.objectives import Objective
 
 
@@ -42,32 +42,32 @@ class Strategy(Protocol):
     finishing: str = ""
     """What `finish` does, in a few words, where it takes a while."""
 
-    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None: ...
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None: ...
 
     # --- what it declares of itself, before there is anything to search ---
 
     @staticmethod
-    def contradictions(config: SearchConfig) -> list[str]:
+    def contradictions(config: SearchSettings) -> list[str]:
         """What of the settings it cannot do or would ignore, and what they must be; of any type, if out of range."""
         return []
 
     @staticmethod
-    def extendable(config: SearchConfig) -> bool:
+    def extendable(config: SearchSettings) -> bool:
         """Whether its first epochs are the same whatever the number of epochs is."""
         return config.schedule == "constant"  # otherwise the learning rate falls until the last
 
     @staticmethod
-    def least_sequences(config: SearchConfig) -> int:
+    def least_sequences(config: SearchSettings) -> int:
         """How many sequences a part of a batch must have; 2 where the supernet normalises over them."""
         return 1
 
     @staticmethod
-    def init_range(config: SearchConfig) -> float | None:
+    def init_range(config: SearchSettings) -> float | None:
         """What the layer's weights start in where the settings do not say; None for what the supernet does itself."""
         return None
 
     @staticmethod
-    def method(config: SearchConfig) -> str:
+    def method(config: SearchSettings) -> str:
         """How it searched, in a few words, for a genotype's origin."""
         return f"{config.strategy} search, seed {config.seed}"
 

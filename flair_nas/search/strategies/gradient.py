@@ -13,7 +13,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
-from flair_nas.search.config import SearchConfig
+from flair_nas.search.config import SearchSettings
 from flair_nas.search.convergence import Convergence
 from flair_nas.search.descent import WeightDescent, check_finite
 from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict
@@ -38,7 +38,7 @@ class GradientStrategy(Strategy):
         FlairNasError: phases that are too short to tell whether MAD has settled.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
         if config.learn == "joint" and config.convergence and config.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
@@ -67,7 +67,7 @@ class GradientStrategy(Strategy):
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
     @staticmethod
-    def contradictions(config: SearchConfig) -> list[str]:
+    def contradictions(config: SearchSettings) -> list[str]:
         """Without an epoch there is no gradient; and settings that ask for opposite things."""
         found = []
         if config.epochs == 0:
@@ -90,17 +90,17 @@ class GradientStrategy(Strategy):
         return found
 
     @staticmethod
-    def extendable(config: SearchConfig) -> bool:
+    def extendable(config: SearchSettings) -> bool:
         """Not where the temperature falls until the last epoch, either."""
         return Strategy.extendable(config) and config.sampling == "none"
 
     @staticmethod
-    def least_sequences(config: SearchConfig) -> int:
+    def least_sequences(config: SearchSettings) -> int:
         """A mixture of cells has batch normalisation, a fixed cell has none."""
         return 1 if config.learn == "inter" else 2
 
     @staticmethod
-    def method(config: SearchConfig) -> str:
+    def method(config: SearchSettings) -> str:
         """Relaxation, order, and what was searched."""
         order = ("first", "second")[config.order - 1]
         what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]

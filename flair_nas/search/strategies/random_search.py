@@ -14,13 +14,13 @@ from flair_nas.cell import default_range
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.search.bilevel import Reduce
-from flair_nas.search.config import SearchConfig, genotype_of
+from flair_nas.search.config import SearchSettings, genotype_of
 from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives import Objective
 from flair_nas.search.selection import loss_on_segments
 from flair_nas.search.strategies import StepFigures, Strategy
 from flair_nas.settings import changed
-from flair_nas.supernet import CellSupernet
+from flair_nas.supernet import InterCellSupernet
 
 log = logging.getLogger("flair_nas")
 
@@ -28,7 +28,7 @@ FINALISTS = 10
 """Candidates of shared random search that are scored on the whole validation part."""
 
 
-def draw(config: SearchConfig, number: int) -> Genotype:
+def draw(config: SearchSettings, number: int) -> Genotype:
     """The architecture of that number, of the space that the settings describe."""
     seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
     drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
@@ -48,7 +48,7 @@ class _WholeCells(Strategy):
     bears_nan = True  # a random cell has no normalisation, and one that fails is no reason to stop
 
     @staticmethod
-    def contradictions(config: SearchConfig) -> list[str]:
+    def contradictions(config: SearchSettings) -> list[str]:
         """Settings that belong to a gradient."""
         found, name = [], config.strategy
         if config.order == 2:
@@ -63,7 +63,7 @@ class _WholeCells(Strategy):
         return found
 
     @staticmethod
-    def init_range(config: SearchConfig) -> float | None:
+    def init_range(config: SearchSettings) -> float | None:
         """That of a cell: nothing is mixed or normalised."""
         return default_range(config.hidden_size)
 
@@ -74,16 +74,16 @@ class _Candidates(_WholeCells):
     finishing = "comparing the candidates"
 
     @staticmethod
-    def contradictions(config: SearchConfig) -> list[str]:
+    def contradictions(config: SearchSettings) -> list[str]:
         """Nothing to compare, too."""
         found = _WholeCells.contradictions(config)
         if config.samples == 0 and not config.candidates:
             found.append(f"samples must be at least 1 for strategy {config.strategy}")
         return found
 
-    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
-        assert isinstance(objective.supernet, CellSupernet)
+        assert not isinstance(objective.supernet, InterCellSupernet)
         self.supernet, self.samples = objective.supernet, config.samples
         self.descent = WeightDescent(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
@@ -176,7 +176,7 @@ class IndependentRandomSearch(_Candidates):
     """
 
     @staticmethod
-    def contradictions(config: SearchConfig) -> list[str]:
+    def contradictions(config: SearchSettings) -> list[str]:
         """A schedule would favour the first candidates, too; and every rung needs candidates of this space."""
         found = _Candidates.contradictions(config)
         if config.schedule != "constant":
@@ -202,11 +202,11 @@ class IndependentRandomSearch(_Candidates):
         return found
 
     @staticmethod
-    def extendable(config: SearchConfig) -> bool:
+    def extendable(config: SearchSettings) -> bool:
         """No: with more epochs, each candidate would have a longer share."""
         return False
 
-    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         super().__init__(objective, config, reduce)
         self.named = [genotype_of(text) for text in config.candidates]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
@@ -354,7 +354,7 @@ class Sampling(_WholeCells):
         reduce: not used.
     """
 
-    def __init__(self, objective: Objective, config: SearchConfig, reduce: Reduce | None) -> None:
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.config = config
 
     def steps(self, epoch: int) -> int:

@@ -1,0 +1,68 @@
+"""The settings of a search whose model is a sequence tagger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flair_nas.search.config import SearchSettings
+from flair_nas.settings import COUNT, PROBABILITY, setting
+from flair_nas.tagging.config import TaggerConfig
+
+
+@dataclass
+class TaggingSearchConfig(SearchSettings):
+    """Settings of `search_genotype` on tags; each is also a flag of ``flair-nas search --objective tagging``.
+
+    The defaults are those of I-DARTS on CoNLL-2003, as far as they are published, with smaller batches.
+
+    Raises:
+        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+    """
+
+    objective: str = setting("tagging", "what the model learns: tagging", choices=("tagging",))
+    corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
+    label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
+    columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
+    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
+    embeddings: list[str] = setting(
+        ["glove", "flair:news-forward", "flair:news-backward"], "glove, word:PATH, flair:NAME_OR_PATH, char, one-hot"
+    )
+    held_out: float = setting(
+        0.5, "share of train that the architecture weights learn on, and model weights never; 0: they learn on dev",
+        low=0, high=0.9,
+    )  # fmt: skip
+    directions: str = setting(
+        "shared", "architecture weights of the two directions: shared, or own, of which the genotype is the mean",
+        choices=("shared", "own"),
+    )  # fmt: skip
+    crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
+    reproject: bool = setting(True, "a linear map on top of the embeddings")
+    dropout: float = setting(0.0, "dropout before and after the recurrent layer", **PROBABILITY)
+    word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **PROBABILITY)
+    locked_dropout: float = setting(0.5, "variational dropout of the recurrent layer's input and output", **PROBABILITY)
+    hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
+    batch_size: int = setting(32, "sentences in a batch, over all processes", low=2, high=1_000_000)
+    learning_rate: float = setting(0.1, "of SGD for the model weights", low=1e-12, high=1e6)
+    weight_decay: float = setting(0.0, "of the model weights", low=0, high=1)
+    clip: float = setting(5.0, "the norm of the model's gradient is clipped to this", low=1e-12, high=1e12)
+    recurrent_dropout: float = setting(0.0, "variational dropout of h and the nodes' states", **PROBABILITY)
+    input_dropout: float = setting(0.0, "variational dropout of the layer's input x, inside it", **PROBABILITY)
+
+    def _contradictions(self) -> list[str]:
+        found = super()._contradictions()
+        if self.directions == "own" and self.selection == "perturbation":
+            found.append("selection perturbation decides one set of architecture weights: directions must be shared")
+        if changing := [name for name in self.embeddings if name.startswith("pooled-")]:
+            found.append(
+                f"embeddings {', '.join(changing)} change while they are used, which a search could not resume; give "
+                "them without pooled-"
+            )
+        return found
+
+    def tagger(self) -> TaggerConfig:
+        """The settings of the tagger in which the supernet stands for an LSTM."""
+        same = ("corpus", "label_type", "columns", "data_root", "embeddings", "hidden_size", "crf", "reproject",
+                "dropout", "word_dropout", "locked_dropout")  # fmt: skip
+        options: dict[str, Any] = {name: getattr(self, name) for name in same}
+        return TaggerConfig(**options, rnn="lstm")
