@@ -20,6 +20,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file, write_text
+from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
@@ -30,6 +31,7 @@ from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.training import train
 from flair_nas.select.workers import Died, Job, Pool
+from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
 
@@ -68,6 +70,9 @@ def select_layer(config: SelectConfig, out: str | Path, *, progress: bool = Fals
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
+    for layer in named_layers(config):
+        if layer.rnn.upper() not in FLAIR_TYPES:
+            parse_rnn(layer.rnn, FLAIR_TYPES)  # a bad name should not cost the time that a corpus takes to load
     workers = config.workers or len(os.sched_getaffinity(0))
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,

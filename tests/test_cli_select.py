@@ -1,0 +1,171 @@
+"""``flair-nas select``: what it prints and leaves, how it is gone on with, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_tagging_training import write_corpus
+
+from flair_nas.cli import main
+from flair_nas.locks import locked
+from flair_nas.runs import LOCK
+from flair_nas.select import selection
+from flair_nas.select.workers import Died, Job, Outcome, Pool
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            try:
+                yield Outcome(job, job.work(*job.arguments), None)
+            except Exception as error:
+                yield Outcome(job, None, error)
+
+    monkeypatch.setattr(Pool, "run", run)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+
+
+def command(corpus: str, out: Path, *more: str) -> list[str]:
+    small = "--embeddings one-hot --hidden-size 8 --batch-size 8 --learning-rate 1 --epochs 2 --seeds 1,2 --rates 1"
+    few = "--candidates tanh0-tanh1 --random 0 --no-match --budget 1h --device cpu"
+    return ["select", "-q", "--corpus", corpus, "--out", str(out), *small.split(), *few.split(), *more]
+
+
+def runs_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "ledger.json").read_text())["runs"]
+    return found
+
+
+def test_it_prints_the_report_and_the_next_command(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(command(corpus, out)) == 0
+    said = capsys.readouterr()
+    report = (out / "report.md").read_text()
+    assert said.err == "" and said.out.startswith(report)
+    assert f"flair-nas tag predict --model {out} " in said.out
+    for words in (
+        "# Recurrent layers for",
+        "tanh0-tanh1",
+        "with a probability of",
+        "s an epoch",
+        "SequenceTagger(...,",
+    ):
+        assert words in report
+    assert main(["tag", "predict", "-q", "--model", str(out), "Ada"]) == 0
+    capsys.readouterr()
+    before = runs_of(out)
+    assert main(["select", "-q", "--resume", str(out), "--candidates", "tanh0-tanh1", "gru", "--budget", "2h"]) == 0
+    assert set(runs_of(out)) > set(before) and "| gru | 8 |" in capsys.readouterr().out
+    assert all(runs_of(out)[name] == run for name, run in before.items())
+
+
+def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "corpus"
+    write_corpus(folder)
+    dev = folder / "dev.txt"
+    dev.write_text(dev.read_text().replace("PER", "ORG"))
+    (folder / "test.txt").unlink()
+    arguments = command(str(folder), tmp_path / "run", "--epochs", "1", "--seeds", "1")
+    assert main([word for word in arguments if word != "-q"]) == 0
+    said = capsys.readouterr()
+    assert "ORG occurs in dev and not in train" in said.err and "labels in all: which layer" in said.err
+    assert "There is no test part: these figures are of dev, which chose" in said.out
+    assert "With one seed, differences of several points are chance." in said.out
+
+
+def test_a_process_that_died_is_tried_again_by_the_next_call(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, out = selection.train, tmp_path / "run"
+
+    def dying(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if settings["rnn"] != "lstm":
+            raise Died("its process has died 2 times; is there memory enough?")
+        return train(settings, *rest)
+
+    monkeypatch.setattr(selection, "train", dying)
+    assert main(command(corpus, out)) == 0
+    said = capsys.readouterr().out
+    assert (
+        "Stay with lstm" in said and "Nothing else came to the end" in said and "failed: its process has died" in said
+    )
+    monkeypatch.setattr(selection, "train", train)
+    assert main(["select", "-q", "--resume", str(out)]) == 0
+    assert "failed" not in capsys.readouterr().out and not any("error" in run for run in runs_of(out).values())
+
+
+def test_a_full_disk_ends_it_and_it_goes_on(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, out = selection.train, tmp_path / "run"
+
+    def full(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if settings["seeds"] == [2]:
+            raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
+        return train(settings, *rest)
+
+    monkeypatch.setattr(selection, "train", full)
+    assert main(command(corpus, out)) == 1
+    assert "checkpoint.pt: No space left on device" in capsys.readouterr().err
+    monkeypatch.setattr(selection, "train", train)
+    assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--budget", "soon"], "budget must be a time such as 90m"),
+        (["--budget", "1s"], "the budget of 1s is not enough: an epoch takes"),
+        (["--train-with-dev"], "train_with_dev must be left out"),
+        (["--candidates", "i-dart"], "i-dart"),
+        (["--rates", "1,x"], "numbers joined by commas"),
+        (["--preset", "none"], "unknown preset 'none'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    more: list[str], message: str, corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert main(command(corpus, tmp_path / "run", *more)) == 2
+    except SystemExit as exit:  # of argparse
+        assert exit.code == 2
+    assert message in capsys.readouterr().err
+
+
+def hold(path: Path, ready: Any, over: Any) -> None:
+    with locked(path):
+        ready.set()
+        over.wait(30)
+
+
+def test_two_at_once_in_one_folder(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main(command(corpus, out, "--epochs", "1", "--seeds", "1")) == 0
+    context = multiprocessing.get_context("fork")
+    ready, over = context.Event(), context.Event()
+    holder = context.Process(target=hold, args=(out / LOCK, ready, over))
+    holder.start()
+    assert ready.wait(30)
+    assert main(["select", "-q", "--resume", str(out)]) == 2
+    over.set()
+    holder.join()
+    assert f"{out} is in use by another process ({holder.pid})" in capsys.readouterr().err
+    assert main(["select", "-q"]) == 2
+    assert "--out DIR is needed" in capsys.readouterr().err
+    assert main(["tag", "train", "-q", "--resume", str(out)]) == 2
+    assert f"go on with: flair-nas select --resume {out}" in capsys.readouterr().err
