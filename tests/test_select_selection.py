@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,12 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
+from flair_nas.library import load_genotype
+from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import RunStopped
 from flair_nas.select import selection
 from flair_nas.select.bootstrap import counts_in, f1, resampled
-from flair_nas.select.candidates import Layer, candidates_of, matched_lstm, parameters, random_layers
+from flair_nas.select.candidates import Layer, candidates_of, matched_lstm, named_layers, parameters, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
@@ -157,6 +160,26 @@ def test_a_budget_says_how_many_cells_are_compared(corpus: str, tmp_path: Path, 
     assert ledger["seconds"] < 24  # of a machine that may be busy; benchmarks tell how well it is kept
 
 
+def test_cells_that_are_searched_on_the_corpus_are_candidates(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: dict[str, Any] = {"searches": ["i-darts"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
+    found = select_layer(settings(corpus, **changes), tmp_path / "out")
+    kept = load_genotype(tmp_path / "out" / "searches" / "search-i-darts-1-epochs")
+    assert "| found by i-darts | 8 |" in found.report and jobs[0] == "search-i-darts-1-epochs"
+    assert ledger_of(tmp_path / "out")["runs"][jobs[0]] == {"genotype": kept.one_line()}
+    jobs.clear()
+    select_layer(settings(corpus, **changes), tmp_path / "out")
+    assert jobs == []
+
+    def failing(*_: Any) -> dict[str, Any]:
+        raise FlairNasError("not finite in epoch 1, step 2")
+
+    monkeypatch.setattr(selection, "search", failing)
+    other = select_layer(settings(corpus, **changes | {"searches": ["i-darts", "darts"]}), tmp_path / "out")
+    assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -196,6 +219,16 @@ def test_a_name_stays_when_candidates_are_added() -> None:
     assert [candidate.learning_rate for candidate in few] == [0.2, 0.1, 0.2, 0.1]
     gated = random_layers(SelectConfig(gates=2), 1)
     assert [layer.name for layer in gated] == ["random-1", "random-1-gates"] and "/state=" in gated[1].rnn
+
+
+def test_named_cells_have_gates_too_if_asked_for() -> None:
+    names = ["i-darts-ptb,recurrent_dropout=0.25,combine=sum", "ess-ptb", "gru"]
+    layers = {layer.name: layer.rnn for layer in named_layers(SelectConfig(candidates=names, gates=2))}
+    assert list(layers) == ["lstm", names[0], f"{names[0]}-gates", "ess-ptb", "gru"]
+    gated, numbers = parse_rnn(layers[f"{names[0]}-gates"])
+    plain, _ = parse_rnn(names[0])
+    assert gated.state_gate is not None and gated.state_gate.history == 2 and numbers == {"recurrent_dropout": 0.25}
+    assert dataclasses.replace(gated, state_gate=None, input_gate=None, origin=plain.origin) == plain
 
 
 def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flair_nas.genotype import random_genotype
+from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.library import bundled_names
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import parse_rnn
@@ -59,9 +60,26 @@ class Candidate:
 
 
 def named_layers(config: SelectConfig) -> list[Layer]:
-    """The layer to beat, then those that the settings name."""
-    texts = dict.fromkeys([config.rnn, *(config.candidates or ["gru", *bundled_names()])])
-    return [Layer(text.lower() if text.upper() in FLAIR_TYPES else text, text, config.hidden_size) for text in texts]
+    """The layer to beat, then those that the settings name; with `gates`, cells without any also with random ones."""
+    found = []
+    for text in dict.fromkeys([config.rnn, *(config.candidates or ["gru", *bundled_names()])]):
+        name = text.lower() if text.upper() in FLAIR_TYPES else text
+        found.append(Layer(name, text, config.hidden_size))
+        if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
+            found.append(Layer(f"{name}-gates", gated, config.hidden_size))
+    return found
+
+
+def _with_gates(text: str, history: int) -> str | None:
+    """A layer with random gates around its cell, in place of `text`; None if it has gates."""
+    genotype, numbers = parse_rnn(text, FLAIR_TYPES)
+    if genotype.state_gate is not None or genotype.input_gate is not None:
+        return None
+    drawn = random_genotype(1, history=history)
+    gated = dataclasses.replace(genotype, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
+    plain = Genotype(genotype.nodes).options
+    options = {name: value for name, value in gated.options.items() if value != plain[name]} | numbers
+    return ",".join([gated.one_line(), *(f"{name}={value}" for name, value in options.items())])
 
 
 def random_layers(config: SelectConfig, count: int) -> list[Layer]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from flair_nas.search.tagging_config import TaggingSearchConfig
 from flair_nas.settings import COUNT, problems_of, raise_problems, setting
 from flair_nas.tagging.config import TaggerConfig, all_different
 
@@ -46,12 +47,17 @@ class SelectConfig(TaggerConfig):
     candidates: list[str] = setting(
         [], "layers to compare with it besides random cells, as for --rnn (gru and all bundled genotypes)"
     )
+    searches: list[str] = setting(
+        [], "compare also a cell that is searched on this corpus, with each of these relaxations: i-darts, darts",
+        choices=("i-darts", "darts"), check=all_different,
+    )  # fmt: skip
+    search_epochs: int = setting(5, "epochs of each of these searches", **COUNT)
     match: bool = setting(True, "also an LSTM with as many parameters as the largest layer")
     random: int | None = setting(
         None, "random cells to compare (as many as the budget is enough for)", low=0, high=10_000
     )
     gates: int = setting(
-        0, "history length m of gates, with which each random cell is compared, too; 0: without", low=0, high=100
+        0, "history length m of random gates, with which each cell is compared, too; 0: without", low=0, high=100
     )
     rates: list[float] = setting(
         [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6
@@ -63,6 +69,20 @@ class SelectConfig(TaggerConfig):
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         raise_problems(problems)
+
+    def search(self, relaxation: str) -> TaggingSearchConfig:
+        """The settings of a search on the same corpus, with a tagger of the same settings."""
+        own = {field.name for field in dataclasses.fields(TaggingSearchConfig)}
+        shared = [
+            field.name for field in dataclasses.fields(TaggerConfig) if field.name in own - {"embeddings", "epochs"}
+        ]
+        return TaggingSearchConfig(
+            **{name: getattr(self, name) for name in shared},
+            embeddings=[name.removeprefix("pooled-") for name in self.embeddings],
+            relaxation=relaxation,
+            epochs=self.search_epochs,
+            seed=self.seeds[0],
+        )
 
     def tagger(self, **changes: Any) -> TaggerConfig:
         """The settings of one candidate's tagger."""

@@ -169,7 +169,10 @@ def report_of(
         memory = max(run["peak_memory_mb"] for run in good)
         figures += f" | {good[0]['parameters']:,} | {_second(good):.1f} | {memory:,.0f} |"
         rows.append((len(good) * 1e6 + epochs * 1e3 + statistics.mean(dev), start + figures))
-    return "\n".join([*lines, *(text for _, text in sorted(rows, key=lambda row: -row[0]))]) + "\n"
+    lines += [text for _, text in sorted(rows, key=lambda row: -row[0])]
+    searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
+    lines += [line for name, run in searches.items() for line in ("", f"{name} failed: {run['error']}")]
+    return "\n".join(lines) + "\n"
 
 
 def _mean(values: Sequence[float]) -> str:

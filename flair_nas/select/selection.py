@@ -29,13 +29,26 @@ from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
-from flair_nas.select.training import train
-from flair_nas.select.workers import Died, Job, Pool
+from flair_nas.select.training import search, train
+from flair_nas.select.workers import Died, Job, Outcome, Pool
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
 
-_MAY_CHANGE = ("budget", "candidates", "random", "rates", "match", "workers", "device", "data_root")
+_MAY_CHANGE = (
+    *(
+        "budget",
+        "candidates",
+        "searches",
+        "search_epochs",
+        "random",
+        "rates",
+        "match",
+        "workers",
+        "device",
+        "data_root",
+    ),
+)
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
 _MOST_RANDOM = 1000
 _FEW_LABELS = 100
@@ -134,10 +147,27 @@ class _Selection:
             log.warning("dev has %d labels in all: which layer is the best on it is mostly chance", labels)
         embeddings = build_embeddings(config.embeddings, corpus.corpus)
         keep_frozen(embeddings, corpus, on_disk=True, progress=self.progress)
-        layers = named_layers(self.config)
+        layers = [*named_layers(self.config), *self._searched()]
         if self.config.match and (matched := matched_lstm(self.config, embeddings.embedding_length, layers)):
             layers.append(matched)
         return layers, not is_token_level(sentences_of(corpus.corpus.train), corpus.label_type)
+
+    def _searched(self) -> list[Layer]:
+        """The cells that are searched on this corpus; a search that fails is told, and the rest goes on."""
+        epochs, runs = self.config.search_epochs, self.ledger.runs
+        names = {f"search-{relaxation}-{epochs}-epochs": relaxation for relaxation in self.config.searches}
+        jobs = []
+        for name, relaxation in names.items():
+            if name not in runs:
+                (self.run.folder / "searches").mkdir(exist_ok=True)
+                settings = dataclasses.asdict(self.config.search(relaxation))
+                jobs.append(Job(name, search, (settings, str(self.run.folder / "searches" / name))))
+        if jobs:
+            log.info("%d cells are searched on %s", len(jobs), self.config.corpus)
+        for outcome in self.pool.run(jobs):
+            self._note(outcome)
+        found = {relaxation: runs[name] for name, relaxation in names.items() if "genotype" in runs[name]}
+        return [Layer(f"found by {by}", run["genotype"], self.config.hidden_size) for by, run in found.items()]
 
     # --- what the budget is enough for ---
 
@@ -216,19 +246,28 @@ class _Selection:
         if jobs:
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self._spent()), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs), start=1):
-            if isinstance(outcome.error, OSError):  # of the disk, which is the same for all
-                raise outcome.error
-            if outcome.error is not None:
-                known = isinstance(outcome.error, (FlairNasError, Died))
-                error = str(outcome.error) if known else shown(outcome.error)
-                log.warning("%s failed: %s", outcome.job.name, error)
-                # what a process died of may be gone when the selection is gone on with
-                self.ledger.runs[outcome.job.name] = {"error": error, "again": isinstance(outcome.error, Died)}
-            else:
-                self.ledger.runs[outcome.job.name] = outcome.result
+            if self._note(outcome):
                 best, spent = max(outcome.result["dev"]), duration(self._spent())
                 log.info("%d of %d, %s: dev %.2f; %s spent", done, len(jobs), outcome.job.name, best, spent)
-            self._save()
+
+    def _note(self, outcome: Outcome) -> bool:
+        """Writes into the ledger how a job ended; whether it worked.
+
+        Raises:
+            OSError: the job's, of the disk, which is the same for all.
+        """
+        if isinstance(outcome.error, OSError):
+            raise outcome.error
+        if outcome.error is not None:
+            known = isinstance(outcome.error, (FlairNasError, Died))
+            error = str(outcome.error) if known else shown(outcome.error)
+            log.warning("%s failed: %s", outcome.job.name, error)
+            # what a process died of may be gone when the selection is gone on with
+            self.ledger.runs[outcome.job.name] = {"error": error, "again": isinstance(outcome.error, Died)}
+        else:
+            self.ledger.runs[outcome.job.name] = outcome.result
+        self._save()
+        return outcome.error is None
 
     def _is_done(self, run: dict[str, Any], epochs: int, parts: Sequence[str]) -> bool:
         if "error" in run:

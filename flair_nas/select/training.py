@@ -37,8 +37,7 @@ def train(settings: dict[str, Any], folder: str, parts: Sequence[str]) -> dict[s
     from flair_nas.device import forget_peak_memory
     from flair_nas.tagging.training import train_taggers
 
-    logging.getLogger("flair").setLevel("ERROR")
-    logging.getLogger("flair_nas").setLevel("ERROR")  # what it has to say, the selection has said once
+    _be_quiet()
     config = TaggerConfig(**settings)
     corpus = _corpus(config.corpus, config.label_type, config.columns, config.data_root)
     forget_peak_memory()
@@ -58,6 +57,30 @@ def train(settings: dict[str, Any], folder: str, parts: Sequence[str]) -> dict[s
         "parameters": result["rnn_parameters"],
         "peak_memory_mb": result["peak_memory_mb"],
     }
+
+
+def search(settings: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Searches a cell on a corpus, or goes on with it.
+
+    Args:
+        settings: of a `TaggingSearchConfig`.
+        folder: of its run.
+
+    Returns:
+        For the ledger, as JSON data: ``genotype``, on one line.
+    """
+    from flair_nas.search.tagging_config import TaggingSearchConfig
+    from flair_nas.search.trainer import search_genotype
+
+    _be_quiet()
+    config = TaggingSearchConfig(**settings)
+    corpus = _corpus(config.corpus, config.label_type, config.columns, config.data_root)
+    return {"genotype": search_genotype(config, folder, text=corpus, progress=False).genotype.one_line()}
+
+
+def _be_quiet() -> None:
+    logging.getLogger("flair").setLevel("ERROR")
+    logging.getLogger("flair_nas").setLevel("ERROR")  # what it has to say, the selection has said once
 
 
 def _history(folder: Path, seed: int) -> list[dict[str, Any]]:
