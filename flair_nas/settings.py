@@ -250,7 +250,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     Raises:
         FlairNasError: the file cannot be read, is no mapping, or has keys that are no settings, which are all named.
     """
-    data = _read_mapping(path)
+    data = read_mapping(path)
     kinds = kinds_of(config_type)
     unknown = [key for key in data if key not in kinds]
     if unknown:
@@ -265,7 +265,12 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     return data
 
 
-def _read_mapping(path: str | Path) -> dict[Any, Any]:
+def read_mapping(path: str | Path) -> dict[Any, Any]:
+    """Reads a YAML file of plain data that is a mapping.
+
+    Raises:
+        FlairNasError: the file cannot be read, or is none.
+    """
     try:
         data = yaml.load(read_file(user_path(path), _MOST_BYTES).decode(), _Loader)
     except OSError as error:
@@ -293,8 +298,8 @@ def peek(name: str, *, kind: str, preset: str | None, file: str | Path | None) -
     """
     found = None
     if preset in preset_names(kind):  # another one is refused when it is used
-        found = _read_mapping(resource_path("presets", kind, f"{preset}.yaml")).get(name)
-    return found if file is None else _read_mapping(file).get(name, found)
+        found = read_mapping(resource_path("presets", kind, f"{preset}.yaml")).get(name)
+    return found if file is None else read_mapping(file).get(name, found)
 
 
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:

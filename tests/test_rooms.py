@@ -10,7 +10,7 @@ import flair_nas
 
 PACKAGE = Path(flair_nas.__file__).parent
 FROM_BELOW = ("genotype", "operations", "kernels", "recurrence", "gates", "cell", "recurrent", "supernet")
-TOP = ("tagging", "language_model", "search", "select", "cli")
+TOP = ("tagging", "language_model", "search", "select", "tables", "cli")
 
 
 def above(room: str) -> set[str]:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from flair_nas.cli import lm, search, select, tag
+from flair_nas.cli import lm, search, select, tables, tag
 from flair_nas.errors import FlairNasError, printable
 from flair_nas.stopping import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     select.add_parser(verbs)
     tag.add_parser(verbs)
     lm.add_parser(verbs)
+    tables.add_parser(verbs)
     return parser
 
 

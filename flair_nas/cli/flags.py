@@ -17,6 +17,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.tagging_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig
 from flair_nas.settings import COUNT, Kind, UnknownSettings, changed, kinds_of, preset_names, read_settings, resolve
+from flair_nas.tables.config import TableConfig
 from flair_nas.tagging.config import TaggerConfig
 
 Config = TypeVar("Config")
@@ -27,6 +28,7 @@ _COMMANDS = {
     SearchConfig: "search",
     TaggingSearchConfig: "search",
     SelectConfig: "select",
+    TableConfig: "tables run",
 }
 
 

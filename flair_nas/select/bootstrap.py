@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import zlib
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,34 @@ def counts_in(path: Path, spans: bool) -> Counts:
         else:
             found.append([sum(a == b for a, b in zip(gold, predicted)), len(rows), len(rows)])
     return np.array(found, dtype=np.int64)
+
+
+def packed(counts: Counts) -> str:
+    """Counts as a short text, for a ledger."""
+    return base64.b64encode(zlib.compress(counts.astype("<i4").tobytes(), 9)).decode()
+
+
+def unpacked(text: str) -> Counts:
+    """What `packed` was given."""
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i4").reshape(-1, 3).astype(np.int64)
+
+
+def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
+    """How many entities with words that training had no entity of are right, and how many there are.
+
+    Args:
+        path: a file of predictions (token, gold tag, predicted tag).
+        seen: the words of the entities of training, in lower case, joined by blanks.
+    """
+    right = gold = 0
+    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
+        rows = [line.rsplit(" ", 2) for line in block.split("\n")]
+        predicted = _entities([row[2] for row in rows])
+        for start, end, tag in _entities([row[1] for row in rows]):
+            if " ".join(row[0] for row in rows[start:end]).lower() not in seen:
+                gold += 1
+                right += (start, end, tag) in predicted
+    return right, gold
 
 
 def _entities(tags: list[str]) -> set[tuple[int, int, str]]:
@@ -68,3 +98,8 @@ def resampled(layers: Sequence[Sequence[Counts]], times: int = 2000, seed: int =
             of_seeds = f1(np.einsum("s,nsc->nc", weights, counts))  # [seeds]
             found[time, place] = of_seeds[draw.integers(0, len(of_seeds), len(of_seeds))].mean()
     return found
+
+
+def share_above(gains: npt.NDArray[np.float64]) -> float:
+    """The share of resampled differences that are above zero; what is level counts as half."""
+    return float(np.mean(gains > 0) + np.mean(gains == 0) / 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,9 +104,28 @@ def matched_lstm(config: SelectConfig, input_size: int, layers: list[Layer]) -> 
         layers: all others.
     """
     largest = max(parameters(layer, input_size, config.layers) for layer in layers)
-    sizes = range(config.hidden_size, 100 * config.hidden_size)
-    size = min(sizes, key=lambda h: abs(_of_lstm(input_size, h, config.layers) - largest))
+
+    def count(size: int) -> int:
+        return parameters(Layer("", "lstm", size), input_size, config.layers)
+
+    size = matched_size(count, largest)
     return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
+
+
+def matched_size(count: Callable[[int], int], wanted: int) -> int:
+    """The hidden size that has the wanted number of parameters, as nearly as can be.
+
+    Args:
+        count: the number for a size; it grows with it.
+        wanted: that number.
+    """
+    low, high = 1, 2
+    while count(high) < wanted:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) < wanted else (low, middle)
+    return min((low, high), key=lambda size: abs(count(size) - wanted))
 
 
 def parameters(layer: Layer, input_size: int, layers: int) -> int:
@@ -123,13 +143,6 @@ def parameters(layer: Layer, input_size: int, layers: int) -> int:
         else:
             module = SearchedRNN(input_size, layer.hidden_size, parse_rnn(layer.rnn, FLAIR_TYPES)[0], **options)
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _of_lstm(input_size: int, hidden_size: int, layers: int) -> int:
-    """Those of `torch.nn.LSTM`, in both directions."""
-    first = 4 * hidden_size * (input_size + hidden_size + 2)
-    further = 4 * hidden_size * (3 * hidden_size + 2)
-    return 2 * (first + (layers - 1) * further)
 
 
 def candidates_of(config: SelectConfig, layers: list[Layer]) -> list[Candidate]:

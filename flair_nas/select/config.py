@@ -20,7 +20,8 @@ def seconds_of(budget: str) -> float | None:
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 
-def _is_time(budget: str) -> str:
+def is_time(budget: str) -> str:
+    """What is wrong with a text that is to be a time."""
     return "" if seconds_of(budget) else "must be a time such as 90m, 2h or 1.5h"
 
 
@@ -42,7 +43,7 @@ class SelectConfig(TaggerConfig):
         low=0, high=2**32 - 1, check=all_different,
     )  # fmt: skip
     budget: str = setting(
-        "2h", "time for everything: 90m, 2h; it says how many random cells are compared", check=_is_time
+        "2h", "time for everything: 90m, 2h; it says how many random cells are compared", check=is_time
     )
     candidates: list[str] = setting(
         [], "layers to compare with it besides random cells, as for --rnn (gru and all bundled genotypes)"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import sum_of_data, write_text
 from flair_nas.paths import read_file
+from flair_nas.select.workers import Died, Outcome
+
+log = logging.getLogger("flair_nas")
 
 _FORMAT, _VERSION = "flair-nas/selection", 1
 _MOST_BYTES = 100_000_000
@@ -55,6 +59,24 @@ class Ledger:
             raise FlairNasError(
                 f"{self.path}: a ledger of {found[0]}, version {found[1]}; this flair-nas reads version {_VERSION}"
             )
+
+    def note(self, outcome: Outcome) -> bool:
+        """Writes down how a job ended; whether it worked.
+
+        Raises:
+            OSError: the job's, of the disk, which is the same for all.
+        """
+        if isinstance(outcome.error, OSError):
+            raise outcome.error
+        if outcome.error is None:
+            self.runs[outcome.job.name] = outcome.result
+            return True
+        known = isinstance(outcome.error, (FlairNasError, Died))
+        error = str(outcome.error) if known else shown(outcome.error)
+        log.warning("%s failed: %s", outcome.job.name, error)
+        # what a process died of may be gone at the next call
+        self.runs[outcome.job.name] = {"error": error, "again": isinstance(outcome.error, Died)}
+        return False
 
     def begin(self, budget: str) -> None:
         """Forgets what was planned with another budget, and what is to be tried again."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flair_nas.search.display import duration
-from flair_nas.select.bootstrap import counts_in, f1, resampled
+from flair_nas.select.bootstrap import counts_in, f1, resampled, share_above
 from flair_nas.select.candidates import Candidate
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.ledger import Ledger
@@ -77,7 +77,7 @@ def answer_of(folder: Path, ranked: Sequence[Candidate], seeds: Sequence[int], s
     if len(scored) == 1:
         return Answer(part, len(seeds), scored[0], None, None, None)
     gains = drawn[:, 0] - drawn[:, 1]
-    return Answer(part, len(seeds), scored[0], scored[1], _middle(gains), float(np.mean(gains > 0)))
+    return Answer(part, len(seeds), scored[0], scored[1], _middle(gains), share_above(gains))
 
 
 def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flair_nas.errors import FlairNasError, shown
+from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import Run, open_run
@@ -30,7 +30,7 @@ from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.training import search, train
-from flair_nas.select.workers import Died, Job, Outcome, Pool
+from flair_nas.select.workers import Job, Outcome, Pool
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
@@ -251,23 +251,10 @@ class _Selection:
                 log.info("%d of %d, %s: dev %.2f; %s spent", done, len(jobs), outcome.job.name, best, spent)
 
     def _note(self, outcome: Outcome) -> bool:
-        """Writes into the ledger how a job ended; whether it worked.
-
-        Raises:
-            OSError: the job's, of the disk, which is the same for all.
-        """
-        if isinstance(outcome.error, OSError):
-            raise outcome.error
-        if outcome.error is not None:
-            known = isinstance(outcome.error, (FlairNasError, Died))
-            error = str(outcome.error) if known else shown(outcome.error)
-            log.warning("%s failed: %s", outcome.job.name, error)
-            # what a process died of may be gone when the selection is gone on with
-            self.ledger.runs[outcome.job.name] = {"error": error, "again": isinstance(outcome.error, Died)}
-        else:
-            self.ledger.runs[outcome.job.name] = outcome.result
+        """Writes into the ledger how a job ended; whether it worked."""
+        worked = self.ledger.note(outcome)
         self._save()
-        return outcome.error is None
+        return worked
 
     def _is_done(self, run: dict[str, Any], epochs: int, parts: Sequence[str]) -> bool:
         if "error" in run:

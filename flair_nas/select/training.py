@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flair_nas.search.tagging_config import TaggingSearchConfig
 from flair_nas.tagging.config import TaggerConfig
 
 
@@ -19,6 +20,11 @@ def _corpus(corpus: str, label_type: str | None, columns: str | None, data_root:
     from flair_nas.tagging.training import load_corpus_of
 
     return load_corpus_of(TaggerConfig(corpus=corpus, label_type=label_type, columns=columns, data_root=data_root))
+
+
+def corpus_of(config: TaggerConfig | TaggingSearchConfig) -> Any:
+    """The corpus that the settings name, read once in this process."""
+    return _corpus(config.corpus, config.label_type, config.columns, config.data_root)
 
 
 def train(settings: dict[str, Any], folder: str, parts: Sequence[str]) -> dict[str, Any]:
@@ -35,11 +41,11 @@ def train(settings: dict[str, Any], folder: str, parts: Sequence[str]) -> dict[s
         to its end; ``scored``, the parts; ``test``; ``parameters`` of the layer; ``peak_memory_mb`` of this job.
     """
     from flair_nas.device import forget_peak_memory
-    from flair_nas.tagging.training import train_taggers
+    from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
 
-    _be_quiet()
     config = TaggerConfig(**settings)
-    corpus = _corpus(config.corpus, config.label_type, config.columns, config.data_root)
+    be_quiet()
+    corpus = corpus_of(config)
     forget_peak_memory()
     started = time.perf_counter()
     before = len(_history(Path(folder), config.seeds[0]))
@@ -69,18 +75,19 @@ def search(settings: dict[str, Any], folder: str) -> dict[str, Any]:
     Returns:
         For the ledger, as JSON data: ``genotype``, on one line.
     """
-    from flair_nas.search.tagging_config import TaggingSearchConfig
+    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
     from flair_nas.search.trainer import search_genotype
 
-    _be_quiet()
+    be_quiet()
     config = TaggingSearchConfig(**settings)
-    corpus = _corpus(config.corpus, config.label_type, config.columns, config.data_root)
+    corpus = corpus_of(config)
     return {"genotype": search_genotype(config, folder, text=corpus, progress=False).genotype.one_line()}
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
+    """Lets nothing but errors be said by this process; what was worth a remark, the main process has said."""
     logging.getLogger("flair").setLevel("ERROR")
-    logging.getLogger("flair_nas").setLevel("ERROR")  # what it has to say, the selection has said once
+    logging.getLogger("flair_nas").setLevel("ERROR")
 
 
 def _history(folder: Path, seed: int) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
@@ -76,7 +76,7 @@ class Pool:
         for slot in self.free:
             slot.shutdown()
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
         """Does all jobs, in their order as far as processes are free, and gives each when it has ended."""
         left, tried = list(range(len(jobs))), [0] * len(jobs)
         while left or self.running:

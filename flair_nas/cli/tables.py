@@ -1,0 +1,72 @@
+"""flair-nas tables: run a table of layers by corpora, and show it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from flair_nas.cli.flags import add_action, add_setting_flags, settings_of_run
+from flair_nas.cli.log import quiet_flair
+from flair_nas.errors import FlairNasError
+from flair_nas.paths import typed, user_path
+from flair_nas.stopping import stopped_at_once
+from flair_nas.tables.config import TableConfig
+
+EXAMPLES = """examples:
+  flair-nas tables run --table wnut-small --data-root DATASETS --embeddings word:vectors.gensim char --out runs/wnut
+  flair-nas tables run --table mine.yaml --text my_text/ --budget 8h --out runs/mine
+  flair-nas tables run --resume runs/mine
+  flair-nas tables show runs/mine --format latex
+
+A table is a YAML file: docs/tables.md says what is in it. What has been run is never run again."""
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb with its sub-verbs to the command's parser."""
+    tables = verbs.add_parser("tables", help="run and show tables of layers by corpora", description=__doc__)
+    actions = tables.add_subparsers(title="actions", metavar="ACTION", required=True)
+    parser = add_action(actions, "run", "Run what a table needs.", EXAMPLES)
+    parser.set_defaults(run=run)
+    parser.add_argument("--out", metavar="DIR", help="folder for the ledger, the table and a folder of each run")
+    parser.add_argument("--resume", metavar="DIR", help="go on with the table in this folder")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
+    parser.set_defaults(preset=None)
+    add_setting_flags(parser, TableConfig)
+    parser = add_action(actions, "show", "Show a table as far as it has been run.", EXAMPLES)
+    parser.set_defaults(run=show)
+    parser.add_argument("folder", metavar="DIR", help="what `tables run` was given as --out")
+    parser.add_argument(
+        "--format", choices=("markdown", "csv", "latex"), default="markdown", help="how (default: markdown)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas tables run``."""
+    message = "--out DIR is needed: the folder for the ledger, the table and a folder of each run"
+    config, out = settings_of_run(arguments, TableConfig, "tables", message)
+    with stopped_at_once():
+        quiet_flair(arguments)
+        from flair_nas.tables.running import run_table
+        from flair_nas.tables.showing import grid_of, to_markdown
+
+    table, ledger, left = run_table(config, out)
+    print(to_markdown(table, grid_of(table, ledger)), end="")
+    print(f"table: {out / 'table.md'}; each run: {out / 'runs'}")
+    if left:
+        print(f"{left}; go on with: flair-nas tables run --resume {typed(out)}")
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas tables show``."""
+    from flair_nas.select.ledger import Ledger
+    from flair_nas.settings import read_run_settings
+    from flair_nas.tables.showing import FORMATS, grid_of
+    from flair_nas.tables.spec import load_table
+
+    folder = user_path(arguments.folder)
+    if not (folder / "ledger.json").exists():
+        raise FlairNasError(f"{arguments.folder} holds no table (no ledger.json in it)")
+    table = load_table(read_run_settings(folder / "config.yaml", TableConfig).table)
+    print(FORMATS[arguments.format](table, grid_of(table, Ledger(folder / "ledger.json"))), end="")
+    return 0

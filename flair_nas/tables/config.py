@@ -1,0 +1,29 @@
+"""The settings of a table's runs, which the table itself does not give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flair_nas.select.config import is_time
+from flair_nas.settings import problems_of, raise_problems, setting
+
+
+@dataclass
+class TableConfig:
+    """Settings of `run_table`; each is also a flag of ``flair-nas tables run``.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    table: str = setting("wnut-small", "a YAML file, or the name of a bundled table")
+    text: str | None = setting(None, "the text of language models, where the table names none: as for lm train")
+    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
+    embeddings: list[str] = setting([], "in place of those of the table, for all taggers")
+    seeds: list[int] = setting([], "in place of those of the table", low=0, high=2**32 - 1)
+    budget: str | None = setting(None, "stop after this time, such as 2h; --resume goes on", check=is_time)
+    workers: int | None = setting(None, "processes that train side by side (one a core)", low=1, high=1000)
+    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+
+    def __post_init__(self) -> None:
+        raise_problems(problems_of(self))

@@ -1,0 +1,163 @@
+"""A table as it is shown: figures with their spread, how likely each is better than the first row, and costs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flair_nas.search.display import duration
+from flair_nas.select.bootstrap import resampled, share_above, unpacked
+from flair_nas.select.ledger import Ledger
+from flair_nas.tables.spec import Column, Row, Table
+
+Runs = list[dict[str, Any]]
+
+
+class Grid(NamedTuple):
+    """What is shown, as texts.
+
+    Args:
+        headers: of the columns.
+        rows: as many texts each.
+        remarks: below it.
+    """
+
+    headers: list[str]
+    rows: list[list[str]]
+    remarks: list[str]
+
+
+def grid_of(table: Table, ledger: Ledger) -> Grid:
+    """A table from its runs.
+
+    Args:
+        table: the table.
+        ledger: of its folder, or a copy of that file.
+    """
+    headers, rows = ["layer"], [[row.name] for row in table.rows]
+
+    def add(header: str, cells: Sequence[str]) -> None:
+        if any(cell != "-" for cell in cells):
+            headers.append(header)
+            for row, cell in zip(rows, cells):
+                row.append(cell)
+
+    remarks = []
+    for column in table.columns:
+        runs = [_runs(ledger, row, column) for row in table.rows]
+        good = [[run for run in of if "error" not in run] for of in runs]
+        part = "test" if any(run["test"] is not None for of in good for run in of) else "dev"
+        measure = f"{part} F1" if column.task == "tagging" else f"{part.replace('dev', 'valid')} perplexity"
+        add(f"{column.name}, {measure}", [_mean([_figure(run, column) for run in of]) for of in good])
+        add("P(better)", ["-", *(_chance(of, good[0], column) for of in good[1:])])
+        add("published", [_plain(row.published.get(column.name)) for row in table.rows])
+        add("recall of unseen entities", [_mean(_recalls(of)) for of in good])
+        add("weights", [f"{of[0]['parameters']:,}" if of else "-" for of in good])
+        add("s / epoch", [f"{_median(of):.1f}" if of else "-" for of in good])
+        add("MB", [f"{max(run['peak_memory_mb'] for run in of):,.0f}" if of else "-" for of in good])
+        for row, of in zip(table.rows, runs):
+            failed = {run["error"] for run in of if "error" in run}
+            remarks += [f"{row.name} on {column.name} failed: {error}" for error in sorted(failed)]
+    seeds = sorted({len(_runs(ledger, row, column)) for row in table.rows for column in table.columns})
+    spread = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] != 1)}"
+    remarks.insert(
+        0,
+        f"Mean ± sample standard deviation over {spread}. P(better): how likely a layer is better than "
+        f"{table.rows[0].name}, by bootstrap over seeds and sentences (of language models, over seeds). "
+        f"{duration(ledger.seconds)} in all.",
+    )
+    return Grid(headers, rows, remarks)
+
+
+def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
+    names = ledger.plan.get("cells", {}).get(f"{row.name} / {column.name}", [])
+    return [ledger.runs[name] for name in names if name in ledger.runs]
+
+
+def _figure(run: dict[str, Any], column: Column) -> float:
+    if run["test"] is not None:
+        return float(run["test"])
+    return float(max(run["dev"]) if column.task == "tagging" else run["valid"])
+
+
+def _chance(runs: Runs, first: Runs, column: Column) -> str:
+    """How likely a layer is better than the first one."""
+    if not runs or not first:
+        return "-"
+    if column.task == "tagging":
+        drawn = resampled([[unpacked(run["counts"]) for run in of] for of in (runs, first)])
+        return f"{share_above(drawn[:, 0] - drawn[:, 1]):.2f}"
+    if min(len(runs), len(first)) < 2:
+        return "-"
+    draw = np.random.default_rng(0)
+    means = []
+    for of in (runs, first):
+        values = np.array([_figure(run, column) for run in of])
+        chosen = values[draw.integers(0, len(values), (10_000, len(values)))].mean(1)
+        # so few seeds vary less among themselves than seeds do
+        means.append(values.mean() + (chosen - values.mean()) * np.sqrt(len(values) / (len(values) - 1)))
+    return f"{share_above(means[1] - means[0]):.2f}"
+
+
+def _recalls(runs: Runs) -> list[float]:
+    return [100 * run["unseen"][0] / run["unseen"][1] for run in runs if run.get("unseen", [0, 0])[1]]
+
+
+def _median(runs: Runs) -> float:
+    return float(statistics.median(second for run in runs for second in run["seconds"]))
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}"
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+# --- forms ---
+
+
+def to_markdown(table: Table, grid: Grid) -> str:
+    """The table for a page of Markdown."""
+    lines = [f"## {table.title}", ""] + ([table.note, ""] if table.note else [])
+    for cells in (grid.headers, ["---"] * len(grid.headers), *grid.rows):
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join([*lines, "", *(line for remark in grid.remarks for line in (remark, ""))]).rstrip() + "\n"
+
+
+def to_csv(table: Table, grid: Grid) -> str:
+    """The table as comma-separated values, without title and remarks."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([grid.headers, *grid.rows])
+    return stream.getvalue()
+
+
+def to_latex(table: Table, grid: Grid) -> str:
+    """The table as a tabular of LaTeX's booktabs."""
+    rows = [" & ".join(map(_escaped, cells)) + r" \\" for cells in (grid.headers, *grid.rows)]
+    lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(grid.headers) - 1)}}}", r"\toprule"]
+    lines += [rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*lines, *(f"% {remark}" for remark in grid.remarks)]) + "\n"
+
+
+_SIGNS = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"±": r"$\pm$", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SIGNS.get(sign, sign) for sign in text)
+
+
+FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
+"""How a table may be shown."""

@@ -1,0 +1,264 @@
+"""What a table is: a YAML file of columns (corpora, texts), rows (layers) and seeds; each fault is told with its line.
+
+title: Layers on WNUT-2017
+seeds: [1, 2, 3]
+columns:
+  WNUT-2017:
+    tagging: {corpus: wnut_17, hidden_size: 256, epochs: 20}      # settings of `tag train`, `preset` among them
+  PTB:
+    text: {preset: ptb-small}                                     # settings of `lm train`
+rows:
+  LSTM: {rnn: lstm}
+  large LSTM: {rnn: lstm, size_of: I-DARTS}                       # as many parameters as that row
+  I-DARTS: {rnn: i-darts-ptb, published: {WNUT-2017: 50.34}}
+  found: {search: {relaxation: i-darts, epochs: 5}}               # searched on the column's own corpus or text
+  random: {rnn: "random:1", settings: {learning_rate: 0.2}}       # `random_genotype(1)`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.genotype import random_genotype
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.library import resource_path
+from flair_nas.paths import user_path
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.settings import kinds_of, load_preset, read_mapping
+from flair_nas.tagging.config import TaggerConfig
+
+TASKS: dict[str, tuple[type, type, str]] = {
+    "tagging": (TaggerConfig, TaggingSearchConfig, "tagging"),
+    "text": (LanguageModelConfig, SearchConfig, "language_model"),
+}
+"""Of each task: its settings, those of a search on it, and the kind of its presets."""
+
+_OF_TABLE = ("title", "note", "seeds", "columns", "rows")
+_OF_ROW = ("rnn", "search", "size_of", "settings", "published")
+_DRAWN = "random:"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A corpus or a text, with the settings that all layers share there.
+
+    Args:
+        name: in the table.
+        task: ``tagging`` or ``text``.
+        settings: of the task, as far as they are not the defaults.
+    """
+
+    name: str
+    task: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer.
+
+    Args:
+        name: in the table.
+        rnn: what ``--rnn`` takes; None where the layer is searched.
+        search: settings of that search, as far as they are not the defaults.
+        size_of: the row whose number of parameters an LSTM is to have.
+        settings: of the task, in place of the column's.
+        published: figures of papers, by column.
+    """
+
+    name: str
+    rnn: str | None = None
+    search: Mapping[str, Any] | None = None
+    size_of: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    published: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first row is what others are compared with.
+
+    Args:
+        title: its title.
+        note: a paragraph below it.
+        seeds: of each run.
+        columns: what layers are tried on.
+        rows: the layers.
+    """
+
+    title: str
+    note: str
+    seeds: Sequence[int]
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+
+
+def bundled_tables() -> tuple[str, ...]:
+    """The names of the bundled tables."""
+    return tuple(sorted(path.stem for path in resource_path("tables").glob("*.yaml")))
+
+
+def load_table(source: str) -> Table:
+    """Reads a table.
+
+    Args:
+        source: a bundled name, or a YAML file.
+
+    Raises:
+        FlairNasError: there is none, or something in it cannot be used; the message has its line.
+    """
+    path = resource_path("tables", f"{source}.yaml") if source in bundled_tables() else user_path(source)
+    if not path.exists():
+        hint = did_you_mean(source, bundled_tables())
+        raise FlairNasError(
+            f"unknown table {brief(source)}: {hint}give a YAML file, or one of {', '.join(bundled_tables())}"
+        )
+    return _Reader(path).table()
+
+
+class _Reader:
+    """Reads one file; every fault is told with its line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.data = path, read_mapping(path)
+        self.lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)))
+
+    def table(self) -> Table:
+        self._known((), self.data, _OF_TABLE)
+        seeds = self.data.get("seeds", [1, 2, 3])
+        if not (isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds)):
+            raise self._fault(("seeds",), f"seeds must be a list of whole numbers, got {brief(seeds)}")
+        columns = [self._column(name, given) for name, given in self._entries("columns")]
+        rows = [self._row(name, given, [c.name for c in columns]) for name, given in self._entries("rows")]
+        for row in rows:
+            if row.size_of is not None and row.size_of not in [other.name for other in rows if other.size_of is None]:
+                raise self._fault(
+                    ("rows", row.name, "size_of"), f"{brief(row.size_of)} is no row with a size of its own"
+                )
+        table = Table(str(self.data.get("title", self.path.stem)), str(self.data.get("note", "")), seeds, columns, rows)
+        for row in rows:
+            for column in columns:
+                self._check(row, column)
+        return table
+
+    def _entries(self, part: str) -> list[tuple[str, dict[str, Any]]]:
+        entries = self.data.get(part)
+        if not isinstance(entries, dict) or not entries:
+            raise self._fault((part,), f"{part} must be a mapping of names, with one at least")
+        for name, given in entries.items():
+            if not isinstance(name, str) or not isinstance(given, dict):
+                raise self._fault((part, name), f"{part}: {brief(name)} must be a text with a mapping")
+            if not slug(name) or sum(slug(str(other)) == slug(name) for other in entries) > 1:
+                raise self._fault((part, name), f"{part}: the name {brief(name)} is too like another one")
+        return list(entries.items())
+
+    def _column(self, name: str, given: dict[str, Any]) -> Column:
+        self._known(("columns", name), given, tuple(TASKS))
+        if len(given) != 1 or not isinstance(next(iter(given.values())), dict):
+            raise self._fault(("columns", name), f"column {brief(name)} must have one of {', '.join(TASKS)}, a mapping")
+        ((task, settings),) = given.items()
+        config_type, _, kind = TASKS[task]
+        place = ("columns", name, task)
+        try:
+            preset = load_preset(kind, settings["preset"], config_type) if "preset" in settings else {}
+        except FlairNasError as error:
+            raise self._fault((*place, "preset"), str(error)) from None
+        own = {key: value for key, value in settings.items() if key != "preset"}
+        self._known(place, own, tuple(kinds_of(config_type)))
+        return Column(name, task, {**preset, **own})
+
+    def _row(self, name: str, given: dict[str, Any], columns: Sequence[str]) -> Row:
+        place = ("rows", name)
+        self._known(place, given, _OF_ROW)
+        for key in ("search", "settings", "published"):
+            if not isinstance(given.get(key, {}), dict):
+                raise self._fault((*place, key), f"{key} must be a mapping")
+        if ("rnn" in given) == ("search" in given):
+            raise self._fault(place, f"row {brief(name)} must have one of rnn and search")
+        self._known((*place, "published"), given.get("published", {}), columns)
+        row = Row(name, **given)
+        if row.rnn is not None and str(row.rnn).startswith(_DRAWN):
+            number = str(row.rnn)[len(_DRAWN) :]
+            if not number.isdigit():
+                raise self._fault((*place, "rnn"), f"rnn {brief(row.rnn)}: {_DRAWN} must be followed by a number")
+            row = Row(name, **{**given, "rnn": random_genotype(int(number)).one_line()})
+        return row
+
+    def _check(self, row: Row, column: Column) -> None:
+        """That the settings of a run can be used, and that the layer is known."""
+        from flair_nas.rnn_text import parse_rnn  # needs torch
+        from flair_nas.tagging.rnn_type import FLAIR_TYPES
+
+        place = ("rows", row.name)
+        config_type, search_type, _ = TASKS[column.task]
+        self._known((*place, "settings"), row.settings, [name for task in TASKS.values() for name in kinds_of(task[0])])
+        try:
+            config_type(**settings_of(row, column, row.rnn or "i-darts-ptb"))
+        except FlairNasError as error:
+            raise self._fault(place, f"row {brief(row.name)} with column {brief(column.name)}: {error}") from None
+        others = FLAIR_TYPES if column.task == "tagging" else FLAIR_TYPES[:1]  # a language model has an LSTM alone
+        if row.rnn is not None and str(row.rnn).upper() not in others:
+            try:
+                parse_rnn(row.rnn, others)
+            except FlairNasError as error:
+                raise self._fault((*place, "rnn"), str(error)) from None
+        if row.search is not None:
+            self._known((*place, "search"), row.search, tuple(kinds_of(search_type)))
+            try:
+                search_settings(row, column)
+            except FlairNasError as error:
+                raise self._fault((*place, "search"), str(error)) from None
+
+    def _known(self, place: tuple[Any, ...], given: Mapping[Any, Any], names: Sequence[str]) -> None:
+        for key in given:
+            if key not in names:
+                hint = did_you_mean(str(key), names)
+                raise self._fault((*place, key), f"unknown key {brief(key)}: {hint}known: {', '.join(names)}")
+
+    def _fault(self, place: tuple[Any, ...], message: str) -> FlairNasError:
+        while place and place not in self.lines:
+            place = place[:-1]
+        return FlairNasError(f"{self.path}:{self.lines.get(place, 1)}: {message}")
+
+
+def _lines(node: Any, place: tuple[Any, ...] = ()) -> Any:
+    """The line of each key, by the keys that lead to it."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield (*place, key.value), key.start_mark.line + 1
+            yield from _lines(value, (*place, key.value))
+
+
+def slug(name: str) -> str:
+    """The name of a row or column in names of files."""
+    return re.sub(r"[^\w.]+", "_", name)[:40].strip("_.")
+
+
+def settings_of(row: Row, column: Column, rnn: str) -> dict[str, Any]:
+    """The settings of a row's run on a column, without its seed; those that are of the other task are left out."""
+    known = kinds_of(TASKS[column.task][0])
+    return {**column.settings, **{name: value for name, value in row.settings.items() if name in known}, "rnn": rnn}
+
+
+def search_settings(row: Row, column: Column) -> Any:
+    """The settings of the search of a row on a column's corpus or text; sizes and rates are the search's own defaults.
+
+    Raises:
+        FlairNasError: they cannot be used.
+    """
+    search_type = TASKS[column.task][1]
+    given = settings_of(row, column, "")
+    places = ("corpus", "label_type", "columns", "data_root", "embeddings", "text", "vocabulary_size", "min_count",
+              "lowercase", "valid_share", "device")  # fmt: skip
+    known = {name: given[name] for name in places if name in given and name in kinds_of(search_type)}
+    if "embeddings" in known:
+        known["embeddings"] = [name.removeprefix("pooled-") for name in known["embeddings"]]
+    return search_type(**{**known, **(row.search or {})})

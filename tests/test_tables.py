@@ -1,0 +1,214 @@
+"""Tables: what a file may say, runs that are never repeated, and how a table is shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from killing import write_text
+from test_tagging_training import write_corpus
+
+from flair_nas import random_genotype
+from flair_nas.cli import main
+from flair_nas.errors import FlairNasError
+from flair_nas.select.bootstrap import packed, unpacked, unseen_in
+from flair_nas.select.ledger import Ledger
+from flair_nas.select.workers import Job, Outcome, Pool
+from flair_nas.tables import running
+from flair_nas.tables.config import TableConfig
+from flair_nas.tables.running import run_table
+from flair_nas.tables.showing import Grid, to_latex
+from flair_nas.tables.spec import bundled_tables, load_table
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_text(tmp_path_factory.mktemp("text") / "text", train_lines=26, valid_lines=8))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Has jobs done in this process; gives the names of those that were."""
+    done: list[str] = []
+
+    def in_this_process(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            done.append(job.name)
+            try:
+                yield Outcome(job, job.work(*job.arguments), None)
+            except FlairNasError as error:
+                yield Outcome(job, None, error)
+
+    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+    return done
+
+
+TABLE = """title: A trial
+seeds: [1, 2]
+columns:
+  tags & more:
+    tagging: {corpus: CORPUS, embeddings: [one-hot], hidden_size: 8, batch_size: 8, epochs: 1, learning_rate: 1.0}
+  text:
+    text: {hidden_size: 8, epochs: 1, batch_size: 4, bptt: 8, dropout: 0.1, input_dropout: 0.1}
+rows:
+  LSTM: {rnn: lstm, published: {tags & more: 50}}
+  as large: {rnn: lstm, size_of: cell}
+  cell: {rnn: "tanh0-tanh1-tanh2-tanh3"}
+  drawn: {rnn: "random:3", settings: {learning_rate: 0.5}}
+  found: {search: {nodes: 2, hidden_size: 6, batch_size: 4, epochs: 1}}
+"""
+
+
+def written(folder: Path, corpus: str, table: str = TABLE) -> str:
+    path = folder / "table.yaml"
+    path.write_text(table.replace("CORPUS", corpus))
+    return str(path)
+
+
+def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
+    corpus: str, text: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = written(tmp_path, corpus), tmp_path / "out"
+    run = ["tables", "run", "-q", "--table", path, "--text", text, "--device", "cpu", "--out", str(out)]
+    assert main(run) == 0
+    said = capsys.readouterr().out
+    assert len(jobs) == len(set(jobs)) == 2 + 2 * 5 * 2
+    assert [job.startswith("search-") for job in jobs[:3]] == [True, True, False]
+    assert [job[-5:] for job in jobs[2:]] == ["seed1"] * 10 + ["seed2"] * 10  # all with one seed come first
+    assert said.startswith((out / "table.md").read_text()) and "## A trial" in said
+    jobs.clear()
+    assert main(["tables", "show", str(out), "--format", "csv"]) == 0
+    shown = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    header = shown[0]
+    assert header[:5] == ["layer", "tags & more, test F1", "P(better)", "published", "weights"]
+    assert "text, valid perplexity" in header and [row[0] for row in shown[1:]] == [
+        *("LSTM", "as large", "cell", "drawn", "found"),
+    ]
+    ledger = json.loads((out / "ledger.json").read_text())
+    runs = [ledger["runs"][name] for name in ledger["plan"]["cells"]["cell / tags & more"]]
+    scores = [run["test"] for run in runs]
+    assert shown[3][1] == f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}" and shown[1][3] == "50.00"
+    assert shown[1][2] == "-" and all(0 <= float(row[2]) <= 1 for row in shown[2:])
+    weights = {row[0]: int(row[header.index("weights")].replace(",", "")) for row in shown[1:]}
+    assert weights["as large"] == pytest.approx(weights["cell"], rel=0.1) and weights["LSTM"] > 1.3 * weights["cell"]
+
+    changed = TABLE.replace("learning_rate: 0.5", "learning_rate: 0.25").replace("  found:", "  found too:")
+    written(tmp_path, corpus, changed)
+    assert main(["tables", "run", "-q", "--resume", str(out)]) == 0
+    assert len(jobs) == 4 + 2 + 4 and all("drawn" in job or "found_too" in job for job in jobs)
+
+
+def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  cell: {rnn: tanh0}\n"
+    train = running.train_on_tags
+
+    def failing(settings: dict[str, Any], folder: str) -> dict[str, Any]:
+        if settings["rnn"] == "tanh0" and settings["seeds"] == [2]:
+            raise FlairNasError("not finite in epoch 1")
+        return train(settings, folder)
+
+    monkeypatch.setitem(running._WORK, "tagging", (failing, running._WORK["tagging"][1]))
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    assert main(["tables", "run", "-q", "--table", path, "--budget", "0.001s", "--out", str(out)]) == 0
+    assert "runs are still to be done; go on with: flair-nas tables run --resume" in capsys.readouterr().out
+    few = len(jobs)
+    assert few < 4 and main(["tables", "run", "-q", "--resume", str(out), "--budget", "1h"]) == 0
+    said = capsys.readouterr().out
+    assert len(jobs) == 4 and "cell on tags & more failed: not finite in epoch 1" in said
+    assert main(["tag", "train", "-q", "--resume", str(out)]) == 2
+    assert f"go on with: flair-nas tables run --resume {out}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title:", "titel:", r"table.yaml:1: unknown key 'titel': did you mean title\?"),
+        ("seeds: [1, 2]", "seeds: [1, x]", "table.yaml:2: seeds must be a list of whole numbers"),
+        ("    tagging: {", "    speech: {", "table.yaml:5: unknown key 'speech'"),
+        ("hidden_size: 8, batch_size: 8", "hiden_size: 8, batch_size: 8", r"table.yaml:5: unknown key 'hiden_size'"),
+        ("batch_size: 8, epochs: 1", "batch_size: 0, epochs: 1", "table.yaml:9: row 'LSTM' with .*batch_size must be"),
+        ("rnn: lstm, size_of: cell", "rnn: lstm, size_of: none", "table.yaml:10: 'none' is no row with a size"),
+        ('"tanh0-tanh1-tanh2-tanh3"', "i-dart", "table.yaml:11: unknown rnn_type 'i-dart'"),
+        ('"random:3"', "random:x", "table.yaml:12: rnn 'random:x': random: must be followed by a number"),
+        ("rnn: lstm, published", "search: {}, rnn: lstm, published", "table.yaml:9: row 'LSTM' must have one of rnn"),
+        ("search: {nodes: 2", "search: {node: 2", "table.yaml:13: unknown key 'node'"),
+        ("search: {nodes: 2", "search: {nodes: 0", "table.yaml:13: .*nodes must be"),
+        ("{tags & more: 50}", "{tags: 50}", "table.yaml:9: unknown key 'tags'"),
+        ("  drawn:", "  'as:large':", "table.yaml:1.: rows: the name .* is too like another one"),
+        ("rows:", "rows: {}\nrest:", "table.yaml:.*: unknown key 'rest'|rows must be a mapping"),
+    ],
+)
+def test_a_fault_in_a_table_is_told_with_its_line(
+    old: str, new: str, message: str, corpus: str, tmp_path: Path
+) -> None:
+    assert old in TABLE
+    with pytest.raises(FlairNasError, match=message):
+        load_table(written(tmp_path, corpus, TABLE.replace(old, new, 1)))
+
+
+def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(FlairNasError, match="column text is of a text that the table does not name: give --text"):
+        run_table(TableConfig(table=written(tmp_path, corpus)), tmp_path / "out")
+    with pytest.raises(FlairNasError, match="unknown table 'wnut-smal': did you mean wnut-small"):
+        load_table("wnut-smal")
+    assert main(["tables", "show", str(tmp_path)]) == 2
+    assert "holds no table" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", bundled_tables())
+def test_a_bundled_table_can_be_used(name: str) -> None:
+    table = load_table(name)
+    assert table.rows[0].name.startswith("LSTM") and len(table.seeds) >= 3 and len(table.rows) >= 4
+
+
+def test_a_drawn_row_is_that_random_cell(corpus: str, tmp_path: Path) -> None:
+    table = load_table(written(tmp_path, corpus))
+    assert table.rows[3].rnn == random_genotype(3).one_line()
+
+
+def test_latex_escapes_what_it_must() -> None:
+    grid = Grid(["layer", "F1"], [["A&B_1 50% \\ #", "1.00 ± 0.10"]], ["a remark"])
+    found = to_latex(None, grid)  # type: ignore[arg-type]
+    assert r"A\&B\_1 50\% \textbackslash{} \# & 1.00 $\pm$ 0.10 \\" in found
+    assert re.search(r"\\begin\{tabular\}\{lr\}\n\\toprule\nlayer & F1", found)
+
+
+def test_counts_in_a_ledger_are_those_that_were_put_in() -> None:
+    counts = np.random.default_rng(0).integers(0, 50, (300, 3))
+    assert np.array_equal(unpacked(packed(counts)), counts) and len(packed(counts)) < 2000
+
+
+def test_entities_that_training_did_not_have(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text(
+        "Ada B-PER B-PER\nin O O\nOslo B-LOC B-LOC\n\nNew B-LOC B-LOC\nYork I-LOC O\n\nada B-PER O\n"
+    )
+    assert unseen_in(tmp_path / "test.txt", {"ada"}) == (1, 2)
+    assert unseen_in(tmp_path / "test.txt", set()) == (2, 4)
+
+
+def test_a_table_is_shown_from_its_ledger_alone(corpus: str, text: str, tmp_path: Path, jobs: list[str]) -> None:
+    from flair_nas.tables.showing import grid_of
+
+    config = TableConfig(table=written(tmp_path, corpus), text=text, seeds=[3], device="cpu")
+    table, ledger, left = run_table(config, tmp_path / "out")
+    (tmp_path / "copy.json").write_text((tmp_path / "out" / "ledger.json").read_text())
+    assert left == "" and grid_of(table, Ledger(tmp_path / "copy.json")) == grid_of(table, ledger)
+    assert grid_of(table, ledger).remarks[0].startswith("Mean ± sample standard deviation over 1 seed.")
