@@ -34,6 +34,8 @@ FLAGS = {
     "--seed --preset --config --out --resume --estimate --device --precision "
     "--objective --corpus --held-out --directions",
     ("select",): "--corpus --budget --candidates --random --rates --seeds --workers --preset --config --out --resume",
+    ("tables", "run"): "--table --text --data-root --embeddings --seeds --budget --workers --out --resume --config",
+    ("tables", "show"): "DIR --format",
     ("tag", "evaluate"): "--model --corpus --file --part --predictions --batch-size --json --device",
     ("tag", "predict"): "--model --text --format --tokenized --batch-size --device",
     (
@@ -74,7 +76,7 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
     assert (ended.code, ended.loaded) == (0, [])
     assert ended.output.startswith("usage: flair-nas ") and "exit codes: 0 done" in ended.output
     assert "find them on text" in ended.output and all(
-        f"\n    {verb} " in ended.output for verb in ("search", "select", "lm", "tag")
+        f"\n    {verb} " in ended.output for verb in ("search", "select", "lm", "tag", "tables")
     )
 
 

@@ -44,6 +44,8 @@ TASKS: dict[str, tuple[type, type, str]] = {
 _OF_TABLE = ("title", "note", "seeds", "columns", "rows")
 _OF_ROW = ("rnn", "search", "size_of", "settings", "published")
 _DRAWN = "random:"
+_PLACES = ("corpus", "label_type", "columns", "data_root", "embeddings", "text", "vocabulary_size", "min_count",
+           "lowercase", "valid_share", "device")  # fmt: skip  # of a search: those of its column
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class _Reader:
         if not (isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds)):
             raise self._fault(("seeds",), f"seeds must be a list of whole numbers, got {brief(seeds)}")
         columns = [self._column(name, given) for name, given in self._entries("columns")]
-        rows = [self._row(name, given, [c.name for c in columns]) for name, given in self._entries("rows")]
+        rows = [self._row(name, given, columns) for name, given in self._entries("rows")]
         for row in rows:
             if row.size_of is not None and row.size_of not in [other.name for other in rows if other.size_of is None]:
                 raise self._fault(
@@ -167,15 +169,23 @@ class _Reader:
         ((task, settings),) = given.items()
         config_type, _, kind = TASKS[task]
         place = ("columns", name, task)
+        settings = self._with_preset(place, settings, kind, config_type)
+        self._known(place, settings, tuple(kinds_of(config_type)))
+        return Column(name, task, settings)
+
+    def _with_preset(
+        self, place: tuple[Any, ...], settings: dict[str, Any], kind: str, config_type: type
+    ) -> dict[str, Any]:
+        """Settings with those of the preset that they name."""
+        own = {key: value for key, value in settings.items() if key != "preset"}
+        if "preset" not in settings:
+            return own
         try:
-            preset = load_preset(kind, settings["preset"], config_type) if "preset" in settings else {}
+            return {**load_preset(kind, settings["preset"], config_type), **own}
         except FlairNasError as error:
             raise self._fault((*place, "preset"), str(error)) from None
-        own = {key: value for key, value in settings.items() if key != "preset"}
-        self._known(place, own, tuple(kinds_of(config_type)))
-        return Column(name, task, {**preset, **own})
 
-    def _row(self, name: str, given: dict[str, Any], columns: Sequence[str]) -> Row:
+    def _row(self, name: str, given: dict[str, Any], columns: Sequence[Column]) -> Row:
         place = ("rows", name)
         self._known(place, given, _OF_ROW)
         for key in ("search", "settings", "published"):
@@ -183,7 +193,11 @@ class _Reader:
                 raise self._fault((*place, key), f"{key} must be a mapping")
         if ("rnn" in given) == ("search" in given):
             raise self._fault(place, f"row {brief(name)} must have one of rnn and search")
-        self._known((*place, "published"), given.get("published", {}), columns)
+        self._known((*place, "published"), given.get("published", {}), [column.name for column in columns])
+        if "preset" in given.get("search", {}):
+            search_type = TASKS[columns[0].task][1]
+            search = self._with_preset((*place, "search"), given["search"], "search", search_type)
+            given = {**given, "search": {key: value for key, value in search.items() if key not in _PLACES}}
         row = Row(name, **given)
         if row.rnn is not None and str(row.rnn).startswith(_DRAWN):
             number = str(row.rnn)[len(_DRAWN) :]
@@ -256,9 +270,7 @@ def search_settings(row: Row, column: Column) -> Any:
     """
     search_type = TASKS[column.task][1]
     given = settings_of(row, column, "")
-    places = ("corpus", "label_type", "columns", "data_root", "embeddings", "text", "vocabulary_size", "min_count",
-              "lowercase", "valid_share", "device")  # fmt: skip
-    known = {name: given[name] for name in places if name in given and name in kinds_of(search_type)}
+    known = {name: given[name] for name in _PLACES if name in given and name in kinds_of(search_type)}
     if "embeddings" in known:
         known["embeddings"] = [name.removeprefix("pooled-") for name in known["embeddings"]]
     return search_type(**{**known, **(row.search or {})})
