@@ -1,4 +1,4 @@
-# make demo, make test, make test-portable, make fuzz, make check; each makes .venv itself.
+# make demo, make test, make test-portable, make test-ray, make fuzz, make check; each makes .venv itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # compiled modules are kept, whatever the environment says: tests start some hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-portable fuzz check format clean
+.PHONY: demo test test-portable test-ray fuzz check format clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
@@ -19,6 +19,11 @@ test: check
 # as other machines would run them; LEGS="avx2 clang" runs some of them
 test-portable: $(STAMP)
 	$(BIN)/python tests/portable.py $(LEGS)
+
+# Ray is an extra of 215 MB, and its tests are skipped where it is not installed
+test-ray: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[ray]'
+	$(BIN)/python -m pytest tests/test_select_ray.py
 
 # the long form of tests/fuzz; at most MINUTES, from SEED on, failures to OUT
 MINUTES ?= 60

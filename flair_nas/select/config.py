@@ -26,7 +26,27 @@ def is_time(budget: str) -> str:
 
 
 @dataclass
-class SelectConfig(TaggerConfig):
+class PoolSettings:
+    """Which processes do the work."""
+
+    workers: int | None = setting(None, "processes that train side by side (one a core)", low=1, high=1000)
+    engine: str = setting(
+        "processes", "where they are: processes of this machine, or ray, a Ray cluster", choices=("processes", "ray")
+    )
+    ray_address: str | None = setting(
+        None, "engine ray: the address of a cluster, as auto (one is started on this machine)"
+    )
+    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+
+    def pool_problems(self) -> list[str]:
+        """What contradicts itself."""
+        if self.ray_address is not None and self.engine != "ray":
+            return ["ray_address belongs to engine ray"]
+        return []
+
+
+@dataclass
+class SelectConfig(PoolSettings, TaggerConfig):
     """Settings of `select_layer`; each is also a flag of ``flair-nas select`` and a key of a ``--config`` file.
 
     Those of a tagger hold for all candidates; `rnn` is the layer to beat, `seeds` are those of the candidates that come
@@ -63,10 +83,9 @@ class SelectConfig(TaggerConfig):
     rates: list[float] = setting(
         [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6
     )
-    workers: int | None = setting(None, "processes that train side by side (one a core)", low=1, high=1000)
 
     def __post_init__(self) -> None:
-        problems = problems_of(self)
+        problems = [*problems_of(self), *self.pool_problems()]
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         raise_problems(problems)

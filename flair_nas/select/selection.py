@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-import os
 import shutil
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
@@ -30,8 +29,11 @@ from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.training import search, train
-from flair_nas.select.workers import Job, Outcome, Pool
+from flair_nas.select.workers import Job, Outcome, Pool, make_pool
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
+
+if TYPE_CHECKING:
+    from flair_nas.select.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -86,10 +88,9 @@ def select_layer(config: SelectConfig, out: str | Path, *, progress: bool = Fals
     for layer in named_layers(config):
         if layer.rnn.upper() not in FLAIR_TYPES:
             parse_rnn(layer.rnn, FLAIR_TYPES)  # a bad name should not cost the time that a corpus takes to load
-    workers = config.workers or len(os.sched_getaffinity(0))
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
-        Pool(workers) as pool,
+        make_pool(config) as pool,
     ):
         return _Selection(run, pool, progress).run_all()
 
@@ -97,7 +98,7 @@ def select_layer(config: SelectConfig, out: str | Path, *, progress: bool = Fals
 class _Selection:
     """One selection in its folder."""
 
-    def __init__(self, run: Run, pool: Pool, progress: bool) -> None:
+    def __init__(self, run: Run, pool: Pool | RayPool, progress: bool) -> None:
         self.run, self.pool, self.progress = run, pool, progress
         self.config: SelectConfig = run.config
         self.ledger = Ledger(run.folder / "ledger.json")

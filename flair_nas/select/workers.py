@@ -12,9 +12,13 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
+
+if TYPE_CHECKING:
+    from flair_nas.select.config import PoolSettings
+    from flair_nas.select.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -108,6 +112,19 @@ class Pool:
         if len(at_work) < self.workers and (not at_work or _has_room(at_work)):
             return _new_slot(self.threads)
         return None
+
+
+def make_pool(config: PoolSettings) -> Pool | RayPool:
+    """The pool that settings describe.
+
+    Raises:
+        FlairNasError: as `RayPool`.
+    """
+    if config.engine == "ray":
+        from flair_nas.select.ray_pool import RayPool
+
+        return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
+    return Pool(config.workers or len(os.sched_getaffinity(0)))
 
 
 def _new_slot(threads: int) -> ProcessPoolExecutor:

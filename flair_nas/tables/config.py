@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flair_nas.select.config import is_time
+from flair_nas.select.config import PoolSettings, is_time
 from flair_nas.settings import problems_of, raise_problems, setting
 
 
 @dataclass
-class TableConfig:
+class TableConfig(PoolSettings):
     """Settings of `run_table`; each is also a flag of ``flair-nas tables run``.
 
     Raises:
@@ -22,8 +22,6 @@ class TableConfig:
     embeddings: list[str] = setting([], "in place of those of the table, for all taggers")
     seeds: list[int] = setting([], "in place of those of the table", low=0, high=2**32 - 1)
     budget: str | None = setting(None, "stop after this time, such as 2h; --resume goes on", check=is_time)
-    workers: int | None = setting(None, "processes that train side by side (one a core)", low=1, high=1000)
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
     def __post_init__(self) -> None:
-        raise_problems(problems_of(self))
+        raise_problems([*problems_of(self), *self.pool_problems()])

@@ -11,11 +11,10 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,10 +26,13 @@ from flair_nas.select.candidates import Layer, matched_size, parameters
 from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.training import search
-from flair_nas.select.workers import Job, Pool
+from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.spec import TASKS, Column, Row, Table, load_table, search_settings, settings_of, slug
 from flair_nas.tables.work import search_on_text, train_on_tags, train_on_text
+
+if TYPE_CHECKING:
+    from flair_nas.select.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -56,10 +58,9 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
         OSError: the folder cannot be written, or the disk is full.
     """
     table = load_table(config.table)
-    workers = config.workers or len(os.sched_getaffinity(0))
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="table", command="flair-nas tables run") as run,
-        Pool(workers) as pool,
+        make_pool(config) as pool,
     ):
         running = _Running(run, pool, table)
         return table, running.ledger, running.run_all()
@@ -68,7 +69,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
 class _Running:
     """A table in its folder."""
 
-    def __init__(self, run: Run, pool: Pool, table: Table) -> None:
+    def __init__(self, run: Run, pool: Pool | RayPool, table: Table) -> None:
         self.run, self.pool, self.table = run, pool, table
         self.config: TableConfig = run.config
         self.ledger = Ledger(run.folder / "ledger.json")
