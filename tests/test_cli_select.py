@@ -130,7 +130,7 @@ def test_a_full_disk_ends_it_and_it_goes_on(
     ("more", "message"),
     [
         (["--budget", "soon"], "budget must be a time such as 90m"),
-        (["--budget", "1s"], "the budget of 1s is not enough: an epoch takes"),
+        (["--budget", "0.01s"], "the budget of 0.01s is not enough: an epoch takes"),
         (["--train-with-dev"], "train_with_dev must be left out"),
         (["--candidates", "i-dart"], "i-dart"),
         (["--rates", "1,x"], "numbers joined by commas"),

@@ -13,6 +13,7 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
+from flair_nas.genotype import random_genotype
 from flair_nas.library import load_genotype
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import RunStopped
@@ -229,6 +230,22 @@ def test_named_cells_have_gates_too_if_asked_for() -> None:
     plain, _ = parse_rnn(names[0])
     assert gated.state_gate is not None and gated.state_gate.history == 2 and numbers == {"recurrent_dropout": 0.25}
     assert dataclasses.replace(gated, state_gate=None, input_gate=None, origin=plain.origin) == plain
+
+
+def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None:
+    def names(**changes: Any) -> list[str]:
+        return [layer.name for layer in named_layers(SelectConfig(**changes))]
+
+    assert names(rnn="gru", candidates=["rnn"]) == ["gru", "lstm", "rnn"]
+    assert names(candidates=["LSTM", "gru", "GRU", "tanh0", "tanh0:1"]) == ["lstm", "gru", "tanh0"]
+    random_genotype(1).save(tmp_path / "cell.json")
+    config = SelectConfig(candidates=[str(tmp_path / "cell.json")])
+    before = candidates_of(config, named_layers(config))
+    random_genotype(2).save(tmp_path / "cell.json")
+    after = candidates_of(config, named_layers(config))
+    assert before[:2] == after[:2] and before[2].name != after[2].name  # another cell is another run
+    with pytest.raises(FlairNasError, match="rates must be different ones"):
+        SelectConfig(rates=[1.0, 1.0])
 
 
 def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer() -> None:

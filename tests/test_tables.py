@@ -128,7 +128,11 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
     assert main(["tables", "run", "-q", "--table", path, "--budget", "0.001s", "--out", str(out)]) == 0
     assert "runs are still to be done; go on with: flair-nas tables run --resume" in capsys.readouterr().out
     few = len(jobs)
-    assert few < 4 and main(["tables", "run", "-q", "--resume", str(out), "--budget", "1h"]) == 0
+    assert (
+        few < 4
+        and main(["tables", "show", str(out)]) == 0
+        and main(["tables", "run", "-q", "--resume", str(out), "--budget", "1h"]) == 0
+    )
     said = capsys.readouterr().out
     assert len(jobs) == 4 and "cell on tags & more failed: not finite in epoch 1" in said
     assert main(["tag", "train", "-q", "--resume", str(out)]) == 2
@@ -139,7 +143,15 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
     ("old", "new", "message"),
     [
         ("title:", "titel:", r"table.yaml:1: unknown key 'titel': did you mean title\?"),
-        ("seeds: [1, 2]", "seeds: [1, x]", "table.yaml:2: seeds must be a list of whole numbers"),
+        ("seeds: [1, 2]", "seeds: [1, x]", "table.yaml:2: seeds must be a list of different whole"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "table.yaml:2: seeds must be a list of different whole"),
+        ("seeds: [1, 2]", "seeds: [5000000000]", "table.yaml:2: seeds must be"),
+        ("{tags & more: 50}", "{tags & more: '50,2'}", "table.yaml:9: published: 'tags & more' must have a number"),
+        ('"random:3"', "'random:\u00b2'", "table.yaml:12: rnn .* must be followed by a number"),
+        ("{rnn: lstm, published: {tags & more: 50}}", "{rnn: }", "table.yaml:9: row 'LSTM' must have one of rnn, a"),
+        ("size_of: cell", "size_of: found", "table.yaml:10: 'found' is no row with a layer that is named"),
+        ("learning_rate: 0.5", "corpus: demo", "table.yaml:12: settings: corpus is the same for a whole column"),
+        ("learning_rate: 0.5", "seeds: [3]", "table.yaml:12: settings: seeds is the same"),
         ("    tagging: {", "    speech: {", "table.yaml:5: unknown key 'speech'"),
         ("hidden_size: 8, batch_size: 8", "hiden_size: 8, batch_size: 8", r"table.yaml:5: unknown key 'hiden_size'"),
         ("batch_size: 8, epochs: 1", "batch_size: 0, epochs: 1", "table.yaml:9: row 'LSTM' with .*batch_size must be"),
@@ -160,6 +172,67 @@ def test_a_fault_in_a_table_is_told_with_its_line(
     assert old in TABLE
     with pytest.raises(FlairNasError, match=message):
         load_table(written(tmp_path, corpus, TABLE.replace(old, new, 1)))
+
+
+def test_other_data_and_a_genotype_file_that_has_changed_are_run_anew(
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, cell = tmp_path / "mine", tmp_path / "cell.json"
+    write_corpus(folder)
+    random_genotype(1).save(cell)
+    one = TABLE[: TABLE.index("  text:")] + f"rows:\n  LSTM: {{rnn: lstm}}\n  cell: {{rnn: {cell}}}\n"
+    path, out = written(tmp_path, str(folder), one), tmp_path / "out"
+    run = ["tables", "run", "-q", "--table", path, "--seeds", "1", "--out", str(out)]
+    assert main(run) == 0 and len(jobs) == 2
+    assert main(["tables", "show", str(out)]) == 0 and "| cell |" in capsys.readouterr().out
+    random_genotype(2).save(cell)
+    assert main(run) == 0 and len(jobs) == 3 and "cell" in jobs[2]
+    train = folder / "train.txt"
+    train.write_text(train.read_text().replace("B-PER", "B-LOC", 1))
+    assert main(run) == 0 and len(jobs) == 5
+    Path(path).unlink()
+    capsys.readouterr()
+    assert main(["tables", "run", "-q", "--resume", str(out)]) == 0 and len(jobs) == 5
+    assert "| P(better) |" not in capsys.readouterr().out  # of one seed it is not told
+
+
+def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + TABLE[TABLE.index("rows:") :]
+    in_this_process = Pool.run
+
+    def stopped(pool: Pool, wanted: list[Job]) -> Iterator[Outcome]:
+        for outcome in in_this_process(pool, wanted):
+            if len(jobs) == 4:
+                raise KeyboardInterrupt
+            yield outcome
+
+    def failing(settings: dict[str, Any], folder: str) -> dict[str, Any]:
+        raise FlairNasError("not finite in\nepoch 1")
+
+    monkeypatch.setattr(Pool, "run", stopped)
+    monkeypatch.setitem(running._WORK, "tagging", (running._WORK["tagging"][0], failing))
+    out = tmp_path / "out"
+    assert main(["tables", "run", "-q", "--table", written(tmp_path, corpus, one), "--out", str(out)]) == 130
+    assert "go on with: flair-nas tables run --resume" in capsys.readouterr().err
+    assert main(["tables", "show", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "found on tags & more failed: not finite in epoch 1" in said and "over 1 seed." in said
+    assert re.search(r"\| LSTM \| \d+\.\d\d \|", said) and re.search(r"\| drawn \| - \|", said)
+
+
+def test_the_size_is_that_of_the_other_row_with_its_own_settings(text: str, tmp_path: Path, jobs: list[str]) -> None:
+    table = f"""columns:
+  text:
+    text: {{text: {text}, hidden_size: 8, epochs: 1, batch_size: 4, bptt: 8, dropout: 0.1, input_dropout: 0.1}}
+rows:
+  LSTM: {{rnn: lstm, size_of: large}}
+  large: {{rnn: tanh0, settings: {{hidden_size: 24}}}}
+"""
+    ledger = run_table(TableConfig(table=written(tmp_path, "", table), seeds=[1]), tmp_path / "out")[1]
+    small, large = (run["parameters"] for run in ledger.runs.values())
+    assert small == pytest.approx(large, rel=0.05)
 
 
 def test_a_text_that_nothing_names_and_a_table_that_is_not_there(

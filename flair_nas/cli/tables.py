@@ -60,13 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tables show``."""
     from flair_nas.select.ledger import Ledger
-    from flair_nas.settings import read_run_settings
+    from flair_nas.tables.running import COPY
     from flair_nas.tables.showing import FORMATS, grid_of
     from flair_nas.tables.spec import load_table
 
     folder = user_path(arguments.folder)
-    if not (folder / "ledger.json").exists():
-        raise FlairNasError(f"{arguments.folder} holds no table (no ledger.json in it)")
-    table = load_table(read_run_settings(folder / "config.yaml", TableConfig).table)
+    if not (folder / COPY).exists() or not (folder / "ledger.json").exists():
+        raise FlairNasError(f"{arguments.folder} holds no table (no {COPY} and ledger.json in it)")
+    table = load_table(str(folder / COPY))
     print(FORMATS[arguments.format](table, grid_of(table, Ledger(folder / "ledger.json"))), end="")
     return 0

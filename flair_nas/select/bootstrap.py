@@ -96,7 +96,10 @@ def resampled(layers: Sequence[Sequence[Counts]], times: int = 2000, seed: int =
         weights = draw.multinomial(sentences, np.full(sentences, 1 / sentences))
         for place, counts in enumerate(stacked):
             of_seeds = f1(np.einsum("s,nsc->nc", weights, counts))  # [seeds]
-            found[time, place] = of_seeds[draw.integers(0, len(of_seeds), len(of_seeds))].mean()
+            count, mean = len(of_seeds), of_seeds.mean()
+            chosen = of_seeds[draw.integers(0, count, count)].mean()
+            # so few seeds, drawn anew, vary less than seeds do
+            found[time, place] = mean + (chosen - mean) * (count / max(1, count - 1)) ** 0.5
     return found
 
 

@@ -61,14 +61,29 @@ class Candidate:
 
 
 def named_layers(config: SelectConfig) -> list[Layer]:
-    """The layer to beat, then those that the settings name; with `gates`, cells without any also with random ones."""
+    """The layer to beat, the LSTM, and those that the settings name; with `gates`, cells also with random ones."""
+    texts: dict[str, str] = {}
+    for text in [config.rnn, "lstm", *(config.candidates or ["gru", *bundled_names()])]:
+        texts.setdefault(identity(text), text)
     found = []
-    for text in dict.fromkeys([config.rnn, *(config.candidates or ["gru", *bundled_names()])]):
+    for text in texts.values():
         name = text.lower() if text.upper() in FLAIR_TYPES else text
         found.append(Layer(name, text, config.hidden_size))
         if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
             found.append(Layer(f"{name}-gates", gated, config.hidden_size))
     return found
+
+
+def identity(rnn: str) -> str:
+    """What a layer is, however it is written; a file that has changed is another layer.
+
+    Raises:
+        FlairNasError: nothing is known by that name.
+    """
+    if rnn.upper() in FLAIR_TYPES:
+        return rnn.lower()
+    genotype, numbers = parse_rnn(rnn, FLAIR_TYPES)
+    return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
 
 
 def _with_gates(text: str, history: int) -> str | None:
@@ -150,8 +165,8 @@ def candidates_of(config: SelectConfig, layers: list[Layer]) -> list[Candidate]:
     found: list[Candidate] = []
     for layer in layers:
         slug = re.sub(r"[^\w.-]+", "_", layer.name)[:40].strip("_.")
-        digest = hashlib.sha256(f"{layer.rnn} {layer.hidden_size}".encode()).hexdigest()[:6]
+        digest = hashlib.sha256(f"{identity(layer.rnn)} {layer.hidden_size}".encode()).hexdigest()[:6]
         for factor in config.rates:
             rate = config.learning_rate * factor
-            found.append(Candidate(layer, rate, f"{slug}-{digest}-rate{rate:g}"))
+            found.append(Candidate(layer, rate, f"{slug}-{digest}-rate{rate:.10g}"))
     return found

@@ -81,7 +81,7 @@ class SelectConfig(PoolSettings, TaggerConfig):
         0, "history length m of random gates, with which each cell is compared, too; 0: without", low=0, high=100
     )
     rates: list[float] = setting(
-        [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6
+        [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
     )
 
     def __post_init__(self) -> None:

@@ -68,14 +68,18 @@ class Ledger:
         """
         if isinstance(outcome.error, OSError):
             raise outcome.error
+        name = outcome.job.name
         if outcome.error is None:
-            self.runs[outcome.job.name] = outcome.result
+            before = self.runs.get(name, {}).get("peak_memory_mb", 0)
+            if "peak_memory_mb" in outcome.result:  # the last job of a run may only have scored it
+                outcome.result["peak_memory_mb"] = max(before, outcome.result["peak_memory_mb"])
+            self.runs[name] = outcome.result
             return True
         known = isinstance(outcome.error, (FlairNasError, Died))
         error = str(outcome.error) if known else shown(outcome.error)
-        log.warning("%s failed: %s", outcome.job.name, error)
-        # what a process died of may be gone at the next call
-        self.runs[outcome.job.name] = {"error": error, "again": isinstance(outcome.error, Died)}
+        log.warning("%s failed: %s", name, error)
+        # a loss that is not finite is so again; what else was the matter may be gone at the next call
+        self.runs[name] = {"error": error, "again": "not finite" not in error}
         return False
 
     def begin(self, budget: str) -> None:

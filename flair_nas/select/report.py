@@ -102,15 +102,21 @@ def paragraph_of(answer: Answer, config: SelectConfig) -> str:
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
             f"{other.f1:.2f} (95 %: {_range(other.interval)}). The difference is {winner.f1 - other.f1:+.2f} (95 %: "
-            f"{_range(answer.interval)}); over seeds and sentences, {winner.candidate.layer.name} is the better one "
+            f"{_range(answer.interval)}); over {_over(answer)}, {winner.candidate.layer.name} is the better one "
             f"with a probability of {answer.probability:.2f}{_reading(answer, to_beat)}."
         )
+    if winner.f1 == 0:
+        words.append("Neither has found anything: train longer, or with another learning rate.")
     if answer.part == "dev":
         words.append("There is no test part: these figures are of dev, which chose, and so too high.")
     if winner.interval[1] - winner.interval[0] > _WIDE or answer.seeds == 1:
         why = "one seed" if answer.seeds == 1 else "so small a test part"
         words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
+
+
+def _over(answer: Answer) -> str:
+    return "seeds and sentences" if answer.seeds > 1 else "sentences (of one seed, so not over seeds)"
 
 
 def _reading(answer: Answer, to_beat: bool) -> str:
@@ -158,7 +164,7 @@ def report_of(
         runs = [run for seed in config.seeds if (run := ledger.runs.get(candidate.run(seed)))]
         good = [run for run in runs if "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
-        bad = "; ".join(f"failed: {run['error']}" for run in runs if "error" in run)
+        bad = "; ".join(f"failed: {' '.join(run['error'].split())}" for run in runs if "error" in run)
         if not good:
             rows.append((0.0, f"{start}{bad or 'not begun'} | | | | | | |"))
             continue

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
-from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
@@ -30,7 +29,6 @@ from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.training import search, train
 from flair_nas.select.workers import Job, Outcome, Pool, make_pool
-from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 if TYPE_CHECKING:
     from flair_nas.select.ray_pool import RayPool
@@ -85,9 +83,7 @@ def select_layer(config: SelectConfig, out: str | Path, *, progress: bool = Fals
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
-    for layer in named_layers(config):
-        if layer.rnn.upper() not in FLAIR_TYPES:
-            parse_rnn(layer.rnn, FLAIR_TYPES)  # a bad name should not cost the time that a corpus takes to load
+    named_layers(config)  # a bad name should not cost the time that a corpus takes to load
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,
@@ -149,7 +145,8 @@ class _Selection:
         embeddings = build_embeddings(config.embeddings, corpus.corpus)
         keep_frozen(embeddings, corpus, on_disk=True, progress=self.progress)
         layers = [*named_layers(self.config), *self._searched()]
-        if self.config.match and (matched := matched_lstm(self.config, embeddings.embedding_length, layers)):
+        all_kinds = [*layers, *random_layers(self.config, 1)]
+        if self.config.match and (matched := matched_lstm(self.config, embeddings.embedding_length, all_kinds)):
             layers.append(matched)
         return layers, not is_token_level(sentences_of(corpus.corpus.train), corpus.label_type)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from flair_nas.select.config import PoolSettings, is_time
 from flair_nas.settings import problems_of, raise_problems, setting
+from flair_nas.tagging.config import all_different
 
 
 @dataclass
@@ -20,8 +21,10 @@ class TableConfig(PoolSettings):
     text: str | None = setting(None, "the text of language models, where the table names none: as for lm train")
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     embeddings: list[str] = setting([], "in place of those of the table, for all taggers")
-    seeds: list[int] = setting([], "in place of those of the table", low=0, high=2**32 - 1)
-    budget: str | None = setting(None, "stop after this time, such as 2h; --resume goes on", check=is_time)
+    seeds: list[int] = setting([], "in place of those of the table", low=0, high=2**32 - 1, check=all_different)
+    budget: str | None = setting(
+        None, "stop when the first run ends after this time, such as 2h; --resume goes on", check=is_time
+    )
 
     def __post_init__(self) -> None:
         raise_problems([*problems_of(self), *self.pool_problems()])

@@ -1,7 +1,7 @@
 """Running a table: every seed of every row on every column, in processes, with a ledger to go on from.
 
 OUT/config.yaml     the settings        OUT/runs/NAME/    a run of `tag train`, `lm train` or `search`
-OUT/ledger.json     runs, time spent    OUT/table.md      the table so far
+OUT/ledger.json     runs, time spent    OUT/table.yaml    a copy of the table          OUT/table.md    what it shows
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,27 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import write_text
+from flair_nas.paths import user_path
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
-from flair_nas.select.candidates import Layer, matched_size, parameters
+from flair_nas.select.candidates import Layer, identity, matched_size, parameters
 from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.training import search
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tables.config import TableConfig
-from flair_nas.tables.spec import TASKS, Column, Row, Table, load_table, search_settings, settings_of, slug
+from flair_nas.tables.spec import (
+    TASKS,
+    Column,
+    Row,
+    Table,
+    bundled_tables,
+    load_table,
+    search_settings,
+    settings_of,
+    slug,
+    table_file,
+)
 from flair_nas.tables.work import search_on_text, train_on_tags, train_on_text
 
 if TYPE_CHECKING:
@@ -36,6 +48,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flair_nas")
 
+COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
 _WORK = {"tagging": (train_on_tags, search), "text": (train_on_text, search_on_text)}
@@ -57,12 +70,17 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
-    table = load_table(config.table)
+    kept = user_path(out) / COPY
+    there = config.table in bundled_tables() or user_path(config.table).exists() or not kept.exists()
+    source = config.table if there else str(kept)
+    table = load_table(source)
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="table", command="flair-nas tables run") as run,
         make_pool(config) as pool,
     ):
         running = _Running(run, pool, table)
+        run.accept()
+        write_text(run.folder / COPY, table_file(source).read_text(encoding="utf-8"))
         return table, running.ledger, running.run_all()
 
 
@@ -74,27 +92,44 @@ class _Running:
         self.config: TableConfig = run.config
         self.ledger = Ledger(run.folder / "ledger.json")
         self.before, self.started = self.ledger.seconds, time.perf_counter()
+        self.read: dict[str, Any] = {}
 
     def run_all(self) -> str:
         from flair_nas.tables.showing import grid_of, to_markdown
 
-        self.run.accept()
         self.ledger.begin(self.config.budget or "")
         (self.run.folder / "runs").mkdir(exist_ok=True)
-        searches = [(row, column) for row in self.table.rows for column in self.table.columns if row.search is not None]
-        self._do([self._search_job(row, column) for row, column in searches])
+        searched = [(row, column) for row in self.table.rows for column in self.table.columns if row.search is not None]
+        searches = [self._search_job(row, column) for row, column in searched]
+        self._note_cells([])
+        self._do(searches)
+        seeds = self.config.seeds or self.table.seeds
         jobs = []
-        for seed in self.config.seeds or self.table.seeds:  # the whole table with one seed comes first
+        for seed in seeds:  # the whole table with one seed comes first
             for column in self.table.columns:
                 for row in self.table.rows:
                     if job := self._job(row, column, seed):
                         jobs.append(job)
+        self._note_cells(jobs)
         self._do(jobs)
-        left = sum(job.name not in self.ledger.runs for job in jobs)
-        self.ledger.plan["cells"] = cells_of(self.table, self.ledger, jobs)
-        self._save()
         write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
-        return f"{left} of {len(jobs)} runs are still to be done" if left else ""
+        open_searches = sum(job.name not in self.ledger.runs for job in searches)
+        left = sum(job.name not in self.ledger.runs for job in jobs) + open_searches * len(seeds)
+        parts = [f"{open_searches} searches"] * bool(open_searches) + [f"{left} runs"] * bool(left)
+        return f"{' and '.join(parts)} are still to be done" if parts else ""
+
+    def _note_cells(self, jobs: Sequence[Job]) -> None:
+        """Writes down which runs each cell of the table has, done or not; a table is shown from these alone."""
+        cells: dict[str, list[str]] = {}
+        for row in self.table.rows:
+            for column in self.table.columns:
+                start = f"{slug(column.name)}-{slug(row.name)}-"
+                found = [job.name for job in jobs if job.name.startswith(start)]
+                if not found and row.search is not None:  # if it fails, that is what there is to be told
+                    found = [self._search_job(row, column).name]
+                cells[f"{row.name} / {column.name}"] = found
+        self.ledger.plan["cells"] = cells
+        self._save()
 
     def _do(self, jobs: Sequence[Job]) -> None:
         """Does the jobs that are not done, until the time is spent."""
@@ -117,7 +152,7 @@ class _Running:
 
     def _search_job(self, row: Row, column: Column) -> Job:
         settings = dataclasses.asdict(search_settings(row, self._placed(column)))
-        name = f"search-{_name(row, column, settings)}"
+        name = f"search-{_name(row, column, settings, self._data_of(column))}"
         return Job(name, _WORK[column.task][1], (settings, str(self.run.folder / "runs" / name)))
 
     def _job(self, row: Row, column: Column, seed: int) -> Job | None:
@@ -133,7 +168,7 @@ class _Running:
             settings["hidden_size"] = self._size_like(settings, settings_of(other, column, other.rnn or ""), column)
         seeds = {"seeds": [seed], "storage": "disk"} if column.task == "tagging" else {"seed": seed}
         whole = dataclasses.asdict(TASKS[column.task][0](**{**settings, **seeds}))
-        name = f"{_name(row, column, whole)}-seed{seed}"
+        name = f"{_name(row, column, whole, self._data_of(column))}-seed{seed}"
         return Job(name, _WORK[column.task][0], (whole, str(self.run.folder / "runs" / name)))
 
     def _placed(self, column: Column) -> Column:
@@ -154,10 +189,30 @@ class _Running:
         plan = self.ledger.plan.setdefault("sizes", {})
         key = hashlib.sha256(json.dumps([settings, other], sort_keys=True).encode()).hexdigest()[:16]
         if key not in plan:
-            count = _count_on_tags(settings, other) if column.task == "tagging" else _count_on_text(settings)
-            plan[key] = matched_size(lambda size: count(settings["rnn"], size), count(other["rnn"], None))
+            count = (_count_on_tags if column.task == "tagging" else _count_on_text)(self._read(column))
+            plan[key] = matched_size(lambda size: count({**settings, "hidden_size": size}), count(other))
             self._save()
         return int(plan[key])
+
+    def _read(self, column: Column) -> Any:
+        """The corpus or text of a column, read once."""
+        if column.name not in self.read:
+            column = self._placed(column)
+            config = TASKS[column.task][0](**column.settings)
+            if column.task == "tagging":
+                from flair_nas.tagging.training import load_corpus_of
+
+                self.read[column.name] = load_corpus_of(config)
+            else:
+                from flair_nas.language_model.corpus import load_text_of
+
+                self.read[column.name] = load_text_of(config)
+        return self.read[column.name]
+
+    def _data_of(self, column: Column) -> str:
+        """What the data of a column are, wherever they lie."""
+        data = self._read(column)
+        return str(data.sha256 if column.task == "tagging" else data.fingerprint)
 
     def _spent(self) -> float:
         return self.before + time.perf_counter() - self.started
@@ -167,49 +222,39 @@ class _Running:
         self.ledger.save()
 
 
-def cells_of(table: Table, ledger: Ledger, jobs: Sequence[Job]) -> dict[str, list[str]]:
-    """The names of the runs of each cell that are there, by ``ROW / COLUMN``; a table is shown from these alone."""
-    found: dict[str, list[str]] = {}
-    for row in table.rows:
-        for column in table.columns:
-            start = f"{slug(column.name)}-{slug(row.name)}-"
-            names = [job.name for job in jobs if job.name.startswith(start) and job.name in ledger.runs]
-            found[f"{row.name} / {column.name}"] = names
-    return found
-
-
-def _name(row: Row, column: Column, settings: dict[str, Any]) -> str:
-    """Of a run, but for its seed: other settings give another name."""
+def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:
+    """Of a run, but for its seed: other settings, another layer or other data give another name."""
     kept = {name: value for name, value in settings.items() if name not in (*_PLACES, "seed", "seeds")}
-    digest = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:8]
+    if "rnn" in kept:
+        kept["rnn"] = identity(kept["rnn"])
+    digest = hashlib.sha256(json.dumps([kept, data], sort_keys=True).encode()).hexdigest()[:8]
     return f"{slug(column.name)}-{slug(row.name)}-{digest}"
 
 
-def _count_on_tags(settings: dict[str, Any], other: dict[str, Any]) -> Any:
+def _count_on_tags(corpus: Any) -> Callable[[dict[str, Any]], int]:
+    """Counts the weights of a layer, by the settings of its tagger."""
     from flair_nas.tagging.config import TaggerConfig
     from flair_nas.tagging.embeddings import build_embeddings
-    from flair_nas.tagging.training import load_corpus_of
 
-    config = TaggerConfig(**settings)
-    length = build_embeddings(config.embeddings, load_corpus_of(config).corpus).embedding_length
-    own_size = TaggerConfig(**other).hidden_size
+    lengths: list[int] = []  # of a word's vector, which is the same for all
 
-    def count(rnn: str, size: int | None) -> int:
-        return parameters(Layer("", rnn, size or own_size), length, config.layers)
+    def count(settings: dict[str, Any]) -> int:
+        config = TaggerConfig(**settings)
+        if not lengths:
+            lengths.append(build_embeddings(config.embeddings, corpus.corpus).embedding_length)
+        return parameters(Layer("", config.rnn, config.hidden_size), lengths[0], config.layers)
 
     return count
 
 
-def _count_on_text(settings: dict[str, Any]) -> Any:
+def _count_on_text(text: Any) -> Callable[[dict[str, Any]], int]:
+    """Counts the weights of a language model, by its settings."""
     from flair_nas.language_model.config import LanguageModelConfig
-    from flair_nas.language_model.corpus import load_text_of
     from flair_nas.language_model.saved import build_language_model
 
-    types = len(load_text_of(LanguageModelConfig(**settings)).vocabulary)
-
-    def count(rnn: str, size: int | None) -> int:
-        config = LanguageModelConfig(**{**settings, "rnn": rnn, **({"hidden_size": size} if size else {})})
+    def count(settings: dict[str, Any]) -> int:
         with torch.device("meta"):
-            return sum(weight.numel() for weight in build_language_model(config, types).parameters())
+            model = build_language_model(LanguageModelConfig(**settings), len(text.vocabulary))
+        return sum(weight.numel() for weight in model.parameters())
 
     return count

@@ -50,7 +50,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     remarks = []
     for column in table.columns:
         runs = [_runs(ledger, row, column) for row in table.rows]
-        good = [[run for run in of if "error" not in run] for of in runs]
+        good = [[run for run in of if "test" in run] for of in runs]  # not those that failed, and no searches
         part = "test" if any(run["test"] is not None for of in good for run in of) else "dev"
         measure = f"{part} F1" if column.task == "tagging" else f"{part.replace('dev', 'valid')} perplexity"
         add(f"{column.name}, {measure}", [_mean([_figure(run, column) for run in of]) for of in good])
@@ -62,8 +62,9 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         add("MB", [f"{max(run['peak_memory_mb'] for run in of):,.0f}" if of else "-" for of in good])
         for row, of in zip(table.rows, runs):
             failed = {run["error"] for run in of if "error" in run}
-            remarks += [f"{row.name} on {column.name} failed: {error}" for error in sorted(failed)]
-    seeds = sorted({len(_runs(ledger, row, column)) for row in table.rows for column in table.columns})
+            remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
+    cells = [_runs(ledger, row, column) for row in table.rows for column in table.columns]
+    seeds = sorted({sum("test" in run for run in runs) for runs in cells} - {0}) or [0]
     spread = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] != 1)}"
     remarks.insert(
         0,
@@ -89,11 +90,11 @@ def _chance(runs: Runs, first: Runs, column: Column) -> str:
     """How likely a layer is better than the first one."""
     if not runs or not first:
         return "-"
+    if min(len(runs), len(first)) < 2:  # of one seed alone it cannot be told
+        return "-"
     if column.task == "tagging":
         drawn = resampled([[unpacked(run["counts"]) for run in of] for of in (runs, first)])
         return f"{share_above(drawn[:, 0] - drawn[:, 1]):.2f}"
-    if min(len(runs), len(first)) < 2:
-        return "-"
     draw = np.random.default_rng(0)
     means = []
     for of in (runs, first):

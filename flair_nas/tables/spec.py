@@ -71,7 +71,7 @@ class Row:
         name: in the table.
         rnn: what ``--rnn`` takes; None where the layer is searched.
         search: settings of that search, as far as they are not the defaults.
-        size_of: the row whose number of parameters an LSTM is to have.
+        size_of: the row whose number of parameters this one is to have.
         settings: of the task, in place of the column's.
         published: figures of papers, by column.
     """
@@ -108,6 +108,24 @@ def bundled_tables() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in resource_path("tables").glob("*.yaml")))
 
 
+def table_file(source: str) -> Path:
+    """The file of a table.
+
+    Args:
+        source: a bundled name, or a YAML file.
+
+    Raises:
+        FlairNasError: there is none.
+    """
+    path = resource_path("tables", f"{source}.yaml") if source in bundled_tables() else user_path(source)
+    if not path.exists():
+        hint = did_you_mean(source, bundled_tables())
+        raise FlairNasError(
+            f"unknown table {brief(source)}: {hint}give a YAML file, or one of {', '.join(bundled_tables())}"
+        )
+    return path
+
+
 def load_table(source: str) -> Table:
     """Reads a table.
 
@@ -117,13 +135,7 @@ def load_table(source: str) -> Table:
     Raises:
         FlairNasError: there is none, or something in it cannot be used; the message has its line.
     """
-    path = resource_path("tables", f"{source}.yaml") if source in bundled_tables() else user_path(source)
-    if not path.exists():
-        hint = did_you_mean(source, bundled_tables())
-        raise FlairNasError(
-            f"unknown table {brief(source)}: {hint}give a YAML file, or one of {', '.join(bundled_tables())}"
-        )
-    return _Reader(path).table()
+    return _Reader(table_file(source)).table()
 
 
 class _Reader:
@@ -136,15 +148,16 @@ class _Reader:
     def table(self) -> Table:
         self._known((), self.data, _OF_TABLE)
         seeds = self.data.get("seeds", [1, 2, 3])
-        if not (isinstance(seeds, list) and seeds and all(type(seed) is int and seed >= 0 for seed in seeds)):
-            raise self._fault(("seeds",), f"seeds must be a list of whole numbers, got {brief(seeds)}")
+        numbers = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
+        if not (numbers and seeds and len(set(seeds)) == len(seeds)):
+            raise self._fault(("seeds",), f"seeds must be a list of different whole numbers, got {brief(seeds)}")
         columns = [self._column(name, given) for name, given in self._entries("columns")]
         rows = [self._row(name, given, columns) for name, given in self._entries("rows")]
         for row in rows:
-            if row.size_of is not None and row.size_of not in [other.name for other in rows if other.size_of is None]:
-                raise self._fault(
-                    ("rows", row.name, "size_of"), f"{brief(row.size_of)} is no row with a size of its own"
-                )
+            sized = [other.name for other in rows if other.size_of is None and other.rnn is not None]
+            if row.size_of is not None and row.size_of not in sized:
+                message = f"{brief(row.size_of)} is no row with a layer that is named and a size of its own"
+                raise self._fault(("rows", row.name, "size_of"), message)
         table = Table(str(self.data.get("title", self.path.stem)), str(self.data.get("note", "")), seeds, columns, rows)
         for row in rows:
             for column in columns:
@@ -191,17 +204,25 @@ class _Reader:
         for key in ("search", "settings", "published"):
             if not isinstance(given.get(key, {}), dict):
                 raise self._fault((*place, key), f"{key} must be a mapping")
-        if ("rnn" in given) == ("search" in given):
-            raise self._fault(place, f"row {brief(name)} must have one of rnn and search")
+        if ("rnn" in given) == ("search" in given) or not isinstance(given.get("rnn", ""), str):
+            raise self._fault(place, f"row {brief(name)} must have one of rnn, a text, and search, a mapping")
+        for key in given.get("settings", {}):
+            if key in (*_PLACES, "rnn", "seed", "seeds"):
+                message = f"settings: {key} is the same for a whole column, or has a key of its own"
+                raise self._fault((*place, "settings", key), message)
+        for column, figure in given.get("published", {}).items():
+            if isinstance(figure, bool) or not isinstance(figure, (int, float)):
+                message = f"published: {brief(column)} must have a number, got {brief(figure)}"
+                raise self._fault((*place, "published", column), message)
         self._known((*place, "published"), given.get("published", {}), [column.name for column in columns])
         if "preset" in given.get("search", {}):
             search_type = TASKS[columns[0].task][1]
             search = self._with_preset((*place, "search"), given["search"], "search", search_type)
             given = {**given, "search": {key: value for key, value in search.items() if key not in _PLACES}}
         row = Row(name, **given)
-        if row.rnn is not None and str(row.rnn).startswith(_DRAWN):
-            number = str(row.rnn)[len(_DRAWN) :]
-            if not number.isdigit():
+        if row.rnn is not None and row.rnn.startswith(_DRAWN):
+            number = row.rnn[len(_DRAWN) :]
+            if not re.fullmatch("[0-9]{1,9}", number):
                 raise self._fault((*place, "rnn"), f"rnn {brief(row.rnn)}: {_DRAWN} must be followed by a number")
             row = Row(name, **{**given, "rnn": random_genotype(int(number)).one_line()})
         return row
@@ -219,7 +240,7 @@ class _Reader:
         except FlairNasError as error:
             raise self._fault(place, f"row {brief(row.name)} with column {brief(column.name)}: {error}") from None
         others = FLAIR_TYPES if column.task == "tagging" else FLAIR_TYPES[:1]  # a language model has an LSTM alone
-        if row.rnn is not None and str(row.rnn).upper() not in others:
+        if row.rnn is not None and row.rnn.upper() not in others:
             try:
                 parse_rnn(row.rnn, others)
             except FlairNasError as error:
