@@ -155,7 +155,7 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
         ("    tagging: {", "    speech: {", "table.yaml:5: unknown key 'speech'"),
         ("hidden_size: 8, batch_size: 8", "hiden_size: 8, batch_size: 8", r"table.yaml:5: unknown key 'hiden_size'"),
         ("batch_size: 8, epochs: 1", "batch_size: 0, epochs: 1", "table.yaml:9: row 'LSTM' with .*batch_size must be"),
-        ("rnn: lstm, size_of: cell", "rnn: lstm, size_of: none", "table.yaml:10: 'none' is no row with a size"),
+        ("rnn: lstm, size_of: cell", "rnn: lstm, size_of: none", "table.yaml:10: 'none' is no row with a layer"),
         ('"tanh0-tanh1-tanh2-tanh3"', "i-dart", "table.yaml:11: unknown rnn_type 'i-dart'"),
         ('"random:3"', "random:x", "table.yaml:12: rnn 'random:x': random: must be followed by a number"),
         ("rnn: lstm, published", "search: {}, rnn: lstm, published", "table.yaml:9: row 'LSTM' must have one of rnn"),
