@@ -33,17 +33,6 @@ GROUPS: dict[str, dict[str, dict]] = {
         "wnut/lstm": {**WNUT, "rnn": "lstm"},
         "wnut/i-darts-ptb": {**WNUT, "rnn": "i-darts-ptb,init_range=0.125"},  # 2 / √H
     },
-    # a layer's default start, and epochs until none of them rises
-    "wnut-whole": {
-        f"wnut-whole/{name}": {**WNUT, "epochs": 20, "storage": "disk", "rnn": rnn}
-        for name, rnn in {
-            "lstm": "lstm",
-            "i-darts-ptb": "i-darts-ptb",
-            "darts-v2": "darts-v2",
-            "random": RANDOM_CELL,
-            "ess": "benchmarks/genotypes/ess-hand-made.json",
-        }.items()
-    },
     "wnut-narrow": {
         f"wnut/{name}-narrow": {**WNUT, "rnn": f"{rnn},{NARROW}"}
         for name, rnn in {

@@ -229,7 +229,7 @@ def test_the_command_searches_on_tags(corpus: str, tmp_path: Path, capsys: pytes
             ["search", "--objective", "tagging", "--bptt", "3", "--out", "x"],
             "--bptt: only with --objective text",
         ),
-        (["search", "--objective", "speech", "--out", "x"], "objective must be one of text, got 'speech'"),
+        (["search", "--objective", "speech", "--out", "x"], "objective must be one of text, tagging, got 'speech'"),
         (
             ["search", "--preset", "i-darts-conll03", "--text", "demo", "--out", "x"],
             "--text: only with",

@@ -45,12 +45,12 @@ from flair_nas.library import load_genotype
 from flair_nas.measure import Evaluation
 from flair_nas.runs import RunStopped, open_run
 from flair_nas.search import convergence, trainer
-from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.config import SearchConfig, settings_class, strategy_class
 from flair_nas.search.descent import NotFinite
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.settings import preset_names, read_settings, resolve
+from flair_nas.settings import peek, preset_names, read_settings, resolve
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -641,7 +641,7 @@ def test_settings_that_contradict_each_other() -> None:
         ({"fixed": "dart-v1", "learn": "inter", "history": 1}, "fixed: .*Did you mean darts-v1"),
         ({"relaxation": "dart", "order": 3}, "relaxation must be one of darts, i-darts, got 'dart'; order must be"),
         ({"order": 3, "nodes": 0}, "order must be a whole number from 1 to 2, got 3; nodes must be"),
-        ({"dropout": 1.0, "seed": -1}, "dropout must be .*, got 1.0; seed must be"),
+        ({"dropout": 1.0, "seed": -1}, "seed must be .*; dropout must be .*, got 1.0"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_used(settings: dict[str, Any], message: str) -> None:
@@ -653,7 +653,8 @@ def test_presets(text: Path) -> None:
     names = preset_names("search")
     assert {"darts-ptb", "i-darts-ptb", "ess-ptb", "ess-wt103"} <= set(names)
     for name in names:
-        config = resolve(SearchConfig, kind="search", preset=name)
+        config_type = settings_class(peek("objective", kind="search", preset=name, file=None) or "text")
+        config = resolve(config_type, kind="search", preset=name)
         assert yaml.safe_load(yaml.safe_dump(config.__dict__)) == config.__dict__
     with pytest.raises(FlairNasError, match=r"unknown preset 'darts-pt'; there are darts-ptb"):
         resolve(SearchConfig, kind="search", preset="darts-pt")

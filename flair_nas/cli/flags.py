@@ -137,7 +137,7 @@ def _form(name: str, kind: Kind) -> Mapping[str, Any]:
 
 def _default(field: dataclasses.Field[Any]) -> str:
     default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if default is None or default == [] or len(field.metadata["choices"] or "  ") == 1:  # it says which variant it is
+    if default is None or default == [] or field.name == "objective":  # which says what the other defaults are
         return ""
     if isinstance(default, list):
         default = (" " if isinstance(default[0], str) else ",").join(map(str, default))

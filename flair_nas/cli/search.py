@@ -16,6 +16,7 @@ from flair_nas.cli.flags import (
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, quiet_libraries
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.paths import typed, user_path
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
@@ -45,7 +46,15 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--estimate", action="store_true", help="measure a few steps, say what the search will cost, and stop"
     )
-    add_setting_flags(parser, SearchSettings, **{f"objective {name}": settings_class(name) for name in OBJECTIVES})
+    add_setting_flags(parser, SearchSettings, **{f"objective {names}": found for names, found in _variants().items()})
+
+
+def _variants() -> dict[str, type[SearchSettings]]:
+    """The classes of settings that there are, by the objectives that have them."""
+    names: dict[type[SearchSettings], list[str]] = {}
+    for name in OBJECTIVES:
+        names.setdefault(settings_class(name), []).append(name)
+    return {" or ".join(found): config_type for config_type, found in names.items()}
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
@@ -53,9 +62,11 @@ def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
     file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
     file = None if arguments.resume and not file.exists() else file  # which is said where the run is opened
     objective = arguments.objective or peek("objective", kind="search", preset=arguments.preset, file=file) or "text"
-    chosen = settings_class(objective if objective in OBJECTIVES else "text")
-    for name in OBJECTIVES:
-        refuse_flags_of(arguments, settings_class(name), chosen, f"--objective {name}")
+    if objective not in OBJECTIVES:
+        raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
+    chosen = settings_class(objective)
+    for names, other in _variants().items():
+        refuse_flags_of(arguments, other, chosen, f"--objective {names}")
     return chosen
 
 

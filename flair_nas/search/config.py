@@ -18,11 +18,15 @@ if TYPE_CHECKING:  # both load torch, which asking for help must not
     from flair_nas.search.strategies import Strategy
 
 OBJECTIVES = {
-    "text": "config:SearchConfig",
+    "text": "text",
+    "tagging": "tagging",
+}
+"""What the setting `objective` stands for: a module of `flair_nas.search.objectives`."""
+
+SETTINGS = {
     "tagging": "tagging_config:TaggingSearchConfig",
 }
-"""What the setting `objective` stands for: the module and class of its settings; a module of that name in
-`flair_nas.search.objectives` builds it."""
+"""Objectives whose settings are not those of `SearchConfig`: a module of `flair_nas.search` and a class in it."""
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
@@ -35,12 +39,14 @@ STRATEGIES = {
 
 def objective_kind(name: str) -> ObjectiveModule:
     """What reads the data of an objective of `OBJECTIVES` and builds it."""
-    return import_module(f"flair_nas.search.objectives.{name}")
+    return import_module(f"flair_nas.search.objectives.{OBJECTIVES[name]}")
 
 
 def settings_class(objective: str) -> type[SearchSettings]:
     """The class of the settings of an objective of `OBJECTIVES`."""
-    module, _, attribute = OBJECTIVES[objective].partition(":")
+    if objective not in SETTINGS:
+        return SearchConfig
+    module, _, attribute = SETTINGS[objective].partition(":")
     found: type[SearchSettings] = getattr(import_module(f"flair_nas.search.{module}"), attribute)
     return found
 
@@ -251,7 +257,9 @@ class SearchConfig(SearchSettings, TextSettings):
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    objective: str = setting("text", "what the model learns: text", choices=("text",))
+    objective: str = setting(
+        "text", "what the model learns", choices=tuple(name for name in OBJECTIVES if name not in SETTINGS)
+    )
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
     )

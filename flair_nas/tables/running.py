@@ -101,15 +101,10 @@ class _Running:
         (self.run.folder / "runs").mkdir(exist_ok=True)
         searched = [(row, column) for row in self.table.rows for column in self.table.columns if row.search is not None]
         searches = [self._search_job(row, column) for row, column in searched]
-        self._note_cells([])
-        self._do(searches)
         seeds = self.config.seeds or self.table.seeds
-        jobs = []
-        for seed in seeds:  # the whole table with one seed comes first
-            for column in self.table.columns:
-                for row in self.table.rows:
-                    if job := self._job(row, column, seed):
-                        jobs.append(job)
+        self._note_cells(self._jobs(seeds))
+        self._do(searches)
+        jobs = self._jobs(seeds)
         self._note_cells(jobs)
         self._do(jobs)
         write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
@@ -117,6 +112,12 @@ class _Running:
         left = sum(job.name not in self.ledger.runs for job in jobs) + open_searches * len(seeds)
         parts = [f"{open_searches} searches"] * bool(open_searches) + [f"{left} runs"] * bool(left)
         return f"{' and '.join(parts)} are still to be done" if parts else ""
+
+    def _jobs(self, seeds: Sequence[int]) -> list[Job]:
+        """All runs whose layer is known; the whole table with one seed comes first."""
+        cells = [(row, column) for column in self.table.columns for row in self.table.rows]
+        found = [self._job(row, column, seed) for seed in seeds for row, column in cells]
+        return [job for job in found if job is not None]
 
     def _note_cells(self, jobs: Sequence[Job]) -> None:
         """Writes down which runs each cell of the table has, done or not; a table is shown from these alone."""
