@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,7 @@ def counts_in(path: Path, spans: bool) -> Counts:
         Right, predicted and gold ones, [sentences, 3].
     """
     found = []
-    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        rows = [line.rsplit(" ", 2) for line in block.split("\n")]
+    for rows in _sentences(path):
         gold, predicted = [row[1] for row in rows], [row[2] for row in rows]
         if spans:
             of_gold, of_predicted = (_entities(tags) for tags in (gold, predicted))
@@ -54,14 +53,19 @@ def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
         seen: the words of the entities of training, in lower case, joined by blanks.
     """
     right = gold = 0
-    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        rows = [line.rsplit(" ", 2) for line in block.split("\n")]
+    for rows in _sentences(path):
         predicted = _entities([row[2] for row in rows])
         for start, end, tag in _entities([row[1] for row in rows]):
             if " ".join(row[0] for row in rows[start:end]).lower() not in seen:
                 gold += 1
                 right += (start, end, tag) in predicted
     return right, gold
+
+
+def _sentences(path: Path) -> Iterator[list[list[str]]]:
+    """The rows of each sentence: token, gold tag, predicted tag."""
+    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
+        yield [line.rsplit(" ", 2) for line in block.split("\n")]
 
 
 def _entities(tags: list[str]) -> set[tuple[int, int, str]]:

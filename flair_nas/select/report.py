@@ -138,11 +138,12 @@ def _range(interval: tuple[float, float]) -> str:
 
 def _cost(candidate: Candidate, ledger: Ledger) -> str:
     runs = [run for name, run in ledger.runs.items() if name.startswith(candidate.run(0)[:-1]) and "error" not in run]
-    second, memory = _second(runs), max(run["peak_memory_mb"] for run in runs)
+    second, memory = epoch_seconds(runs), max(run["peak_memory_mb"] for run in runs)
     return f"{candidate.layer.name} takes {second:.1f} s an epoch, {runs[0]['parameters']:,} weights, {memory:,.0f} MB"
 
 
-def _second(runs: Sequence[dict[str, Any]]) -> float:
+def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
+    """The median over all epochs of runs of the ledger."""
     return float(statistics.median(second for run in runs for second in run["seconds"]))
 
 
@@ -171,9 +172,11 @@ def report_of(
         dev = [max(run["dev"]) for run in good]
         test = [run["test"] for run in good if run["test"] is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
-        figures = f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {_mean(dev)} | {_mean(test)}"
+        figures = (
+            f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {mean_and_spread(dev)} | {mean_and_spread(test)}"
+        )
         memory = max(run["peak_memory_mb"] for run in good)
-        figures += f" | {good[0]['parameters']:,} | {_second(good):.1f} | {memory:,.0f} |"
+        figures += f" | {good[0]['parameters']:,} | {epoch_seconds(good):.1f} | {memory:,.0f} |"
         rows.append((len(good) * 1e6 + epochs * 1e3 + statistics.mean(dev), start + figures))
     lines += [text for _, text in sorted(rows, key=lambda row: -row[0])]
     searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
@@ -181,7 +184,8 @@ def report_of(
     return "\n".join(lines) + "\n"
 
 
-def _mean(values: Sequence[float]) -> str:
+def mean_and_spread(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation, with two decimals."""
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""

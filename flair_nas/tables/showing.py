@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 from flair_nas.search.display import duration
 from flair_nas.select.bootstrap import resampled, share_above, unpacked
 from flair_nas.select.ledger import Ledger
+from flair_nas.select.report import epoch_seconds, mean_and_spread
 from flair_nas.tables.spec import Column, Row, Table
 
 Runs = list[dict[str, Any]]
@@ -53,12 +53,12 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         good = [[run for run in of if "test" in run] for of in runs]  # not those that failed, and no searches
         part = "test" if any(run["test"] is not None for of in good for run in of) else "dev"
         measure = f"{part} F1" if column.task == "tagging" else f"{part.replace('dev', 'valid')} perplexity"
-        add(f"{column.name}, {measure}", [_mean([_figure(run, column) for run in of]) for of in good])
+        add(f"{column.name}, {measure}", [mean_and_spread([_figure(run, column) for run in of]) for of in good])
         add("P(better)", ["-", *(_chance(of, good[0], column) for of in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
-        add("recall of unseen entities", [_mean(_recalls(of)) for of in good])
+        add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
         add("weights", [f"{of[0]['parameters']:,}" if of else "-" for of in good])
-        add("s / epoch", [f"{_median(of):.1f}" if of else "-" for of in good])
+        add("s / epoch", [f"{epoch_seconds(of):.1f}" if of else "-" for of in good])
         add("MB", [f"{max(run['peak_memory_mb'] for run in of):,.0f}" if of else "-" for of in good])
         for row, of in zip(table.rows, runs):
             failed = {run["error"] for run in of if "error" in run}
@@ -107,17 +107,6 @@ def _chance(runs: Runs, first: Runs, column: Column) -> str:
 
 def _recalls(runs: Runs) -> list[float]:
     return [100 * run["unseen"][0] / run["unseen"][1] for run in runs if run.get("unseen", [0, 0])[1]]
-
-
-def _median(runs: Runs) -> float:
-    return float(statistics.median(second for run in runs for second in run["seconds"]))
-
-
-def _mean(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{spread}"
 
 
 def _plain(value: float | None) -> str:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
-from flair_nas.select.training import be_quiet, corpus_of, search, train
+from flair_nas.select.training import be_quiet, corpus_of, train
 from flair_nas.tagging.config import TaggerConfig
-
-__all__ = ["search", "search_on_text", "train_on_tags", "train_on_text"]
 
 
 def train_on_tags(settings: dict[str, Any], folder: str) -> dict[str, Any]:
@@ -74,7 +72,7 @@ def train_on_text(settings: dict[str, Any], folder: str) -> dict[str, Any]:
 
 
 def search_on_text(settings: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Searches a cell on a text; arguments and returns as `search`."""
+    """Searches a cell on a text; arguments and returns as `flair_nas.select.training.search`."""
     from flair_nas.search.config import SearchConfig
     from flair_nas.search.trainer import search_genotype
 
