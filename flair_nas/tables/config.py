@@ -21,6 +21,7 @@ class TableConfig(PoolSettings):
     text: str | None = setting(None, "the text of language models, where the table names none: as for lm train")
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     embeddings: list[str] = setting([], "in place of those of the table, for all taggers")
+    rows: list[str] = setting(["all"], "only these of the table's rows", check=all_different)
     seeds: list[int] = setting([], "in place of those of the table", low=0, high=2**32 - 1, check=all_different)
     budget: str | None = setting(
         None, "stop when the first run ends after this time, such as 2h; --resume goes on", check=is_time

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.files import write_text
 from flair_nas.paths import user_path
 from flair_nas.runs import Run, open_run
@@ -90,6 +90,7 @@ class _Running:
     def __init__(self, run: Run, pool: Pool | RayPool, table: Table) -> None:
         self.run, self.pool, self.table = run, pool, table
         self.config: TableConfig = run.config
+        self.rows = _rows_named(table, self.config.rows)
         self.ledger = Ledger(run.folder / "ledger.json")
         self.before, self.started = self.ledger.seconds, time.perf_counter()
         self.read: dict[str, Any] = {}
@@ -99,13 +100,13 @@ class _Running:
 
         self.ledger.begin(self.config.budget or "")
         (self.run.folder / "runs").mkdir(exist_ok=True)
-        searched = [(row, column) for row in self.table.rows for column in self.table.columns if row.search is not None]
+        searched = [(row, column) for row in self.rows for column in self.table.columns if row.search is not None]
         searches = [self._search_job(row, column) for row, column in searched]
         seeds = self.config.seeds or self.table.seeds
-        self._note_cells(self._jobs(seeds))
+        self._note_cells(self._jobs(self.table.rows, seeds))
         self._do(searches)
-        jobs = self._jobs(seeds)
-        self._note_cells(jobs)
+        self._note_cells(self._jobs(self.table.rows, seeds))
+        jobs = self._jobs(self.rows, seeds)
         self._do(jobs)
         write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
         open_searches = sum(job.name not in self.ledger.runs for job in searches)
@@ -113,9 +114,9 @@ class _Running:
         parts = [f"{open_searches} searches"] * bool(open_searches) + [f"{left} runs"] * bool(left)
         return f"{' and '.join(parts)} are still to be done" if parts else ""
 
-    def _jobs(self, seeds: Sequence[int]) -> list[Job]:
-        """All runs whose layer is known; the whole table with one seed comes first."""
-        cells = [(row, column) for column in self.table.columns for row in self.table.rows]
+    def _jobs(self, rows: Sequence[Row], seeds: Sequence[int]) -> list[Job]:
+        """The runs of rows whose layer is known; all of them with one seed come first."""
+        cells = [(row, column) for column in self.table.columns for row in rows]
         found = [self._job(row, column, seed) for seed in seeds for row, column in cells]
         return [job for job in found if job is not None]
 
@@ -221,6 +222,18 @@ class _Running:
     def _save(self) -> None:
         self.ledger.seconds = self._spent()
         self.ledger.save()
+
+
+def _rows_named(table: Table, names: Sequence[str]) -> list[Row]:
+    """The rows of these names, in the table's order; all of them if that is what is said."""
+    if names == ["all"]:
+        return list(table.rows)
+    known = [row.name for row in table.rows]
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise FlairNasError(f"rows: {table.title} has no row {brief(name)}: {hint}its rows: {', '.join(known)}")
+    return [row for row in table.rows if row.name in names]
 
 
 def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:
