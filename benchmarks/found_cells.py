@@ -83,6 +83,8 @@ KNOWN = {
     "ess-ptb": "ess-ptb",
     "ess-ptb-gated": "ess-ptb,carry=gated",
 }
+BEFORE = sorted((Path(__file__).parent / "genotypes" / "before").glob("*.json"))  # found before searches were mended
+KNOWN |= {f"before-{path.stem}": str(path) for path in BEFORE}
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
 
@@ -224,8 +226,8 @@ def table_of_models() -> str:
     random = cells_of([run for name in RANDOM for run in models.get(name, [])])
     lines = [
         f"| model | cells, models | not finite | valid perplexity | test | rank of each among {len(random)} random | "
-        "better than random by | P(better) | p | parameters | CPU s / epoch |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "better than random by | P(better) | p | identity | parameters | CPU s / epoch |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     rows = {name: runs for name, runs in models.items() if name not in RANDOM}
     rows[f"{len(random)} random cells"] = [run for name in RANDOM for run in models.get(name, [])]
@@ -251,10 +253,18 @@ def table_of_models() -> str:
         lines.append(
             f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | "
             f"{statistics.mean(values) if values else math.inf:.2f}{spread} | {test} | "
-            f"{ranks if len(cells) <= 5 else '-'} | {compared} | {runs[0].get('parameters', 0):,} | "
+            f"{ranks if len(cells) <= 5 else '-'} | {compared} | {identity_of(runs)} | "
+            f"{runs[0].get('parameters', 0):,} | "
             f"{statistics.mean(run['cpu_seconds_per_epoch'] for run in good) if good else math.nan:.0f} |"
         )
     return "\n".join(lines)
+
+
+def identity_of(runs: list[dict[str, Any]]) -> str:
+    """The share of identity edges in the cells of models, the mean over all."""
+    cells = [load_genotype(run["genotype"]).nodes for run in runs if run["genotype"]]
+    edges = [edge.op for cell in cells for node in cell for edge in node]
+    return f"{edges.count('identity') / len(edges):.0%}" if edges else "-"
 
 
 def cells_of(runs: list[dict[str, Any]]) -> list[list[float]]:
