@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from flair_nas.search.trainer import SearchResult as SearchResult
     from flair_nas.search.trainer import search_genotype as search_genotype
     from flair_nas.select.config import SelectConfig as SelectConfig
+    from flair_nas.select.config import TextSelectConfig as TextSelectConfig
     from flair_nas.select.selection import select_layer as select_layer
     from flair_nas.state import RecurrentState as RecurrentState
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
@@ -75,6 +76,7 @@ _HOMES = {
     "estimate_search": "search.estimate",
     "search_genotype": "search.trainer",
     "SelectConfig": "select.config",
+    "TextSelectConfig": "select.config",
     "select_layer": "select.selection",
     "TaggerConfig": "tagging.config",
     "load_corpus": "tagging.corpora",

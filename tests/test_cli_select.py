@@ -15,7 +15,7 @@ from test_tagging_training import write_corpus
 from flair_nas.cli import main
 from flair_nas.locks import locked
 from flair_nas.runs import LOCK
-from flair_nas.select import selection
+from flair_nas.select import on_tags
 from flair_nas.select.workers import Died, Job, Outcome, Pool
 
 
@@ -91,20 +91,20 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
 def test_a_process_that_died_is_tried_again_by_the_next_call(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train, out = selection.train, tmp_path / "run"
+    train, out = on_tags.train, tmp_path / "run"
 
     def dying(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["rnn"] != "lstm":
             raise Died("its process has died 2 times; is there memory enough?")
         return train(settings, *rest)
 
-    monkeypatch.setattr(selection, "train", dying)
+    monkeypatch.setattr(on_tags, "train", dying)
     assert main(command(corpus, out)) == 0
     said = capsys.readouterr().out
     assert (
         "Stay with lstm" in said and "Nothing else came to the end" in said and "failed: its process has died" in said
     )
-    monkeypatch.setattr(selection, "train", train)
+    monkeypatch.setattr(on_tags, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0
     assert "failed" not in capsys.readouterr().out and not any("error" in run for run in runs_of(out).values())
 
@@ -112,17 +112,17 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
 def test_a_full_disk_ends_it_and_it_goes_on(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train, out = selection.train, tmp_path / "run"
+    train, out = on_tags.train, tmp_path / "run"
 
     def full(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["seeds"] == [2]:
             raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
         return train(settings, *rest)
 
-    monkeypatch.setattr(selection, "train", full)
+    monkeypatch.setattr(on_tags, "train", full)
     assert main(command(corpus, out)) == 1
     assert "checkpoint.pt: No space left on device" in capsys.readouterr().err
-    monkeypatch.setattr(selection, "train", train)
+    monkeypatch.setattr(on_tags, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
 
 

@@ -17,9 +17,9 @@ from flair_nas.genotype import random_genotype
 from flair_nas.library import load_genotype
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import RunStopped
-from flair_nas.select import selection
+from flair_nas.select import on_tags
 from flair_nas.select.bootstrap import counts_in, f1, resampled
-from flair_nas.select.candidates import Layer, candidates_of, matched_lstm, named_layers, parameters, random_layers
+from flair_nas.select.candidates import Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
@@ -87,12 +87,12 @@ def test_the_best_comes_to_the_end_with_the_layer_to_beat(corpus: str, tmp_path:
     means = {name: np.mean([max(runs[f"{name}-seed{seed}"]["dev"]) for seed in (1, 2)]) for name in finalists}
     assert means[winner.candidate.name] == max(means.values())
     test = np.mean([runs[f"{winner.candidate.name}-seed{seed}"]["test"] for seed in (1, 2)])
-    assert found.answer.part == "test" and winner.f1 == pytest.approx(test)
+    assert found.answer.part == "test" and winner.figure == pytest.approx(test)
     low, high = winner.interval
-    assert low <= winner.f1 <= high
+    assert low <= winner.figure <= high
     assert found.answer.other is not None and found.answer.interval is not None
     low, high = found.answer.interval
-    assert low <= winner.f1 - found.answer.other.f1 <= high
+    assert low <= winner.figure - found.answer.other.figure <= high
     assert load_tagger(tmp_path / "out").tag_type == "ner"
     assert found.report == (tmp_path / "out" / "report.md").read_text() and winner.candidate.layer.name in found.report
 
@@ -134,14 +134,14 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, bad = selection.train, ["tanh0-tanh1"]
+    train, bad = on_tags.train, ["tanh0-tanh1"]
 
     def failing(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["rnn"] in bad:
             raise FlairNasError("not finite in epoch 1, batch 2")
         return train(settings, *rest)
 
-    monkeypatch.setattr(selection, "train", failing)
+    monkeypatch.setattr(on_tags, "train", failing)
     found = select_layer(settings(corpus), tmp_path)
     (run,) = [run for name, run in ledger_of(tmp_path)["runs"].items() if "error" in run]
     assert run == {"error": "not finite in epoch 1, batch 2", "again": False}
@@ -176,7 +176,7 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
     def failing(*_: Any) -> dict[str, Any]:
         raise FlairNasError("not finite in epoch 1, step 2")
 
-    monkeypatch.setattr(selection, "search", failing)
+    monkeypatch.setattr(on_tags, "search", failing)
     other = select_layer(settings(corpus, **changes | {"searches": ["i-darts", "darts"]}), tmp_path / "out")
     assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
 
@@ -248,13 +248,15 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
         SelectConfig(rates=[1.0, 1.0])
 
 
-def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer() -> None:
-    config = SelectConfig(hidden_size=20)
+def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer(corpus: str) -> None:
+    config = SelectConfig(corpus=corpus, embeddings=["one-hot"], hidden_size=20)
+    count = on_tags.counter(on_tags.read(config.one()))
     layers = [Layer("lstm", "lstm", 20), Layer("i-darts-ptb", "i-darts-ptb", 20)]
-    matched = matched_lstm(config, 30, layers)
+    matched = matched_lstm(config, count, layers)
     assert matched is not None and matched.hidden_size > 20
-    assert parameters(matched, 30, 1) == pytest.approx(parameters(layers[1], 30, 1), rel=0.05)
-    assert matched_lstm(config, 30, layers[:1]) is None
+    sizes = [count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in (matched, layers[1])]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
+    assert matched_lstm(config, count, layers[:1]) is None
 
 
 # --- bootstrap ---
@@ -278,12 +280,12 @@ def test_resampling_knows_what_is_sure_and_what_is_not() -> None:
         return [np.stack([of, np.ones(400), np.ones(400)], axis=1).astype(np.int64) for of in right]
 
     good, same, bad = layer(0.8), layer(0.8), layer(0.5)
-    found = resampled([good, same, bad], times=500)
+    found = resampled([good, same, bad], f1, times=500)
     assert found.mean(0) == pytest.approx(
         [np.mean([float(f1(c.sum(0))) for c in of]) for of in (good, same, bad)], abs=1
     )
     assert np.mean(found[:, 0] > found[:, 2]) == 1 and 0.02 < np.mean(found[:, 0] > found[:, 1]) < 0.98
-    assert np.array_equal(found, resampled([good, same, bad], times=500))
+    assert np.array_equal(found, resampled([good, same, bad], f1, times=500))
     of_sentences = found[:, 0].std()
     assert of_sentences == pytest.approx(100 * (0.8 * 0.2 / 400) ** 0.5, rel=0.6)
 
@@ -294,5 +296,5 @@ def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypat
     config = settings(corpus, epochs=2, candidates=["lstm"], random=0, seeds=[1])
     found = select_layer(config, tmp_path / "out")
     (run,) = ledger_of(tmp_path / "out")["runs"].values()
-    assert len(run["dev"]) == 2 and run["scored"] == ["dev", "test"] and found.answer.other is None
+    assert len(run["dev"]) == 2 and run["scored"] is True and found.answer.other is None
     assert "Stay with lstm" in found.report

@@ -18,10 +18,10 @@ from test_tagging_training import write_corpus
 from flair_nas import random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.select import on_tags
 from flair_nas.select.bootstrap import packed, unpacked, unseen_in
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.workers import Job, Outcome, Pool
-from flair_nas.tables import running
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tables.showing import Grid, to_latex
@@ -121,14 +121,14 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  cell: {rnn: tanh0}\n"
-    train = running.train_on_tags
+    train = on_tags.train
 
-    def failing(settings: dict[str, Any], folder: str) -> dict[str, Any]:
+    def failing(settings: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
         if settings["rnn"] == "tanh0" and settings["seeds"] == [2]:
             raise FlairNasError("not finite in epoch 1")
-        return train(settings, folder)
+        return train(settings, folder, score)
 
-    monkeypatch.setitem(running._WORK, "tagging", (failing, running._WORK["tagging"][1]))
+    monkeypatch.setattr(on_tags, "train", failing)
     path, out = written(tmp_path, corpus, one), tmp_path / "out"
     assert main(["tables", "run", "-q", "--table", path, "--budget", "0.001s", "--out", str(out)]) == 0
     assert "runs are still to be done; go on with: flair-nas tables run --resume" in capsys.readouterr().out
@@ -217,7 +217,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
         raise FlairNasError("not finite in\nepoch 1")
 
     monkeypatch.setattr(Pool, "run", stopped)
-    monkeypatch.setitem(running._WORK, "tagging", (running._WORK["tagging"][0], failing))
+    monkeypatch.setattr(on_tags, "search", failing)
     out = tmp_path / "out"
     assert main(["tables", "run", "-q", "--table", written(tmp_path, corpus, one), "--out", str(out)]) == 130
     assert "go on with: flair-nas tables run --resume" in capsys.readouterr().err
@@ -270,7 +270,7 @@ def test_latex_escapes_what_it_must() -> None:
 
 
 def test_counts_in_a_ledger_are_those_that_were_put_in() -> None:
-    counts = np.random.default_rng(0).integers(0, 50, (300, 3))
+    counts = np.random.default_rng(0).integers(0, 50, (300, 3), dtype=np.int32)
     assert np.array_equal(unpacked(packed(counts)), counts) and len(packed(counts)) < 2000
 
 

@@ -15,7 +15,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.paths import typed, user_path
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.tagging_config import TaggingSearchConfig
-from flair_nas.select.config import SelectConfig
+from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings import COUNT, Kind, UnknownSettings, changed, kinds_of, preset_names, read_settings, resolve
 from flair_nas.tables.config import TableConfig
 from flair_nas.tagging.config import TaggerConfig
@@ -28,6 +28,7 @@ _COMMANDS = {
     SearchConfig: "search",
     TaggingSearchConfig: "search",
     SelectConfig: "select",
+    TextSelectConfig: "select",
     TableConfig: "tables run",
 }
 
@@ -58,19 +59,18 @@ def add_action(actions: Any, name: str, help: str, epilog: str | None = None) ->
     return parser
 
 
-def add_run_flags(parser: argparse.ArgumentParser, kind: str, out: str) -> None:
+def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None:
     """Adds ``--out``, ``--resume``, ``--preset`` and ``--config``.
 
     Args:
         parser: of an action that fills a run folder.
-        kind: of its presets.
+        kinds: of its presets, parted by blanks.
         out: what the folder is for.
     """
+    names = [name for kind in kinds.split() for name in preset_names(kind)]
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
-    parser.add_argument(
-        "--preset", help=f"settings by name, those of a paper among them: {', '.join(preset_names(kind))}"
-    )
+    parser.add_argument("--preset", help=f"settings by name, those of a paper among them: {', '.join(names)}")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
 
 

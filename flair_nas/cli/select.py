@@ -1,4 +1,4 @@
-"""flair-nas select: the best recurrent layer for a corpus, within a budget."""
+"""flair-nas select: the best recurrent layer for a corpus or a text, within a budget."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import argparse
 import sys
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, settings_of_run
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, refuse_flags_of, settings_of_run
 from flair_nas.cli.log import quiet_flair
-from flair_nas.paths import typed
-from flair_nas.select.config import SelectConfig
+from flair_nas.paths import typed, user_path
+from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
+from flair_nas.select.tasks import TAGGING, TEXT
+from flair_nas.settings import peek, preset_names
 from flair_nas.stopping import stopped_at_once
 
 EXAMPLES = """examples:
   flair-nas select --corpus wnut_17 --budget 2h --out runs/wnut
   flair-nas select --corpus my_data/ --embeddings word:vectors.gensim char --budget 45m --out runs/mine
   flair-nas select --corpus demo --candidates gru i-darts-ptb genotype.json --random 5 --out runs/few
+  flair-nas select --text my_text/ --preset ptb-small --budget 4h --out runs/text
   flair-nas select --resume runs/wnut --budget 4h
 
 All layers begin with the first seed; after a tenth of the epochs, and again later, the better quarter goes on. The
@@ -23,20 +26,39 @@ layer to beat (--rnn) and the best of the others are trained with all seeds and 
 which is better, by how much, and how sure that is. Settings come from the defaults, then --preset, then --config, then
 flags; the later wins."""
 
+_OUT = "folder for the report, the best model, and a folder of each training"
+_VARIANTS: dict[str, type[SelectSettings]] = {
+    "taggers (--corpus)": SelectConfig,
+    "language models (--text)": TextSelectConfig,
+}
+
 
 def add_parser(verbs: Any) -> None:
     """Adds the verb to the command's parser."""
-    summary = "Compare recurrent layers on a corpus within a budget, and train the best."
+    summary = "Compare recurrent layers on a corpus or a text within a budget, and train the best."
     parser = add_action(verbs, "select", summary, EXAMPLES)
     parser.set_defaults(run=run)
-    add_run_flags(parser, "tagging", "folder for the report, the best tagger, and a folder of each training")
-    add_setting_flags(parser, SelectConfig)
+    add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", _OUT)
+    add_setting_flags(parser, SelectSettings, **_VARIANTS)
+
+
+def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
+    """The settings of language models where a text is named, or a preset of theirs; else of taggers."""
+    file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
+    file = None if arguments.resume and not file.exists() else file  # which is said where the run is opened
+    text = arguments.text or peek("text", kind=TEXT.presets, preset=arguments.preset, file=file)
+    chosen, other = (TextSelectConfig, SelectConfig) if text else (SelectConfig, TextSelectConfig)
+    if arguments.preset in preset_names(TEXT.presets):
+        chosen, other = TextSelectConfig, SelectConfig
+    when = next(words for words, variant in _VARIANTS.items() if variant is other)
+    refuse_flags_of(arguments, other, chosen, when)
+    return chosen
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas select``."""
-    message = "--out DIR is needed: the folder for the report, the best tagger, and a folder of each training"
-    config, out = settings_of_run(arguments, SelectConfig, "tagging", message)
+    chosen = _settings_class(arguments)
+    config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.select.selection import select_layer
@@ -44,5 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
     print(found.report, end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
-    print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
+    if isinstance(config, TextSelectConfig):
+        print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
+    else:
+        print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
     return 0

@@ -15,8 +15,8 @@ def rising(numbers: list[int]) -> str:
 
 
 @dataclass
-class LanguageModelConfig(TextSettings):
-    """Settings of `train_language_model`; each is also a flag of ``flair-nas lm train`` and a key of its ``--config``.
+class LanguageModelSettings(TextSettings):
+    """Settings of a language model's training but for its seed.
 
     The defaults are those with which DARTS retrains on PTB, but for size, number of epochs, first weights and learning
     rate, which are for any size.
@@ -70,7 +70,6 @@ class LanguageModelConfig(TextSettings):
     embedding_init_range: float = setting(
         0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10
     )
-    seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
@@ -96,3 +95,14 @@ class LanguageModelConfig(TextSettings):
         if not self.averaging and self.average_after is not None:
             problems.append(f"average_after = {self.average_after} contradicts averaging = false")
         return problems
+
+
+@dataclass
+class LanguageModelConfig(LanguageModelSettings):
+    """Settings of `train_language_model`; each is also a flag of ``flair-nas lm train`` and a key of its ``--config``.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)

@@ -12,7 +12,7 @@ import logging
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,9 @@ from flair_nas.runs import Run, open_run
 
 log = logging.getLogger("flair_nas")
 
+PARTS = ("valid", "test")
+"""What a model is evaluated on when it is trained."""
+
 # another text shows in its fingerprint, and ranges concern the first step alone
 _MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range")
 
@@ -49,7 +52,12 @@ _DRAW = Draw(lambda: float(torch.rand(())), lambda mean, deviation: mean + devia
 
 
 def train_language_model(
-    config: LanguageModelConfig, out: str | Path, *, corpus: TextCorpus | None = None, progress: bool = True
+    config: LanguageModelConfig,
+    out: str | Path,
+    *,
+    corpus: TextCorpus | None = None,
+    parts: Sequence[str] = PARTS,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """Trains a language model and writes everything to one folder.
 
@@ -59,10 +67,11 @@ def train_language_model(
             goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` may have
             grown.
         corpus: the text, as `load_text` gives it; `config.text` when None.
+        parts: of the text, valid and test, that the best model is evaluated on at the end, as far as they are there.
         progress: draw a progress bar on standard error.
 
     Returns:
-        What ``metrics.json`` holds: perplexities of the best model on valid and test (over the whole stream at batch
+        What ``metrics.json`` holds: perplexities of the best model on these parts (over the whole stream at batch
         size 1, unless `eval_batch_size` says otherwise), tokens, parameters, seconds per epoch, and the peak memory of
         the process so far.
 
@@ -84,7 +93,7 @@ def train_language_model(
         run.resume(training.restore)
         run.accept()
         training.train(progress)
-        return _finish(training, progress)
+        return _finish(training, parts, progress)
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
@@ -390,11 +399,13 @@ class _Training:
 # --- the end ---
 
 
-def _finish(training: _Training, progress: bool) -> dict[str, Any]:
+def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
     """Evaluates the best model and writes the figures, unless that is done already."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "valid_perplexity")
-    if before and run.is_finished(before["epochs"]) and before["eval_batch_size"] == config.eval_batch_size:
+    same = before and before["eval_batch_size"] == config.eval_batch_size
+    scored = before and set(parts) <= set(before.get("scored", PARTS))  # older figures are of both
+    if before and same and scored and run.is_finished(before["epochs"]):
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )
@@ -413,11 +424,12 @@ def _finish(training: _Training, progress: bool) -> dict[str, Any]:
         "vocabulary": len(corpus.vocabulary),
         "train_tokens": len(corpus.train),
         "eval_batch_size": config.eval_batch_size,
+        "scored": list(parts),
     }
     started, started_cpu = time.perf_counter(), time.process_time()
-    for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
+    for part, ids in zip(PARTS, (corpus.valid, corpus.test)):
         score = None
-        if ids is not None:
+        if ids is not None and part in parts:
             score = evaluate_stream(
                 saved.model,
                 ids,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import io
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from seqeval.scheme import IOB2, Entities
 
-Counts = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.number]
+"""Of each sentence what a figure is made of, [sentences, K]."""
 
 
 def counts_in(path: Path, spans: bool) -> Counts:
@@ -32,17 +34,20 @@ def counts_in(path: Path, spans: bool) -> Counts:
             found.append([len(of_gold & of_predicted), len(of_predicted), len(of_gold)])
         else:
             found.append([sum(a == b for a, b in zip(gold, predicted)), len(rows), len(rows)])
-    return np.array(found, dtype=np.int64)
+    return np.array(found, dtype=np.int32)
 
 
 def packed(counts: Counts) -> str:
     """Counts as a short text, for a ledger."""
-    return base64.b64encode(zlib.compress(counts.astype("<i4").tobytes(), 9)).decode()
+    stream = io.BytesIO()
+    np.save(stream, counts, allow_pickle=False)
+    return base64.b64encode(zlib.compress(stream.getvalue(), 9)).decode()
 
 
 def unpacked(text: str) -> Counts:
     """What `packed` was given."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<i4").reshape(-1, 3).astype(np.int64)
+    found: Counts = np.load(io.BytesIO(zlib.decompress(base64.b64decode(text))), allow_pickle=False)
+    return found
 
 
 def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
@@ -81,11 +86,24 @@ def f1(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
     return score
 
 
-def resampled(layers: Sequence[Sequence[Counts]], times: int = 2000, seed: int = 0) -> npt.NDArray[np.float64]:
-    """The mean F1 of each layer, as it might have been with other seeds and other sentences.
+def perplexity(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
+    """The perplexity of losses in nats and numbers of tokens, [..., 2]."""
+    loss, tokens = np.moveaxis(counts.astype(np.float64), -1, 0)
+    found: npt.NDArray[np.float64] = np.exp(loss / tokens)
+    return found
+
+
+def resampled(
+    layers: Sequence[Sequence[Counts]],
+    score: Callable[[npt.NDArray[np.number]], npt.NDArray[np.float64]],
+    times: int = 2000,
+    seed: int = 0,
+) -> npt.NDArray[np.float64]:
+    """The mean figure of each layer, as it might have been with other seeds and other sentences.
 
     Args:
-        layers: of each its seeds, and of each of these `counts_in` of the same sentences.
+        layers: of each its seeds, and of each of these the counts of the same sentences.
+        score: the figure that counts come to, such as `f1`.
         times: how often all are drawn anew; the sentences are the same for all layers each time.
         seed: of the draw.
 
@@ -99,7 +117,7 @@ def resampled(layers: Sequence[Sequence[Counts]], times: int = 2000, seed: int =
     for time in range(times):
         weights = draw.multinomial(sentences, np.full(sentences, 1 / sentences))
         for place, counts in enumerate(stacked):
-            of_seeds = f1(np.einsum("s,nsc->nc", weights, counts))  # [seeds]
+            of_seeds = score(np.einsum("s,nsc->nc", weights, counts))  # [seeds]
             count, mean = len(of_seeds), of_seeds.mean()
             chosen = of_seeds[draw.integers(0, count, count)].mean()
             # so few seeds, drawn anew, vary less than seeds do

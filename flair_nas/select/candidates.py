@@ -5,19 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
-
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.library import bundled_names
-from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import parse_rnn
-from flair_nas.select.config import SelectConfig
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 
@@ -27,7 +22,7 @@ class Layer:
 
     Args:
         name: in tables.
-        rnn: what `TaggerConfig.rnn` is for it.
+        rnn: what the setting of that name is for it.
         hidden_size: H.
     """
 
@@ -54,16 +49,23 @@ class Candidate:
         """The name of its run with a seed: in the ledger, and of the folder."""
         return f"{self.name}-seed{seed}"
 
-    def config(self, config: SelectConfig, seed: int, epochs: int) -> TaggerConfig:
-        """The settings of its tagger."""
-        changes: dict[str, Any] = {"rnn": self.layer.rnn, "hidden_size": self.layer.hidden_size}
-        return config.tagger(**changes, learning_rate=self.learning_rate, seeds=[seed], epochs=epochs)
+    def settings(self, config: SelectSettings, seed: int, epochs: int) -> dict[str, Any]:
+        """Those of one of its runs."""
+        of_layer: dict[str, Any] = {"rnn": self.layer.rnn, "hidden_size": self.layer.hidden_size}
+        return config.one(**of_layer, learning_rate=self.learning_rate, epochs=epochs) | config.task.work.seeded(seed)
 
 
-def named_layers(config: SelectConfig) -> list[Layer]:
-    """The layer to beat, the LSTM, and those that the settings name; with `gates`, cells also with random ones."""
-    texts: dict[str, str] = {}
-    for text in [config.rnn, "lstm", *(config.candidates or ["gru", *bundled_names()])]:
+def named_layers(config: SelectSettings) -> list[Layer]:
+    """The layer to beat, the LSTM, and those that the settings name; with `gates`, cells also with random ones.
+
+    Raises:
+        FlairNasError: nothing is known by a name, or it is not for this task.
+    """
+    of_torch, texts = config.task.work.LAYERS, dict[str, str]()
+    others = [name.lower() for name in of_torch if name == "GRU"]
+    for text in [config.rnn, "lstm", *(config.candidates or [*others, *bundled_names()])]:
+        if text.upper() not in of_torch:
+            parse_rnn(text, of_torch)
         texts.setdefault(identity(text), text)
     found = []
     for text in texts.values():
@@ -98,7 +100,7 @@ def _with_gates(text: str, history: int) -> str | None:
     return ",".join([gated.one_line(), *(f"{name}={value}" for name, value in options.items())])
 
 
-def random_layers(config: SelectConfig, count: int) -> list[Layer]:
+def random_layers(config: SelectSettings, count: int) -> list[Layer]:
     """So many random cells, and each with gates, if they are asked for; the first are the same for any count."""
     found = []
     for number in range(1, count + 1):
@@ -110,20 +112,18 @@ def random_layers(config: SelectConfig, count: int) -> list[Layer]:
     return found
 
 
-def matched_lstm(config: SelectConfig, input_size: int, layers: list[Layer]) -> Layer | None:
+def matched_lstm(
+    config: SelectSettings, count: Callable[[Mapping[str, Any]], int], layers: Sequence[Layer]
+) -> Layer | None:
     """An LSTM with as many parameters as the largest of the layers; None if that is an LSTM.
 
     Args:
         config: the settings.
-        input_size: D, the length of a word's vector.
+        count: gives the parameters for the settings of a run, as the task's `counter`.
         layers: all others.
     """
-    largest = max(parameters(layer, input_size, config.layers) for layer in layers)
-
-    def count(size: int) -> int:
-        return parameters(Layer("", "lstm", size), input_size, config.layers)
-
-    size = matched_size(count, largest)
+    largest = max(count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in layers)
+    size = matched_size(lambda size: count(config.one(rnn="lstm", hidden_size=size)), largest)
     return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
 
 
@@ -143,24 +143,7 @@ def matched_size(count: Callable[[int], int], wanted: int) -> int:
     return min((low, high), key=lambda size: abs(count(size) - wanted))
 
 
-def parameters(layer: Layer, input_size: int, layers: int) -> int:
-    """How many a layer has, in both directions.
-
-    Args:
-        layer: which one.
-        input_size: D.
-        layers: how many of them, one above the other.
-    """
-    options: dict[str, Any] = {"num_layers": layers, "bidirectional": True}
-    with torch.device("meta"):
-        if layer.rnn.upper() in FLAIR_TYPES:
-            module: nn.Module = getattr(nn, layer.rnn.upper())(input_size, layer.hidden_size, **options)
-        else:
-            module = SearchedRNN(input_size, layer.hidden_size, parse_rnn(layer.rnn, FLAIR_TYPES)[0], **options)
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
-def candidates_of(config: SelectConfig, layers: list[Layer]) -> list[Candidate]:
+def candidates_of(config: SelectSettings, layers: list[Layer]) -> list[Candidate]:
     """Every layer with every learning rate, in this order; a name stays when others are added."""
     found: list[Candidate] = []
     for layer in layers:

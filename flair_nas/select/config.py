@@ -1,15 +1,25 @@
-"""The settings of a selection: those of the taggers that are compared, and of how they are compared."""
+"""The settings of a selection: those of the runs that are compared, and of how they are compared."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
+from flair_nas.language_model.config import LanguageModelSettings
+from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.tagging_config import TaggingSearchConfig
-from flair_nas.settings import COUNT, problems_of, raise_problems, setting
+from flair_nas.select.tasks import TAGGING, TEXT, Task
+from flair_nas.settings import COUNT, kinds_of, load_preset, problems_of, raise_problems, setting
 from flair_nas.tagging.config import TaggerConfig, all_different
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "i-darts": {"relaxation": "i-darts"},
+    "darts": {"relaxation": "darts"},
+    "gdas": {"sampling": "straight-through", "arch_clip": 0.03, "arch_beta2": 0.99, "arch_learning_rate": 0.01},
+}
+"""What the setting `searches` stands for, on tags."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -46,17 +56,21 @@ class PoolSettings:
 
 
 @dataclass
-class SelectConfig(PoolSettings, TaggerConfig):
-    """Settings of `select_layer`; each is also a flag of ``flair-nas select`` and a key of a ``--config`` file.
+class SelectSettings(PoolSettings):
+    """Settings of a selection on whatever task.
 
-    Those of a tagger hold for all candidates; `rnn` is the layer to beat, `seeds` are those of the candidates that come
-    to the end, and `learning_rate` is multiplied by each of `rates`.
+    Those of one training hold for all candidates; `rnn` is the layer to beat, `seeds` are those of the candidates that
+    come to the end, and `learning_rate` is multiplied by each of `rates`.
 
-    Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
+    Attributes:
+        task: what layers are compared on.
     """
 
+    task: ClassVar[Task]
+
     rnn: str = setting("lstm", "the layer to beat, which is always among those that come to the end")
+    hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)
+    learning_rate: float = setting(0.1, "learning rate", low=1e-12, high=1e6)
     epochs: int = setting(40, "epochs of a full training, at most", **COUNT)
     seeds: list[int] = setting(
         [1, 2, 3], "each layer that comes to the end is trained with each; the first alone before that",
@@ -66,11 +80,11 @@ class SelectConfig(PoolSettings, TaggerConfig):
         "2h", "time for everything: 90m, 2h; it says how many random cells are compared", check=is_time
     )
     candidates: list[str] = setting(
-        [], "layers to compare with it besides random cells, as for --rnn (gru and all bundled genotypes)"
+        [], "layers to compare with it besides random cells, as for --rnn (gru, on tags, and all bundled genotypes)"
     )
     searches: list[str] = setting(
-        [], "compare also a cell that is searched on this corpus, with each of these relaxations: i-darts, darts",
-        choices=("i-darts", "darts"), check=all_different,
+        [], "compare also a cell that is searched on the same data, by each of these: i-darts, darts, gdas",
+        choices=("i-darts", "darts", "gdas"), check=all_different,
     )  # fmt: skip
     search_epochs: int = setting(5, "epochs of each of these searches", **COUNT)
     match: bool = setting(True, "also an LSTM with as many parameters as the largest layer")
@@ -84,27 +98,70 @@ class SelectConfig(PoolSettings, TaggerConfig):
         [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
     )
 
+    def one(self, **changes: Any) -> dict[str, Any]:
+        """The settings of one run but for its seed."""
+        names = [field.name for field in fields(self) if field.name in kinds_of(self.task.settings)]
+        return {name: getattr(self, name) for name in names} | changes
+
+    def search(self, by: str) -> dict[str, Any]:
+        """The settings of one of `searches`, on the same data."""
+        raise NotImplementedError
+
+
+@dataclass
+class SelectConfig(SelectSettings, TaggerConfig):
+    """Settings of `select_layer` on tags; each is also a flag of ``flair-nas select`` and a key of a ``--config`` file.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    task = TAGGING
+
     def __post_init__(self) -> None:
         problems = [*problems_of(self), *self.pool_problems()]
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         raise_problems(problems)
 
-    def search(self, relaxation: str) -> TaggingSearchConfig:
-        """The settings of a search on the same corpus, with a tagger of the same settings."""
-        own = {field.name for field in dataclasses.fields(TaggingSearchConfig)}
-        shared = [
-            field.name for field in dataclasses.fields(TaggerConfig) if field.name in own - {"embeddings", "epochs"}
-        ]
-        return TaggingSearchConfig(
+    def search(self, by: str) -> dict[str, Any]:
+        """The settings of one of `searches`, with a tagger of the same settings."""
+        shared = set(kinds_of(TaggerConfig)) & set(kinds_of(TaggingSearchConfig)) - {"embeddings", "epochs"}
+        return {
             **{name: getattr(self, name) for name in shared},
-            embeddings=[name.removeprefix("pooled-") for name in self.embeddings],
-            relaxation=relaxation,
-            epochs=self.search_epochs,
-            seed=self.seeds[0],
-        )
+            **SEARCHES[by],
+            "embeddings": [name.removeprefix("pooled-") for name in self.embeddings],
+            "epochs": self.search_epochs,
+            "seed": self.seeds[0],
+        }
 
-    def tagger(self, **changes: Any) -> TaggerConfig:
-        """The settings of one candidate's tagger."""
-        names = [field.name for field in dataclasses.fields(TaggerConfig)]
-        return TaggerConfig(**{**{name: getattr(self, name) for name in names}, "storage": "disk", **changes})
+
+@dataclass
+class TextSelectConfig(SelectSettings, LanguageModelSettings):
+    """Settings of `select_layer` on a text; each is also a flag of ``flair-nas select --text``.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    task = TEXT
+
+    hidden_size: int = setting(200, "hidden size H", **COUNT)
+    learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
+    rates: list[float] = setting(
+        [1.0, 0.5], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        raise_problems(self.pool_problems())
+
+    def search(self, by: str) -> dict[str, Any]:
+        """The settings of one of `searches`: those of its preset of a small size."""
+        names = [*kinds_of(TextSettings), "device"]
+        return {
+            **load_preset("search", f"{by}-small", SearchConfig),
+            **{name: getattr(self, name) for name in names},
+            "epochs": self.search_epochs,
+            "seed": self.seeds[0],
+        }

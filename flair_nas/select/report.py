@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flair_nas.search.display import duration
-from flair_nas.select.bootstrap import counts_in, f1, resampled, share_above
+from flair_nas.select.bootstrap import resampled, share_above, unpacked
 from flair_nas.select.candidates import Candidate
-from flair_nas.select.config import SelectConfig
+from flair_nas.select.config import SelectSettings
 from flair_nas.select.ledger import Ledger
+from flair_nas.select.tasks import Task
 
 _SURE = 0.95
 _WIDE = 10.0  # points of F1
@@ -26,12 +26,12 @@ class Scored:
 
     Args:
         candidate: which one.
-        f1: its mean over seeds.
+        figure: its mean over seeds, such as F1.
         interval: which 95 % of resampled means are in.
     """
 
     candidate: Candidate
-    f1: float
+    figure: float
     interval: tuple[float, float]
 
 
@@ -40,11 +40,12 @@ class Answer:
     """What was found, on the test part (on dev, where there is none).
 
     Args:
-        part: test or dev.
+        part: test or dev, as the task calls it.
         seeds: how many each has.
         winner: the one that is best on dev.
         other: the layer to beat, or the best of the others if the winner is that layer; None if it did not work.
-        interval: which 95 % of resampled differences between the two are in; None without another.
+        interval: which 95 % of resampled differences between the two are in, above zero where the winner is better;
+            None without another.
         probability: that the winner is better, over seeds and sentences; None without another.
     """
 
@@ -56,28 +57,25 @@ class Answer:
     probability: float | None
 
 
-def answer_of(folder: Path, ranked: Sequence[Candidate], seeds: Sequence[int], spans: bool) -> Answer:
-    """The answer, from the predictions of all seeds.
+def answer_of(task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[Mapping[str, Any]]]) -> Answer:
+    """The answer, from the scores of all seeds.
 
     Args:
-        folder: of the selection.
-        ranked: those that came to the end, the best on dev first; two are compared.
-        seeds: of each.
-        spans: whether entities are counted.
+        task: what layers are compared on.
+        ranked: one or two that came to the end, the best on dev first.
+        runs: of the ledger, one for each seed of each of them.
     """
-    compared = list(ranked[:2])
-    runs = [[folder / "runs" / c.run(seed) / f"seed-{seed}" for seed in seeds] for c in compared]
-    part = "test" if (runs[0][0] / "test.txt").exists() else "dev"
-    counts = [[counts_in(run / f"{part}.txt", spans) for run in of] for of in runs]
-    drawn = resampled(counts)
+    counts = [[unpacked(run["counts"]) for run in of] for of in runs]
+    part, seeds = task.dev if runs[0][0]["test"] is None else "test", len(runs[0])
+    drawn = resampled(counts, task.figure)
     scored = [
-        Scored(candidate, float(np.mean([f1(of_seed.sum(0)) for of_seed in of])), _middle(drawn[:, place]))
-        for place, (candidate, of) in enumerate(zip(compared, counts))
+        Scored(candidate, float(np.mean([task.figure(of_seed.sum(0)) for of_seed in of])), _middle(drawn[:, place]))
+        for place, (candidate, of) in enumerate(zip(ranked, counts))
     ]
     if len(scored) == 1:
-        return Answer(part, len(seeds), scored[0], None, None, None)
-    gains = drawn[:, 0] - drawn[:, 1]
-    return Answer(part, len(seeds), scored[0], scored[1], _middle(gains), share_above(gains))
+        return Answer(part, seeds, scored[0], None, None, None)
+    gains = task.gain(drawn[:, 0], drawn[:, 1])
+    return Answer(part, seeds, scored[0], scored[1], _middle(gains), share_above(gains))
 
 
 def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
@@ -85,13 +83,13 @@ def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def paragraph_of(answer: Answer, config: SelectConfig) -> str:
+def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     """The answer in words."""
-    winner, other = answer.winner, answer.other
+    winner, other, task = answer.winner, answer.other, config.task
     layer = winner.candidate.layer
     to_beat = (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
     figure = (
-        f"its F1 on {answer.part} is {winner.f1:.2f} (95 %: {_range(winner.interval)}; "
+        f"its {task.title} on {answer.part} is {winner.figure:.2f} (95 %: {_range(winner.interval)}; "
         f"{answer.seeds} seed{'s' * (answer.seeds > 1)})"
     )
     words = [f"{'Stay with ' if to_beat else ''}{_name(winner.candidate)}: {figure}."]
@@ -99,17 +97,19 @@ def paragraph_of(answer: Answer, config: SelectConfig) -> str:
         words.append("Nothing else came to the end to compare it with.")
     else:
         assert answer.interval is not None and answer.probability is not None
+        gain = task.gain(winner.figure, other.figure)
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
-            f"{other.f1:.2f} (95 %: {_range(other.interval)}). The difference is {winner.f1 - other.f1:+.2f} (95 %: "
+            f"{other.figure:.2f} (95 %: {_range(other.interval)}). It is better by {gain:.2f} (95 %: "
             f"{_range(answer.interval)}); over {_over(answer)}, {winner.candidate.layer.name} is the better one "
             f"with a probability of {answer.probability:.2f}{_reading(answer, to_beat)}."
         )
-    if winner.f1 == 0:
+    if winner.figure == 0:
         words.append("Neither has found anything: train longer, or with another learning rate.")
-    if answer.part == "dev":
-        words.append("There is no test part: these figures are of dev, which chose, and so too high.")
-    if winner.interval[1] - winner.interval[0] > _WIDE or answer.seeds == 1:
+    if answer.part != "test":
+        words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
+    wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
+    if wide or answer.seeds == 1:
         why = "one seed" if answer.seeds == 1 else "so small a test part"
         words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
@@ -125,7 +125,7 @@ def _reading(answer: Answer, to_beat: bool) -> str:
         return ""
     if answer.probability >= 0.5:
         return ", so that it may be luck" if not to_beat else ""
-    return ": on dev it was ahead, here it is not"
+    return ": where layers were compared it was ahead, here it is not"
 
 
 def _name(candidate: Candidate) -> str:
@@ -148,37 +148,41 @@ def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
 
 
 def report_of(
-    answer: Answer, candidates: Sequence[Candidate], ledger: Ledger, config: SelectConfig, seconds: float
+    answer: Answer, candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings, seconds: float
 ) -> str:
     """The answer, how to use it, and a table of all that was tried, as Markdown."""
-    layer = answer.winner.candidate.layer
-    lines = [f"# Recurrent layers for {config.corpus}", "", paragraph_of(answer, config), ""]
+    task, winner = config.task, answer.winner.candidate
+    lines = [f"# Recurrent layers for {getattr(config, task.data)}", "", paragraph_of(answer, config), ""]
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
-    lines += [f"The tagger is `model.pt`, that of the seed best on dev. {duration(seconds)} of {config.budget}."]
-    lines += ["In Flair:", "", "```python", "import flair_nas  # makes the layer known to Flair", ""]
-    lines += [f'SequenceTagger(..., rnn_type="{layer.rnn}", hidden_size={layer.hidden_size})', "```", ""]
-    lines += ["| layer | H | rate | seeds | epochs | best dev F1 | test F1 | weights | s / epoch | MB |"]
+    lines += [
+        f"The {task.model} is `model.pt`, that of the seed best on {task.dev}. {duration(seconds)} of {config.budget}."
+    ]
+    lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
+    lines += [
+        f"| layer | H | rate | seeds | epochs | best {task.dev} {task.title} | test {task.title} | weights | "
+        "s / epoch | MB |"
+    ]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    rows = []
+    rows: list[tuple[tuple[float, ...], str]] = []
     for candidate in candidates:
         runs = [run for seed in config.seeds if (run := ledger.runs.get(candidate.run(seed)))]
         good = [run for run in runs if "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
         bad = "; ".join(f"failed: {' '.join(run['error'].split())}" for run in runs if "error" in run)
         if not good:
-            rows.append((0.0, f"{start}{bad or 'not begun'} | | | | | | |"))
+            rows.append(((0, 0, 0.0), f"{start}{bad or 'not begun'} | | | | | | |"))
             continue
-        dev = [max(run["dev"]) for run in good]
-        test = [run["test"] for run in good if run["test"] is not None]
+        dev = [task.best(run["dev"]) for run in good]
+        test = [run["test"] for run in good if run.get("test") is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
         figures = (
             f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {mean_and_spread(dev)} | {mean_and_spread(test)}"
         )
         memory = max(run["peak_memory_mb"] for run in good)
         figures += f" | {good[0]['parameters']:,} | {epoch_seconds(good):.1f} | {memory:,.0f} |"
-        rows.append((len(good) * 1e6 + epochs * 1e3 + statistics.mean(dev), start + figures))
-    lines += [text for _, text in sorted(rows, key=lambda row: -row[0])]
+        rows.append(((-len(good), -epochs, task.gain(0.0, statistics.mean(dev))), start + figures))
+    lines += [text for _, text in sorted(rows)]
     searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
     lines += [line for name, run in searches.items() for line in ("", f"{name} failed: {run['error']}")]
     return "\n".join(lines) + "\n"

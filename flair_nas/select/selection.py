@@ -1,12 +1,11 @@
 """Selecting a layer: rungs of successive halving on dev, several seeds of the best and of the layer to beat, then test.
 
-OUT/config.yaml      the settings            OUT/runs/NAME-seedN/    a folder of `train_taggers` for each run
-OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer          OUT/model.pt    its tagger
+OUT/config.yaml      the settings            OUT/runs/NAME-seedN/    a folder of each training
+OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer          OUT/model.pt    its model
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import shutil
@@ -22,12 +21,11 @@ from flair_nas.files import whole_file, write_text
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
-from flair_nas.select.config import SelectConfig, seconds_of
+from flair_nas.select.config import SelectSettings, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
-from flair_nas.select.training import search, train
 from flair_nas.select.workers import Job, Outcome, Pool, make_pool
 
 if TYPE_CHECKING:
@@ -36,22 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = (
-    *(
-        "budget",
-        "candidates",
-        "searches",
-        "search_epochs",
-        "random",
-        "rates",
-        "match",
-        "workers",
-        "device",
-        "data_root",
-    ),
+    *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "workers", "device"),
+    *("data_root", "text"),  # where data are: what they are, each run looks at
 )
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
 _MOST_RANDOM = 1000
-_FEW_LABELS = 100
 
 
 @dataclass(frozen=True)
@@ -69,11 +56,11 @@ class Selection:
     out: Path
 
 
-def select_layer(config: SelectConfig, out: str | Path, *, progress: bool = False) -> Selection:
-    """Compares recurrent layers on a corpus within a budget, and trains the best.
+def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = False) -> Selection:
+    """Compares recurrent layers on a corpus or text within a budget, and trains the best.
 
     Args:
-        config: the settings.
+        config: the settings: a `SelectConfig`, or of texts a `TextSelectConfig`.
         out: a folder that is new or empty, or one of an earlier call: it goes on there, and trains nothing twice, also
             with another budget or more candidates.
         progress: draw a progress bar while words are embedded.
@@ -96,7 +83,8 @@ class _Selection:
 
     def __init__(self, run: Run, pool: Pool | RayPool, progress: bool) -> None:
         self.run, self.pool, self.progress = run, pool, progress
-        self.config: SelectConfig = run.config
+        self.config: SelectSettings = run.config
+        self.task = self.config.task
         self.ledger = Ledger(run.folder / "ledger.json")
         self.before, self.started = self.ledger.seconds, time.perf_counter()
         self.budget = seconds_of(self.config.budget) or math.inf
@@ -108,7 +96,7 @@ class _Selection:
         self.run.accept()
         (self.run.folder / "runs").mkdir(exist_ok=True)
         self.ledger.begin(config.budget)
-        layers, spans = self._prepare()
+        layers = self._prepare()
         everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
         groups = [[c for c in everyone if (c.layer == layers[0]) is to_beat] for to_beat in (True, False)]
@@ -123,48 +111,38 @@ class _Selection:
                 kept += survivors({c.name: costs[c.name] for c in group if c.name in costs}, 1)
             alive = [candidate for candidate in alive if candidate.name in kept]
         seeds = config.seeds[: self._seed_count(alive)]
-        jobs = [(candidate, seed, config.epochs, ("dev", "test")) for seed in seeds for candidate in alive]
+        jobs = [(candidate, seed, config.epochs, True) for seed in seeds for candidate in alive]
         self._train(jobs, f"{len(seeds)} seeds of {' and '.join(c.name for c in alive)}")
-        return self._finish(everyone, alive, seeds, spans)
+        return self._finish(everyone, alive, seeds)
 
     # --- before ---
 
-    def _prepare(self) -> tuple[list[Layer], bool]:
-        """The layers that are named, and whether spans are tagged; embeds the corpus for all processes."""
-        from flair_nas.tagging.corpora import describe_corpus, is_token_level, sentences_of
-        from flair_nas.tagging.embeddings import build_embeddings
-        from flair_nas.tagging.frozen import keep_frozen
-        from flair_nas.tagging.training import load_corpus_of
-
-        config = self.config.tagger()
-        corpus = load_corpus_of(config)
-        describe_corpus(corpus)
-        labels = sum(len(s.get_labels(corpus.label_type)) for s in sentences_of(corpus.corpus.dev))
-        if labels < _FEW_LABELS:
-            log.warning("dev has %d labels in all: which layer is the best on it is mostly chance", labels)
-        embeddings = build_embeddings(config.embeddings, corpus.corpus)
-        keep_frozen(embeddings, corpus, on_disk=True, progress=self.progress)
-        layers = [*named_layers(self.config), *self._searched()]
-        all_kinds = [*layers, *random_layers(self.config, 1)]
-        if self.config.match and (matched := matched_lstm(self.config, embeddings.embedding_length, all_kinds)):
-            layers.append(matched)
-        return layers, not is_token_level(sentences_of(corpus.corpus.train), corpus.label_type)
+    def _prepare(self) -> list[Layer]:
+        """The layers that are named, searched, and matched in size."""
+        config, work = self.config, self.task.work
+        data = work.read(config.one())
+        work.prepare(config.one(), data, self.progress)
+        layers = [*named_layers(config), *self._searched()]
+        if config.match:
+            matched = matched_lstm(config, work.counter(data), [*layers, *random_layers(config, 1)])
+            layers += [matched] if matched else []
+        return layers
 
     def _searched(self) -> list[Layer]:
-        """The cells that are searched on this corpus; a search that fails is told, and the rest goes on."""
+        """The cells that are searched on the same data; a search that fails is told, and the rest goes on."""
         epochs, runs = self.config.search_epochs, self.ledger.runs
-        names = {f"search-{relaxation}-{epochs}-epochs": relaxation for relaxation in self.config.searches}
+        names = {f"search-{by}-{epochs}-epochs": by for by in self.config.searches}
         jobs = []
-        for name, relaxation in names.items():
+        for name, by in names.items():
             if name not in runs:
                 (self.run.folder / "searches").mkdir(exist_ok=True)
-                settings = dataclasses.asdict(self.config.search(relaxation))
-                jobs.append(Job(name, search, (settings, str(self.run.folder / "searches" / name))))
+                folder = str(self.run.folder / "searches" / name)
+                jobs.append(Job(name, self.task.work.search, (self.config.search(by), folder)))
         if jobs:
-            log.info("%d cells are searched on %s", len(jobs), self.config.corpus)
+            log.info("%d cells are searched on this %s", len(jobs), self.task.data)
         for outcome in self.pool.run(jobs):
             self._note(outcome)
-        found = {relaxation: runs[name] for name, relaxation in names.items() if "genotype" in runs[name]}
+        found = {by: runs[name] for name, by in names.items() if "genotype" in runs[name]}
         return [Layer(f"found by {by}", run["genotype"], self.config.hidden_size) for by, run in found.items()]
 
     # --- what the budget is enough for ---
@@ -230,23 +208,25 @@ class _Selection:
     # --- runs ---
 
     def _train_first_seeds(self, candidates: Sequence[Candidate], epochs: int, what: str) -> None:
-        jobs = [(candidate, self.config.seeds[0], epochs, ()) for candidate in candidates]
+        jobs = [(candidate, self.config.seeds[0], epochs, False) for candidate in candidates]
         self._train(jobs, f"{what}, to epoch {epochs}")
 
-    def _train(self, wanted: Sequence[tuple[Candidate, int, int, tuple[str, ...]]], what: str) -> None:
-        """Has runs come to so many epochs and scores; those that are there already are left alone."""
+    def _train(self, wanted: Sequence[tuple[Candidate, int, int, bool]], what: str) -> None:
+        """Has runs come to so many epochs, and to a score; those that are there already are left alone."""
         jobs = []
-        for candidate, seed, epochs, parts in wanted:
+        for candidate, seed, epochs, score in wanted:
             name = candidate.run(seed)
-            if not self._is_done(self.ledger.runs.get(name, {}), epochs, parts):
-                settings = dataclasses.asdict(candidate.config(self.config, seed, epochs))
-                jobs.append(Job(name, train, (settings, str(self.run.folder / "runs" / name), parts)))
+            if not self._is_done(self.ledger.runs.get(name, {}), epochs, score):
+                settings = candidate.settings(self.config, seed, epochs)
+                folder = str(self.run.folder / "runs" / name)
+                jobs.append(Job(name, self.task.work.train, (settings, folder, score)))
         if jobs:
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self._spent()), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs), start=1):
             if self._note(outcome):
-                best, spent = max(outcome.result["dev"]), duration(self._spent())
-                log.info("%d of %d, %s: dev %.2f; %s spent", done, len(jobs), outcome.job.name, best, spent)
+                figure = f"{self.task.title} {self.task.best(outcome.result['dev']):.2f} on {self.task.dev}"
+                spent = duration(self._spent())
+                log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
 
     def _note(self, outcome: Outcome) -> bool:
         """Writes into the ledger how a job ended; whether it worked."""
@@ -254,11 +234,11 @@ class _Selection:
         self._save()
         return worked
 
-    def _is_done(self, run: dict[str, Any], epochs: int, parts: Sequence[str]) -> bool:
+    def _is_done(self, run: dict[str, Any], epochs: int, score: bool) -> bool:
         if "error" in run:
             return True
         come = len(run.get("dev", ())) >= epochs or run.get("exhausted", False)
-        return bool(come and set(parts) <= set(run["scored"]))
+        return bool(come and (run["scored"] or not score))
 
     def _run(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})
@@ -267,9 +247,8 @@ class _Selection:
         return len(self._run(candidate, self.config.seeds[0]).get("dev", ()))
 
     def _cost(self, candidate: Candidate, seed: int, epochs: int) -> float:
-        """Minus the best F1 on dev in so many epochs; where there is none yet, the loss decides."""
         run = self._run(candidate, seed)
-        return math.inf if "error" in run else 1e-6 * min(run["dev_loss"][:epochs]) - max(run["dev"][:epochs])
+        return math.inf if "error" in run else self.task.cost(run, epochs)
 
     def _errors(self) -> str:
         found = {run["error"] for run in self.ledger.runs.values() if "error" in run}
@@ -284,16 +263,15 @@ class _Selection:
 
     # --- after ---
 
-    def _finish(
-        self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int], spans: bool
-    ) -> Selection:
+    def _finish(self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int]) -> Selection:
         def mean(candidate: Candidate) -> float:
             return statistics.mean(self._cost(candidate, seed, self.config.epochs) for seed in seeds)
 
         ranked = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
         if not ranked:
             raise FlairNasError(f"no layer worked with all of its seeds: {self._errors()}")
-        answer = answer_of(self.run.folder, ranked, seeds, spans)
+        runs = [[self._run(candidate, seed) for seed in seeds] for candidate in ranked[:2]]
+        answer = answer_of(self.task, ranked[:2], runs)
         best = min(seeds, key=lambda seed: self._cost(ranked[0], seed, self.config.epochs))
         source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:

@@ -12,25 +12,22 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.files import write_text
 from flair_nas.paths import user_path
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
-from flair_nas.select.candidates import Layer, identity, matched_size, parameters
+from flair_nas.select.candidates import identity, matched_size
 from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger
-from flair_nas.select.training import search
+from flair_nas.select.tasks import TASKS
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.spec import (
-    TASKS,
     Column,
     Row,
     Table,
@@ -41,7 +38,6 @@ from flair_nas.tables.spec import (
     slug,
     table_file,
 )
-from flair_nas.tables.work import search_on_text, train_on_tags, train_on_text
 
 if TYPE_CHECKING:
     from flair_nas.select.ray_pool import RayPool
@@ -51,7 +47,6 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
-_WORK = {"tagging": (train_on_tags, search), "text": (train_on_text, search_on_text)}
 
 
 def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]:
@@ -92,8 +87,8 @@ class _Running:
         self.config: TableConfig = run.config
         self.rows = _rows_named(table, self.config.rows)
         self.ledger = Ledger(run.folder / "ledger.json")
+        self.data: dict[str, str] = {}  # fingerprints, by column
         self.before, self.started = self.ledger.seconds, time.perf_counter()
-        self.read: dict[str, Any] = {}
 
     def run_all(self) -> str:
         from flair_nas.tables.showing import grid_of, to_markdown
@@ -155,11 +150,11 @@ class _Running:
     def _search_job(self, row: Row, column: Column) -> Job:
         settings = dataclasses.asdict(search_settings(row, self._placed(column)))
         name = f"search-{_name(row, column, settings, self._data_of(column))}"
-        return Job(name, _WORK[column.task][1], (settings, str(self.run.folder / "runs" / name)))
+        return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)))
 
     def _job(self, row: Row, column: Column, seed: int) -> Job | None:
         """A run; None where its layer was searched in vain, or not yet."""
-        column, rnn = self._placed(column), row.rnn
+        column, rnn, task = self._placed(column), row.rnn, TASKS[column.task]
         if rnn is None:
             rnn = self.ledger.runs.get(self._search_job(row, column).name, {}).get("genotype")
             if rnn is None:
@@ -168,10 +163,9 @@ class _Running:
         if row.size_of is not None:
             other = next(other for other in self.table.rows if other.name == row.size_of)
             settings["hidden_size"] = self._size_like(settings, settings_of(other, column, other.rnn or ""), column)
-        seeds = {"seeds": [seed], "storage": "disk"} if column.task == "tagging" else {"seed": seed}
-        whole = dataclasses.asdict(TASKS[column.task][0](**{**settings, **seeds}))
+        whole = dataclasses.asdict(task.settings(**{**settings, **task.work.seeded(seed)}))
         name = f"{_name(row, column, whole, self._data_of(column))}-seed{seed}"
-        return Job(name, _WORK[column.task][0], (whole, str(self.run.folder / "runs" / name)))
+        return Job(name, task.work.train, (whole, str(self.run.folder / "runs" / name), True))
 
     def _placed(self, column: Column) -> Column:
         """A column with the places that the settings give."""
@@ -191,30 +185,18 @@ class _Running:
         plan = self.ledger.plan.setdefault("sizes", {})
         key = hashlib.sha256(json.dumps([settings, other], sort_keys=True).encode()).hexdigest()[:16]
         if key not in plan:
-            count = (_count_on_tags if column.task == "tagging" else _count_on_text)(self._read(column))
+            work = TASKS[column.task].work
+            count = work.counter(work.read(column.settings))
             plan[key] = matched_size(lambda size: count({**settings, "hidden_size": size}), count(other))
             self._save()
         return int(plan[key])
 
-    def _read(self, column: Column) -> Any:
-        """The corpus or text of a column, read once."""
-        if column.name not in self.read:
-            column = self._placed(column)
-            config = TASKS[column.task][0](**column.settings)
-            if column.task == "tagging":
-                from flair_nas.tagging.training import load_corpus_of
-
-                self.read[column.name] = load_corpus_of(config)
-            else:
-                from flair_nas.language_model.corpus import load_text_of
-
-                self.read[column.name] = load_text_of(config)
-        return self.read[column.name]
-
     def _data_of(self, column: Column) -> str:
         """What the data of a column are, wherever they lie."""
-        data = self._read(column)
-        return str(data.sha256 if column.task == "tagging" else data.fingerprint)
+        if column.name not in self.data:
+            work = TASKS[column.task].work
+            self.data[column.name] = work.fingerprint(work.read(self._placed(column).settings))
+        return self.data[column.name]
 
     def _spent(self) -> float:
         return self.before + time.perf_counter() - self.started
@@ -243,32 +225,3 @@ def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:
         kept["rnn"] = identity(kept["rnn"])
     digest = hashlib.sha256(json.dumps([kept, data], sort_keys=True).encode()).hexdigest()[:8]
     return f"{slug(column.name)}-{slug(row.name)}-{digest}"
-
-
-def _count_on_tags(corpus: Any) -> Callable[[dict[str, Any]], int]:
-    """Counts the weights of a layer, by the settings of its tagger."""
-    from flair_nas.tagging.config import TaggerConfig
-    from flair_nas.tagging.embeddings import build_embeddings
-
-    lengths: list[int] = []  # of a word's vector, which is the same for all
-
-    def count(settings: dict[str, Any]) -> int:
-        config = TaggerConfig(**settings)
-        if not lengths:
-            lengths.append(build_embeddings(config.embeddings, corpus.corpus).embedding_length)
-        return parameters(Layer("", config.rnn, config.hidden_size), lengths[0], config.layers)
-
-    return count
-
-
-def _count_on_text(text: Any) -> Callable[[dict[str, Any]], int]:
-    """Counts the weights of a language model, by its settings."""
-    from flair_nas.language_model.config import LanguageModelConfig
-    from flair_nas.language_model.saved import build_language_model
-
-    def count(settings: dict[str, Any]) -> int:
-        with torch.device("meta"):
-            model = build_language_model(LanguageModelConfig(**settings), len(text.vocabulary))
-        return sum(weight.numel() for weight in model.parameters())
-
-    return count

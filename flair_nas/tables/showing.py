@@ -7,12 +7,11 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from flair_nas.search.display import duration
 from flair_nas.select.bootstrap import resampled, share_above, unpacked
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import epoch_seconds, mean_and_spread
+from flair_nas.select.tasks import TASKS, Task
 from flair_nas.tables.spec import Column, Row, Table
 
 Runs = list[dict[str, Any]]
@@ -51,10 +50,11 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     for column in table.columns:
         runs = [_runs(ledger, row, column) for row in table.rows]
         good = [[run for run in of if "test" in run] for of in runs]  # not those that failed, and no searches
-        part = "test" if any(run["test"] is not None for of in good for run in of) else "dev"
-        measure = f"{part} F1" if column.task == "tagging" else f"{part.replace('dev', 'valid')} perplexity"
-        add(f"{column.name}, {measure}", [mean_and_spread([_figure(run, column) for run in of]) for of in good])
-        add("P(better)", ["-", *(_chance(of, good[0], column) for of in good[1:])])
+        task = TASKS[column.task]
+        part = "test" if any(run["test"] is not None for of in good for run in of) else task.dev
+        figures = [[float(task.figure(unpacked(run["counts"]).sum(0))) for run in of] for of in good]
+        add(f"{column.name}, {part} {task.title}", [mean_and_spread(of) for of in figures])
+        add("P(better)", ["-", *(_chance(of, good[0], task) for of in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
         add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
         add("weights", [f"{of[0]['parameters']:,}" if of else "-" for of in good])
@@ -69,7 +69,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     remarks.insert(
         0,
         f"Mean ± sample standard deviation over {spread}. P(better): how likely a layer is better than "
-        f"{table.rows[0].name}, by bootstrap over seeds and sentences (of language models, over seeds). "
+        f"{table.rows[0].name}, by bootstrap over seeds and sentences. "
         f"{duration(ledger.seconds)} in all.",
     )
     return Grid(headers, rows, remarks)
@@ -80,29 +80,12 @@ def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
     return [ledger.runs[name] for name in names if name in ledger.runs]
 
 
-def _figure(run: dict[str, Any], column: Column) -> float:
-    if run["test"] is not None:
-        return float(run["test"])
-    return float(max(run["dev"]) if column.task == "tagging" else run["valid"])
-
-
-def _chance(runs: Runs, first: Runs, column: Column) -> str:
+def _chance(runs: Runs, first: Runs, task: Task) -> str:
     """How likely a layer is better than the first one."""
-    if not runs or not first:
-        return "-"
     if min(len(runs), len(first)) < 2:  # of one seed alone it cannot be told
         return "-"
-    if column.task == "tagging":
-        drawn = resampled([[unpacked(run["counts"]) for run in of] for of in (runs, first)])
-        return f"{share_above(drawn[:, 0] - drawn[:, 1]):.2f}"
-    draw = np.random.default_rng(0)
-    means = []
-    for of in (runs, first):
-        values = np.array([_figure(run, column) for run in of])
-        chosen = values[draw.integers(0, len(values), (10_000, len(values)))].mean(1)
-        # so few seeds vary less among themselves than seeds do
-        means.append(values.mean() + (chosen - values.mean()) * np.sqrt(len(values) / (len(values) - 1)))
-    return f"{share_above(means[1] - means[0]):.2f}"
+    drawn = resampled([[unpacked(run["counts"]) for run in of] for of in (runs, first)], task.figure)
+    return f"{share_above(task.gain(drawn[:, 0], drawn[:, 1])):.2f}"
 
 
 def _recalls(runs: Runs) -> list[float]:

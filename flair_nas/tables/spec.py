@@ -27,19 +27,10 @@ import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import random_genotype
-from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.library import resource_path
 from flair_nas.paths import user_path
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.select.tasks import TASKS
 from flair_nas.settings import kinds_of, load_preset, read_mapping
-from flair_nas.tagging.config import TaggerConfig
-
-TASKS: dict[str, tuple[type, type, str]] = {
-    "tagging": (TaggerConfig, TaggingSearchConfig, "tagging"),
-    "text": (LanguageModelConfig, SearchConfig, "language_model"),
-}
-"""Of each task: its settings, those of a search on it, and the kind of its presets."""
 
 _OF_TABLE = ("title", "note", "seeds", "columns", "rows")
 _OF_ROW = ("rnn", "search", "size_of", "settings", "published")
@@ -179,12 +170,11 @@ class _Reader:
         self._known(("columns", name), given, tuple(TASKS))
         if len(given) != 1 or not isinstance(next(iter(given.values())), dict):
             raise self._fault(("columns", name), f"column {brief(name)} must have one of {', '.join(TASKS)}, a mapping")
-        ((task, settings),) = given.items()
-        config_type, _, kind = TASKS[task]
-        place = ("columns", name, task)
-        settings = self._with_preset(place, settings, kind, config_type)
-        self._known(place, settings, tuple(kinds_of(config_type)))
-        return Column(name, task, settings)
+        ((name_of_task, settings),) = given.items()
+        task, place = TASKS[name_of_task], ("columns", name, name_of_task)
+        settings = self._with_preset(place, settings, task.presets, task.settings)
+        self._known(place, settings, tuple(kinds_of(task.settings)))
+        return Column(name, name_of_task, settings)
 
     def _with_preset(
         self, place: tuple[Any, ...], settings: dict[str, Any], kind: str, config_type: type
@@ -216,7 +206,7 @@ class _Reader:
                 raise self._fault((*place, "published", column), message)
         self._known((*place, "published"), given.get("published", {}), [column.name for column in columns])
         if "preset" in given.get("search", {}):
-            search_type = TASKS[columns[0].task][1]
+            search_type = TASKS[columns[0].task].search_settings
             search = self._with_preset((*place, "search"), given["search"], "search", search_type)
             given = {**given, "search": {key: value for key, value in search.items() if key not in _PLACES}}
         row = Row(name, **given)
@@ -230,23 +220,21 @@ class _Reader:
     def _check(self, row: Row, column: Column) -> None:
         """That the settings of a run can be used, and that the layer is known."""
         from flair_nas.rnn_text import parse_rnn  # needs torch
-        from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
-        place = ("rows", row.name)
-        config_type, search_type, _ = TASKS[column.task]
-        self._known((*place, "settings"), row.settings, [name for task in TASKS.values() for name in kinds_of(task[0])])
+        place, task = ("rows", row.name), TASKS[column.task]
+        self._known((*place, "settings"), row.settings, [n for task in TASKS.values() for n in kinds_of(task.settings)])
         try:
-            config_type(**settings_of(row, column, row.rnn or "i-darts-ptb"))
+            task.settings(**settings_of(row, column, row.rnn or "i-darts-ptb"))
         except FlairNasError as error:
             raise self._fault(place, f"row {brief(row.name)} with column {brief(column.name)}: {error}") from None
-        others = FLAIR_TYPES if column.task == "tagging" else FLAIR_TYPES[:1]  # a language model has an LSTM alone
+        others = task.work.LAYERS
         if row.rnn is not None and row.rnn.upper() not in others:
             try:
                 parse_rnn(row.rnn, others)
             except FlairNasError as error:
                 raise self._fault((*place, "rnn"), str(error)) from None
         if row.search is not None:
-            self._known((*place, "search"), row.search, tuple(kinds_of(search_type)))
+            self._known((*place, "search"), row.search, tuple(kinds_of(task.search_settings)))
             try:
                 search_settings(row, column)
             except FlairNasError as error:
@@ -279,7 +267,7 @@ def slug(name: str) -> str:
 
 def settings_of(row: Row, column: Column, rnn: str) -> dict[str, Any]:
     """The settings of a row's run on a column, without its seed; those that are of the other task are left out."""
-    known = kinds_of(TASKS[column.task][0])
+    known = kinds_of(TASKS[column.task].settings)
     return {**column.settings, **{name: value for name, value in row.settings.items() if name in known}, "rnn": rnn}
 
 
@@ -289,7 +277,7 @@ def search_settings(row: Row, column: Column) -> Any:
     Raises:
         FlairNasError: they cannot be used.
     """
-    search_type = TASKS[column.task][1]
+    search_type = TASKS[column.task].search_settings
     given = settings_of(row, column, "")
     known = {name: given[name] for name in _PLACES if name in given and name in kinds_of(search_type)}
     if "embeddings" in known:

@@ -1,0 +1,151 @@
+"""Taggers: what a process of a selection or table does where layers are compared on the tags of a corpus."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.rnn_text import parse_rnn
+from flair_nas.select.bootstrap import counts_in, packed, unseen_in
+from flair_nas.select.jobs import be_quiet, history_in
+from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.rnn_type import FLAIR_TYPES
+
+log = logging.getLogger("flair_nas")
+
+LAYERS = FLAIR_TYPES
+_FEW_LABELS = 100
+
+
+_OF_CORPUS = ("corpus", "label_type", "columns", "data_root")
+
+
+def read(settings: Mapping[str, Any]) -> Any:
+    """The corpus."""
+    from flair_nas.tagging.training import load_corpus_of
+
+    return load_corpus_of(TaggerConfig(**{name: settings[name] for name in _OF_CORPUS if name in settings}))
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(names: str) -> Any:
+    """A corpus for the next tagger of this process, too, with the vectors of its words."""
+    return read(json.loads(names))
+
+
+def _corpus(settings: Mapping[str, Any]) -> Any:
+    return _kept(json.dumps({name: settings[name] for name in _OF_CORPUS if name in settings}))
+
+
+def fingerprint(data: Any) -> str:
+    """Of a corpus."""
+    return str(data.sha256)
+
+
+def seeded(seed: int) -> dict[str, Any]:
+    """One seed; embeddings that do not change are read from a file that all runs share."""
+    return {"seeds": [seed], "storage": "disk"}
+
+
+def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
+    """Counts the weights of a run's layer, in both directions."""
+    from flair_nas.tagging.embeddings import build_embeddings
+
+    lengths: dict[tuple[str, ...], int] = {}  # of a word's vector
+
+    def count(settings: Mapping[str, Any]) -> int:
+        config = TaggerConfig(**settings)
+        key = tuple(config.embeddings)
+        if key not in lengths:
+            lengths[key] = build_embeddings(config.embeddings, data.corpus).embedding_length
+        options: dict[str, Any] = {"num_layers": config.layers, "bidirectional": True}
+        with torch.device("meta"):
+            if config.rnn.upper() in LAYERS:
+                layer: nn.Module = getattr(nn, config.rnn.upper())(lengths[key], config.hidden_size, **options)
+            else:
+                layer = SearchedRNN(lengths[key], config.hidden_size, parse_rnn(config.rnn, LAYERS)[0], **options)
+        return sum(weight.numel() for weight in layer.parameters())
+
+    return count
+
+
+def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
+    """Describes the corpus, and embeds it for all processes."""
+    from flair_nas.tagging.corpora import describe_corpus, sentences_of
+    from flair_nas.tagging.embeddings import build_embeddings
+    from flair_nas.tagging.frozen import keep_frozen
+
+    describe_corpus(data)
+    labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
+    if labels < _FEW_LABELS:
+        log.warning("dev has %d labels in all: which layer is the best on it is mostly chance", labels)
+    embeddings = build_embeddings(TaggerConfig(**settings).embeddings, data.corpus)
+    keep_frozen(embeddings, data, on_disk=True, progress=progress)
+
+
+def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
+    """Trains a tagger."""
+    from flair_nas.device import forget_peak_memory
+    from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
+
+    be_quiet()
+    config = TaggerConfig(**settings)
+    data, place = _corpus(settings), Path(folder) / f"seed-{config.seeds[0]}"
+    forget_peak_memory()
+    started = time.perf_counter()
+    before = len(history_in(place))
+    parts = ("dev", "test") if score else ()
+    (result,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False)["seeds"]
+    history = history_in(place)
+    seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
+    found = {
+        "dev": [line["dev_f1"] for line in history],
+        "dev_loss": [line["dev_loss"] for line in history],
+        "seconds": seconds,
+        "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
+        "exhausted": result["learning_rate_exhausted"],
+        "scored": score,
+        "parameters": result["rnn_parameters"],
+        "peak_memory_mb": result["peak_memory_mb"],
+    }
+    return found | _scores(data, place, result["test_f1"]) if score else found
+
+
+def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
+    """What the predictions of a run come to."""
+    from flair_nas.tagging.corpora import is_token_level, sentences_of
+
+    sentences, label_type = sentences_of(data.corpus.train), data.label_type
+    path, spans = place / ("dev.txt" if test is None else "test.txt"), not is_token_level(sentences, label_type)
+    found: dict[str, Any] = {"test": test, "counts": packed(counts_in(path, spans))}
+    if spans:
+        seen = {label.data_point.text.lower() for sentence in sentences for label in sentence.get_labels(label_type)}
+        found["unseen"] = unseen_in(path, seen)
+    return found
+
+
+def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Searches a cell on a corpus."""
+    from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
+    from flair_nas.search.tagging_config import TaggingSearchConfig
+    from flair_nas.search.trainer import search_genotype
+
+    be_quiet()
+    found = search_genotype(TaggingSearchConfig(**settings), folder, text=_corpus(settings), progress=False)
+    return {"genotype": found.genotype.one_line()}
+
+
+def usage(settings: Mapping[str, Any]) -> list[str]:
+    """The line for Flair."""
+    arguments = f'rnn_type="{settings["rnn"]}", hidden_size={settings["hidden_size"]}'
+    return ["In Flair:", "", "```python", "import flair_nas  # makes the layer known to Flair", "",
+            f"SequenceTagger(..., {arguments})", "```"]  # fmt: skip

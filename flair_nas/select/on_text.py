@@ -1,0 +1,131 @@
+"""Language models: what a process of a selection or table does where layers are compared on a text."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.language_model.corpus import END, TextCorpus, load_text_of
+from flair_nas.language_model.perplexity import perplexity_of, stream_losses
+from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
+from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.select.bootstrap import Counts, packed
+from flair_nas.select.jobs import be_quiet, history_in
+from flair_nas.settings import kinds_of
+
+log = logging.getLogger("flair_nas")
+
+LAYERS = tuple(name.upper() for name in OTHER_LAYERS)
+_FEW_WORDS = 10_000
+
+
+def read(settings: Mapping[str, Any]) -> TextCorpus:
+    """The text."""
+    return load_text_of(TextSettings(**{name: settings[name] for name in kinds_of(TextSettings) if name in settings}))
+
+
+def fingerprint(data: TextCorpus) -> str:
+    """Of a text."""
+    return data.fingerprint
+
+
+def seeded(seed: int) -> dict[str, Any]:
+    """One seed."""
+    return {"seed": seed}
+
+
+def counter(data: TextCorpus) -> Callable[[Mapping[str, Any]], int]:
+    """Counts the weights of a run's model: the softmax is as wide as its layer."""
+
+    def count(settings: Mapping[str, Any]) -> int:
+        with torch.device("meta"):
+            model = build_language_model(LanguageModelConfig(**settings), len(data.vocabulary))
+        return sum(weight.numel() for weight in model.parameters())
+
+    return count
+
+
+def prepare(settings: Mapping[str, Any], data: TextCorpus, progress: bool) -> None:
+    """Says how large the text is; its token ids are in the cache for all processes since it was read."""
+    tokens = {"train": data.train, "valid": data.valid, "test": data.test}
+    sizes = ", ".join(f"{len(ids):,} {part}" for part, ids in tokens.items() if ids is not None)
+    log.info("%s: %s tokens, %d types", data.name, sizes, len(data.vocabulary))
+    if len(data.valid) < _FEW_WORDS:
+        log.warning("valid has %d tokens: which layer is the best on it is mostly chance", len(data.valid))
+
+
+def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
+    """Trains a language model."""
+    from flair_nas.device import forget_peak_memory
+    from flair_nas.language_model.training import PARTS, train_language_model
+
+    be_quiet()
+    config, data = LanguageModelConfig(**settings), read(settings)
+    forget_peak_memory()
+    started = time.perf_counter()
+    before = len(history_in(Path(folder)))
+    parts = PARTS if score else ()
+    metrics = train_language_model(config, folder, corpus=data, parts=parts, progress=False)
+    history = history_in(Path(folder))
+    seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
+    scores = _scores(data, folder, config.device) if score else {}
+    return {
+        "dev": [line["valid_perplexity"] for line in history],
+        "dev_loss": [line["valid_loss"] for line in history],
+        "seconds": seconds,
+        "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
+        "exhausted": False,
+        "scored": score,
+        "parameters": metrics["parameters"],
+        "peak_memory_mb": metrics["peak_memory_mb"],
+        **scores,
+    }
+
+
+def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]:
+    """What the model predicts of each sentence of test, or of valid."""
+    from flair_nas.device import choose_device
+
+    model = load_language_model(folder, choose_device(device)).model
+    ids, end = data.valid if data.test is None else data.test, data.vocabulary.index(END)
+    losses = stream_losses(model, ids, first=end)
+    counts = sentence_losses(losses, np.asarray(ids) == end)
+    test = None if data.test is None else perplexity_of(float(losses.mean(dtype=np.float64)))
+    return {"test": test, "counts": packed(counts)}
+
+
+def sentence_losses(losses: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> Counts:
+    """The loss of each sentence, and how many tokens it has.
+
+    Args:
+        losses: of each token, in nats, [tokens].
+        ends: which tokens end a sentence, [tokens].
+
+    Returns:
+        [sentences, 2].
+    """
+    starts = np.flatnonzero(np.concatenate([[True], ends[:-1]]))
+    lengths = np.diff(np.append(starts, len(losses)))
+    return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1).astype(np.float32)
+
+
+def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Searches a cell on a text."""
+    from flair_nas.search.config import SearchConfig
+    from flair_nas.search.trainer import search_genotype
+
+    be_quiet()
+    return {"genotype": search_genotype(SearchConfig(**settings), folder, progress=False).genotype.one_line()}
+
+
+def usage(settings: Mapping[str, Any]) -> list[str]:
+    """The flags for another training."""
+    size = f"--hidden-size {settings['hidden_size']} --learning-rate {settings['learning_rate']:g}"
+    return ["To train it again:", "", "```sh", f"flair-nas lm train --rnn '{settings['rnn']}' {size} ...", "```"]

@@ -1,0 +1,124 @@
+"""What layers are compared on: the tags of a corpus, or a text. Another task is a module and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.tagging.config import TaggerConfig
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+class TaskModule(Protocol):
+    """What the module of a task offers; settings are those of one run, as a dictionary.
+
+    Attributes:
+        LAYERS: PyTorch's own recurrent layers that can be compared.
+    """
+
+    LAYERS: tuple[str, ...]
+
+    def read(self, settings: Mapping[str, Any]) -> Any:
+        """The data that settings name."""
+
+    def fingerprint(self, data: Any) -> str:
+        """Of data, wherever they lie."""
+
+    def seeded(self, seed: int) -> dict[str, Any]:
+        """The settings that a run has beyond those of its layer."""
+
+    def counter(self, data: Any) -> Callable[[Mapping[str, Any]], int]:
+        """Gives a function that tells how many weights the layer of a run has, or its model if it learns embeddings."""
+
+    def prepare(self, settings: Mapping[str, Any], data: Any, progress: bool) -> None:
+        """Says what the data are, and does once what each run would do."""
+
+    def train(self, settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        """Trains a model, or goes on with it, in a folder of its own; what it gives is for the ledger, as JSON data.
+
+        Returns:
+            ``dev`` and ``dev_loss``, the figure and the loss on dev after each epoch; ``seconds`` of these, with
+            evaluation; ``around_seconds``, of what was done now besides; ``exhausted``, whether it has come to its end
+            before its last epoch; ``scored``; ``parameters``, as `counter` counts; ``peak_memory_mb`` of this job. With
+            `score`: ``test``, the figure on test, None if there is none; ``counts`` of each sentence there (else of
+            dev), `packed`; where it can be told ``unseen``: entities that training did not have, right ones and all.
+        """
+
+    def search(self, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
+        """Searches a cell, or goes on with it; gives ``genotype``, on one line."""
+
+    def usage(self, settings: Mapping[str, Any]) -> list[str]:
+        """How the layer of a run is used, as lines of Markdown."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that layers are compared on.
+
+    Args:
+        name: in files.
+        settings: of one run.
+        search_settings: of a search on its data.
+        presets: the kind of its presets.
+        data: the setting that names its data.
+        title: of its figure.
+        higher_is_better: whether a larger figure is a better one.
+        score: what makes it of counts: a function of `flair_nas.select.bootstrap`.
+        dev: what its users call the part that layers are compared on.
+        model: what its users call what is trained.
+        module: of this package, a `TaskModule`.
+    """
+
+    name: str
+    settings: type
+    search_settings: type
+    presets: str
+    data: str
+    title: str
+    higher_is_better: bool
+    score: str
+    dev: str
+    model: str
+    module: str
+
+    @property
+    def work(self) -> TaskModule:
+        """What does it; loads PyTorch, and Flair where it is of tags."""
+        found: Any = import_module(f"flair_nas.select.{self.module}")
+        return found  # type: ignore[no-any-return]
+
+    def best(self, figures: Sequence[float]) -> float:
+        """The best of some figures."""
+        return max(figures) if self.higher_is_better else min(figures)
+
+    def gain(self, figure: Any, other: Any) -> Any:
+        """By how much a figure is better than another one, or several are."""
+        return figure - other if self.higher_is_better else other - figure
+
+    def cost(self, run: Mapping[str, Any], epochs: int) -> float:
+        """The smaller, the better a run of the ledger is after so many epochs; where figures are level, its loss."""
+        figure = float(self.gain(0.0, self.best(run["dev"][:epochs])))
+        return figure + 1e-6 * float(min(run["dev_loss"][:epochs]))
+
+    def figure(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The figure that counts come to, in each place but their last axis."""
+        made: npt.NDArray[Any] = getattr(import_module("flair_nas.select.bootstrap"), self.score)(counts)
+        return made
+
+
+TAGGING = Task(
+    "tagging", TaggerConfig, TaggingSearchConfig, "tagging", "corpus", "F1", True, "f1", "dev", "tagger", "on_tags"
+)
+TEXT = Task(
+    "text", LanguageModelConfig, SearchConfig, "language_model", "text", "perplexity", False, "perplexity", "valid",
+    "language model", "on_text",
+)  # fmt: skip
+TASKS = {task.name: task for task in (TAGGING, TEXT)}
+"""All of them, by name."""

@@ -1,0 +1,163 @@
+"""A selection on a text: small language models, in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from killing import write_text
+
+from flair_nas.cli import main
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.evaluation import evaluate_language_model
+from flair_nas.language_model.saved import load_language_model
+from flair_nas.select import on_text
+from flair_nas.select.bootstrap import perplexity, resampled, unpacked
+from flair_nas.select.candidates import Layer, matched_lstm, named_layers
+from flair_nas.select.config import TextSelectConfig
+from flair_nas.select.selection import select_layer
+from flair_nas.select.workers import Job, Outcome, Pool
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = write_text(tmp_path_factory.mktemp("text") / "text", train_lines=40, valid_lines=12)
+    lines = (folder / "train.txt").read_text().splitlines(keepends=True)
+    (folder / "test.txt").write_text("".join(lines[::3]))
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Has jobs done in this process; gives the names of those that were."""
+    done: list[str] = []
+
+    def in_this_process(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            done.append(job.name)
+            yield Outcome(job, job.work(*job.arguments), None)
+
+    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+    return done
+
+
+def settings(text: str, **changes: Any) -> TextSelectConfig:
+    given: dict[str, Any] = {
+        "text": text, "hidden_size": 8, "batch_size": 4, "bptt": 8, "learning_rate": 5.0, "epochs": 4, "random": 1,
+        "dropout": 0.1, "input_dropout": 0.1, "candidates": ["tanh0-tanh1"], "seeds": [1, 2], "rates": [1.0],
+        "match": False, "workers": 1, "device": "cpu",
+    }  # fmt: skip
+    return TextSelectConfig(**(given | changes))
+
+
+def test_the_best_layer_of_a_text(
+    text: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    found = select_layer(settings(text), out)
+    ledger = json.loads((out / "ledger.json").read_text())
+    winner, other = found.answer.winner, found.answer.other
+    assert other is not None and found.answer.seeds == 2 and found.answer.part == "test"
+    dev, test = {}, {}
+    for scored in (winner, other):
+        name = scored.candidate.name
+        runs = [ledger["runs"][f"{name}-seed{seed}"] for seed in (1, 2)]
+        assert all(len(run["dev"]) == 4 and run["scored"] for run in runs)
+        dev[name] = np.mean([min(run["dev"]) for run in runs])
+        test[name] = np.mean([run["test"] for run in runs])
+        assert scored.figure == pytest.approx(test[name], rel=1e-5) and scored.interval[0] < scored.figure
+    assert dev[winner.candidate.name] == min(dev.values())  # the lower, the better
+    low, high = found.answer.interval or (1, -1)
+    assert low <= other.figure - winner.figure <= high
+    best = min((1, 2), key=lambda seed: min(ledger["runs"][f"{winner.candidate.name}-seed{seed}"]["dev"]))
+    run = ledger["runs"][f"{winner.candidate.name}-seed{best}"]
+    saved = load_language_model(out)
+    assert evaluate_language_model(saved, text).perplexity == pytest.approx(run["test"], rel=1e-5)
+    for words in (
+        "# Recurrent layers for",
+        "its perplexity on test is",
+        "flair-nas lm train --rnn",
+        "| best valid perplexity |",
+    ):
+        assert words in found.report
+    jobs.clear()
+    assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []
+    assert f"next: flair-nas lm evaluate --model {out} --text {text}" in capsys.readouterr().out
+
+
+def test_training_in_rungs_gives_what_one_training_gives(text: str, tmp_path: Path) -> None:
+    config = settings(text)
+    (layer,) = (layer for layer in named_layers(config) if layer.name == "tanh0-tanh1")
+    one = config.one(rnn=layer.rnn, seed=3) | on_text.seeded(3)
+    whole = on_text.train(one, str(tmp_path / "whole"), True)
+    for epochs, score in [(1, False), (2, False), (4, False), (4, True)]:
+        found = on_text.train({**one, "epochs": epochs}, str(tmp_path / "rungs"), score)
+        assert len(found["dev"]) == epochs and ("test" in found) is score
+    for name in ("dev", "dev_loss", "test", "counts", "parameters"):
+        assert found[name] == whole[name], name
+    metrics = json.loads((tmp_path / "rungs" / "metrics.json").read_text())
+    assert metrics["test_perplexity"] == pytest.approx(found["test"], rel=1e-5)
+
+
+def test_the_losses_of_sentences() -> None:
+    losses = np.array([1, 2, 3, 4, 5, 6], dtype=np.float32)
+    ends = np.array([False, True, True, False, False, True])
+    found = on_text.sentence_losses(losses, ends)
+    assert found.tolist() == [[3, 2], [3, 1], [15, 3]]
+    assert on_text.sentence_losses(losses[:5], ends[:5]).tolist() == [[3, 2], [3, 1], [9, 2]]
+    assert float(perplexity(found.sum(0))) == pytest.approx(np.exp(21 / 6))
+    drawn = resampled([[found, found], [2 * found, 2 * found]], perplexity, times=50)
+    assert np.allclose(drawn[:, 0], drawn[:, 1])  # twice the loss of twice the tokens
+
+
+def test_a_text_without_a_test_part_is_judged_by_valid(tmp_path: Path) -> None:
+    folder = write_text(tmp_path / "text", train_lines=40, valid_lines=12)
+    found = select_layer(settings(str(folder), epochs=1, random=0, seeds=[1], candidates=["lstm"]), tmp_path / "out")
+    (run,) = json.loads((tmp_path / "out" / "ledger.json").read_text())["runs"].values()
+    assert run["test"] is None and found.answer.part == "valid" and "these figures are of valid" in found.report
+    of_valid = float(perplexity(unpacked(run["counts"]).sum(0)))
+    metrics = json.loads(next((tmp_path / "out" / "runs").glob("*/metrics.json")).read_text())
+    assert metrics["valid_perplexity"] == pytest.approx(of_valid, rel=1e-5)
+    assert found.answer.winner.figure == pytest.approx(of_valid)
+
+
+def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings(text, searches=["gdas"], search_epochs=1, random=0, epochs=1, seeds=[1])
+    assert config.search("gdas")["sampling"] == "straight-through" and config.search("gdas")["text"] == text
+    small = {"hidden_size": 8, "batch_size": 4, "bptt": 8, "nodes": 2}
+    search = TextSelectConfig.search
+    monkeypatch.setattr(TextSelectConfig, "search", lambda self, by: search(self, by) | small)
+    assert "| found by gdas | 8 |" in select_layer(config, tmp_path).report
+
+
+def test_sizes_are_of_whole_models(text: str) -> None:
+    config = settings(text, hidden_size=16)
+    count = on_text.counter(on_text.read(config.one()))
+    layers = [Layer("lstm", "lstm", 16), Layer("i-darts-ptb", "i-darts-ptb", 16)]
+    matched = matched_lstm(config, count, layers)
+    assert matched is not None and matched.hidden_size > 16
+    sizes = [count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in (matched, layers[1])]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
+
+
+def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(FlairNasError, match="gru"):
+        named_layers(settings(text, candidates=["gru"]))
+    assert [layer.name for layer in named_layers(settings(text, candidates=[]))][:2] == ["lstm", "darts-v1"]
+    for more, message in [
+        (["--corpus", "demo"], "--corpus: only with taggers (--corpus)"),
+        (["--budget", "soon"], "budget must be a time such as 90m"),
+        (["--candidates", "gru"], "gru"),
+    ]:
+        assert main(["select", "-q", "--text", text, "--out", str(tmp_path / "out"), *more]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["select", "-q", "--corpus", "demo", "--bptt", "5", "--out", str(tmp_path / "out")]) == 2
+    assert "--bptt: only with language models (--text)" in capsys.readouterr().err
+    assert main(["select", "-q", "--preset", "ptb-small", "--out", str(tmp_path / "out")]) == 2
+    assert "no text" in capsys.readouterr().err
