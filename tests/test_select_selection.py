@@ -154,11 +154,11 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(
 def test_a_budget_says_how_many_cells_are_compared(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
     with pytest.raises(FlairNasError, match=r"the budget of 1s is not enough: an epoch takes .*; give more"):
         select_layer(settings(corpus, random=None, budget="1s"), tmp_path / "small")
-    select_layer(settings(corpus, random=None, budget="12s"), tmp_path / "out")
+    select_layer(settings(corpus, random=None, budget="8s"), tmp_path / "out")
     ledger = ledger_of(tmp_path / "out")
     drawn = {name for name in ledger["runs"] if name.startswith("random-")}
     assert len(drawn) == ledger["plan"]["random"] >= 1
-    assert ledger["seconds"] < 24  # of a machine that may be busy; benchmarks tell how well it is kept
+    assert ledger["seconds"] < 20  # of a machine that may be busy; benchmarks tell how well it is kept
 
 
 def test_cells_that_are_searched_on_the_corpus_are_candidates(
