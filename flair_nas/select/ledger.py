@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ class Ledger:
         plan: what was decided by measured time, and so is not decided again with the same budget.
         before: the plan with the budget before that.
         runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
-        seconds: that the selection has taken so far, all in all.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -39,7 +39,8 @@ class Ledger:
         self.plan: dict[str, Any] = {}
         self.before: dict[str, Any] = {}
         self.runs: dict[str, dict[str, Any]] = {}
-        self.seconds = 0.0
+        self._earlier = 0.0  # seconds, of earlier calls
+        self._begun: float | None = None
         if path.exists():
             self._read()
 
@@ -49,7 +50,7 @@ class Ledger:
             found = (data["format"], data["version"])
             if found == (_FORMAT, _VERSION) and data.pop("sha256") != sum_of_data(data):
                 raise ValueError("it has changed")
-            self.plan, self.runs, self.seconds = data["plan"], data["runs"], data["seconds"]
+            self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{self.path}: this ledger cannot be read ({error}); give it back, or choose another folder: without "
@@ -60,8 +61,13 @@ class Ledger:
                 f"{self.path}: a ledger of {found[0]}, version {found[1]}; this flair-nas reads version {_VERSION}"
             )
 
+    @property
+    def seconds(self) -> float:
+        """That the selection has taken so far, all in all."""
+        return self._earlier + (0.0 if self._begun is None else time.perf_counter() - self._begun)
+
     def note(self, outcome: Outcome) -> bool:
-        """Writes down how a job ended; whether it worked.
+        """Writes down, in the file too, how a job ended; whether it worked.
 
         Raises:
             OSError: the job's, of the disk, which is the same for all.
@@ -74,16 +80,19 @@ class Ledger:
             if "peak_memory_mb" in outcome.result:  # the last job of a run may only have scored it
                 outcome.result["peak_memory_mb"] = max(before, outcome.result["peak_memory_mb"])
             self.runs[name] = outcome.result
+            self.save()
             return True
         known = isinstance(outcome.error, (FlairNasError, Died))
         error = str(outcome.error) if known else shown(outcome.error)
         log.warning("%s failed: %s", name, error)
         # a loss that is not finite is so again; what else was the matter may be gone at the next call
         self.runs[name] = {"error": error, "again": "not finite" not in error}
+        self.save()
         return False
 
     def begin(self, budget: str) -> None:
-        """Forgets what was planned with another budget, and what is to be tried again."""
+        """Begins to count time; forgets what was planned with another budget, and what is to be tried again."""
+        self._begun = time.perf_counter()
         if self.plan.get("budget") != budget:
             self.plan, self.before = {"budget": budget}, self.plan
         self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}

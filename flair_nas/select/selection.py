@@ -10,7 +10,6 @@ import logging
 import math
 import shutil
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
-from flair_nas.select.workers import Job, Outcome, Pool, make_pool
+from flair_nas.select.workers import Job, Pool, make_pool
 
 if TYPE_CHECKING:
     from flair_nas.select.ray_pool import RayPool
@@ -86,7 +85,6 @@ class _Selection:
         self.config: SelectSettings = run.config
         self.task = self.config.task
         self.ledger = Ledger(run.folder / "ledger.json")
-        self.before, self.started = self.ledger.seconds, time.perf_counter()
         self.budget = seconds_of(self.config.budget) or math.inf
         self.rule = Rule()
         self.rungs = self.rule.rungs(self.config.epochs)
@@ -141,7 +139,7 @@ class _Selection:
         if jobs:
             log.info("%d cells are searched on this %s", len(jobs), self.task.data)
         for outcome in self.pool.run(jobs):
-            self._note(outcome)
+            self.ledger.note(outcome)
         found = {by: runs[name] for name, by in names.items() if "genotype" in runs[name]}
         return [Layer(f"found by {by}", run["genotype"], self.config.hidden_size) for by, run in found.items()]
 
@@ -156,10 +154,11 @@ class _Selection:
             self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
             pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
             needed = rest(self.rule, config.epochs, 1, len(named), 0, pace, self.pool.workers)
-            if needed > self.budget - self._spent():
+            if needed > self.budget - self.ledger.seconds:
+                whole = duration(needed + self.ledger.seconds)
                 raise FlairNasError(
                     f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                    f"layers and learning rates take about {duration(needed + self._spent())} with one seed; give "
+                    f"layers and learning rates take about {whole} with one seed; give "
                     "more, or fewer candidates, rates or epochs"
                 )
         if config.random is not None:
@@ -170,7 +169,7 @@ class _Selection:
             if measured is None:
                 raise FlairNasError(f"no run of rung 1 worked: {self._errors()}")
             each = len(candidates_of(config, random_layers(config, 1)))
-            left = _SHARE * self.budget - self._spent()
+            left = _SHARE * self.budget - self.ledger.seconds
 
             def needed_with(count: int) -> float:
                 candidates = len(named) + (count - 1) * each
@@ -180,7 +179,7 @@ class _Selection:
             while needed_with(count + 1) <= left and count < _MOST_RANDOM:
                 count += 1
             plan["random"] = count
-            self._save()
+            self.ledger.save()
         return int(plan["random"])
 
     def _seed_count(self, alive: Sequence[Candidate]) -> int:
@@ -191,10 +190,10 @@ class _Selection:
             for candidate in alive:
                 run = self._run(candidate, config.seeds[0])
                 jobs.append(sum(run["seconds"]) + run["around_seconds"])
-            left = self.budget - self._spent()
+            left = self.budget - self.ledger.seconds
             counts = range(len(config.seeds), 1, -1)
             plan["seeds"] = next((n for n in counts if side_by_side(jobs * (n - 1), self.pool.workers) <= left), 1)
-            self._save()
+            self.ledger.save()
             if plan["seeds"] < len(config.seeds):
                 log.warning("the budget is enough for %d of %d seeds", plan["seeds"], len(config.seeds))
         return min(int(plan["seeds"]), len(config.seeds))
@@ -221,18 +220,12 @@ class _Selection:
                 folder = str(self.run.folder / "runs" / name)
                 jobs.append(Job(name, self.task.work.train, (settings, folder, score)))
         if jobs:
-            log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self._spent()), self.config.budget)
+            log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self.ledger.seconds), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs), start=1):
-            if self._note(outcome):
+            if self.ledger.note(outcome):
                 figure = f"{self.task.title} {self.task.best(outcome.result['dev']):.2f} on {self.task.dev}"
-                spent = duration(self._spent())
+                spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
-
-    def _note(self, outcome: Outcome) -> bool:
-        """Writes into the ledger how a job ended; whether it worked."""
-        worked = self.ledger.note(outcome)
-        self._save()
-        return worked
 
     def _is_done(self, run: dict[str, Any], epochs: int, score: bool) -> bool:
         if "error" in run:
@@ -254,13 +247,6 @@ class _Selection:
         found = {run["error"] for run in self.ledger.runs.values() if "error" in run}
         return "; ".join(sorted(found)[:3])
 
-    def _spent(self) -> float:
-        return self.before + time.perf_counter() - self.started
-
-    def _save(self) -> None:
-        self.ledger.seconds = self._spent()
-        self.ledger.save()
-
     # --- after ---
 
     def _finish(self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int]) -> Selection:
@@ -276,7 +262,7 @@ class _Selection:
         source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(source, temporary)
-        report = report_of(answer, everyone, self.ledger, self.config, self._spent())
+        report = report_of(answer, everyone, self.ledger, self.config, self.ledger.seconds)
         write_text(self.run.folder / "report.md", report)
-        self._save()
+        self.ledger.save()
         return Selection(answer, report, self.run.folder)

@@ -88,7 +88,6 @@ class _Running:
         self.rows = _rows_named(table, self.config.rows)
         self.ledger = Ledger(run.folder / "ledger.json")
         self.data: dict[str, str] = {}  # fingerprints, by column
-        self.before, self.started = self.ledger.seconds, time.perf_counter()
 
     def run_all(self) -> str:
         from flair_nas.tables.showing import grid_of, to_markdown
@@ -126,21 +125,20 @@ class _Running:
                     found = [self._search_job(row, column).name]
                 cells[f"{row.name} / {column.name}"] = found
         self.ledger.plan["cells"] = cells
-        self._save()
+        self.ledger.save()
 
     def _do(self, jobs: Sequence[Job]) -> None:
         """Does the jobs that are not done, until the time is spent."""
         wanted = [job for job in jobs if job.name not in self.ledger.runs]
         limit = seconds_of(self.config.budget) if self.config.budget else None
-        if not wanted or (limit is not None and self._spent() > limit):
+        if not wanted or (limit is not None and self.ledger.seconds > limit):
             return
+        started = time.perf_counter()
         log.info("%s: %d of %d runs are to be done", self.table.title, len(wanted), len(jobs))
         with contextlib.closing(self.pool.run(wanted)) as outcomes:
             for done, outcome in enumerate(outcomes, start=1):
-                worked = self.ledger.note(outcome)
-                self._save()
-                spent = self._spent()
-                each = (time.perf_counter() - self.started) / done
+                worked, spent = self.ledger.note(outcome), self.ledger.seconds
+                each = (time.perf_counter() - started) / done
                 if worked:
                     rest = duration(each * (len(wanted) - done))
                     log.info("%d of %d, %s; %s, %s left", done, len(wanted), outcome.job.name, duration(spent), rest)
@@ -188,7 +186,7 @@ class _Running:
             work = TASKS[column.task].work
             count = work.counter(work.read(column.settings))
             plan[key] = matched_size(lambda size: count({**settings, "hidden_size": size}), count(other))
-            self._save()
+            self.ledger.save()
         return int(plan[key])
 
     def _data_of(self, column: Column) -> str:
@@ -197,13 +195,6 @@ class _Running:
             work = TASKS[column.task].work
             self.data[column.name] = work.fingerprint(work.read(self._placed(column).settings))
         return self.data[column.name]
-
-    def _spent(self) -> float:
-        return self.before + time.perf_counter() - self.started
-
-    def _save(self) -> None:
-        self.ledger.seconds = self._spent()
-        self.ledger.save()
 
 
 def _rows_named(table: Table, names: Sequence[str]) -> list[Row]:

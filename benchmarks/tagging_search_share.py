@@ -1,0 +1,69 @@
+"""How much of a search on tags is spent outside its supernet: embeddings, CRF, Flair, optimizers.
+
+    python benchmarks/tagging_search_share.py --corpus wnut_17 --data-root DATASETS --embeddings EMBEDDING ... \
+        [--hidden-size 64 256] [--steps 20]
+
+Steps of a search of first order (one of the architecture weights, one of the model's) are timed as they are; then the
+supernet alone runs on what it was given in them, forward and backward, in the order in which it was. Each pair is taken
+of the same batches, in one process.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from flair_nas.search.build import make_objective
+from flair_nas.search.config import strategy_class
+from flair_nas.search.processes import make_accelerator, make_reduce
+from flair_nas.search.tagging_config import TaggingSearchConfig
+
+
+def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float]:
+    """Median seconds of a step, and of its supernet alone."""
+    accelerator = make_accelerator("cpu", config.precision)
+    objective = make_objective(config, accelerator)
+    strategy = strategy_class(config.strategy)(objective, config, make_reduce(accelerator))
+    objective.module.train()
+    net, given = objective.supernet, list[PackedSequence]()
+    hook = net.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
+    architecture = objective.architecture_parameters()
+    of_it = {id(parameter) for parameter in architecture}
+    weights = [parameter for parameter in net.parameters() if id(parameter) not in of_it]
+    whole, alone = [], []
+    for step in range(steps + 1):
+        given.clear()
+        started = time.perf_counter()
+        strategy.step(1, step)
+        whole.append(time.perf_counter() - started)
+        inputs = [PackedSequence(item.data.detach().requires_grad_(), *item[1:]) for item in given]
+        started = time.perf_counter()
+        for item, wanted in zip(inputs, (architecture, weights), strict=True):  # first order: one pass for each
+            torch.autograd.grad(net(item)[0].data.sum(), [item.data, *wanted])
+        alone.append(time.perf_counter() - started)
+    hook.remove()
+    return statistics.median(whole[1:]), statistics.median(alone[1:])  # the first finds where everything is
+
+
+def main() -> None:
+    """Measures each size and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="demo")
+    parser.add_argument("--data-root")
+    parser.add_argument("--embeddings", nargs="+", default=["one-hot"])
+    parser.add_argument("--hidden-size", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--steps", type=int, default=20)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| H | s a step | of which the supernet | outside |")
+    print("| --- | --- | --- | --- |")
+    for size in arguments.hidden_size:
+        given = {"corpus": arguments.corpus, "data_root": arguments.data_root, "embeddings": arguments.embeddings}
+        whole, alone = measure(TaggingSearchConfig(**given, hidden_size=size, device="cpu"), arguments.steps)
+        print(f"| {size} | {whole:.3f} | {alone:.3f} | {1 - alone / whole:.0%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
