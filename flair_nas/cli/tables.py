@@ -47,10 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.tables.running import run_table
-        from flair_nas.tables.showing import grid_of, to_markdown
 
-    table, ledger, left = run_table(config, out)
-    print(to_markdown(table, grid_of(table, ledger)), end="")
+    _, _, left = run_table(config, out)
+    print((out / "table.md").read_text(encoding="utf-8"), end="")
     print(f"table: {out / 'table.md'}; each run: {out / 'runs'}")
     if left:
         print(f"{left}; go on with: flair-nas tables run --resume {typed(out)}")
