@@ -17,8 +17,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import strategy_class
+from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.processes import make_accelerator, make_reduce
-from flair_nas.search.tagging_config import TaggingSearchConfig
 
 
 def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float]:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from flair_nas.recurrent import SearchedRNN as SearchedRNN
     from flair_nas.search.config import SearchConfig as SearchConfig
     from flair_nas.search.estimate import estimate_search as estimate_search
-    from flair_nas.search.tagging_config import TaggingSearchConfig as TaggingSearchConfig
+    from flair_nas.search.flair_config import ClassificationSearchConfig as ClassificationSearchConfig
+    from flair_nas.search.flair_config import TaggingSearchConfig as TaggingSearchConfig
     from flair_nas.search.trainer import SearchResult as SearchResult
     from flair_nas.search.trainer import search_genotype as search_genotype
     from flair_nas.select.config import SelectConfig as SelectConfig
@@ -71,7 +72,8 @@ _HOMES = {
     "RecurrentState": "state",
     "SearchedRNN": "recurrent",
     "SearchConfig": "search.config",
-    "TaggingSearchConfig": "search.tagging_config",
+    "ClassificationSearchConfig": "search.flair_config",
+    "TaggingSearchConfig": "search.flair_config",
     "SearchResult": "search.trainer",
     "estimate_search": "search.estimate",
     "search_genotype": "search.trainer",

@@ -23,7 +23,7 @@ import yaml
 from flair_nas import Genotype
 from flair_nas.cli import main
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.settings import load_preset, preset_names
 
 ROOT = Path(__file__).parent.parent

@@ -19,9 +19,10 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs import RunStopped
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.estimate import estimate_search
-from flair_nas.search.objectives.tagging import ACCURACY, TaggingObjective, build, read
+from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.search.objectives.flair_model import ACCURACY
+from flair_nas.search.objectives.tagging import TaggingObjective, build, read
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.tagging_config import TaggingSearchConfig
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.tagging.evaluation import evaluate_tagger
 
@@ -91,7 +92,7 @@ def test_the_model_descends_the_loss_of_the_batch_and_the_architecture_that_of_a
     objective = objective_of(corpus, reproject=False, word_dropout=0.0, locked_dropout=0.0)
     objective.module.eval()
     (batch,) = objective.training_batch(1, 0)
-    total, tokens = objective.tagger.forward_loss(batch)
+    total, tokens = objective.model.forward_loss(batch)
     assert tokens == sum(map(len, batch))
     torch.testing.assert_close(objective.training_loss(batch), total)
     torch.testing.assert_close(objective.validation_loss(batch), total / tokens)
@@ -108,16 +109,16 @@ def test_what_does_not_learn_is_no_weight_and_is_not_saved(corpus: str) -> None:
     assert {"embeddings", "rnn", "linear", "crf"} <= names
     learned = {id(parameter) for parameter in objective.model_parameters()}
     assert not learned & {id(parameter) for parameter in objective.architecture_parameters()}
-    assert {id(p) for p in objective.tagger.parameters()} == learned | {id(objective.supernet.ahead.arch)}
+    assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
 
 
 def test_evaluation_is_of_dev_in_batches_of_two_at_least(corpus: str) -> None:
     objective = objective_of(corpus, batch_size=5)  # dev has 6 sentences
     found = objective.evaluate()
-    assert objective.tagger.training
-    objective.tagger.eval()
+    assert objective.model.training
+    objective.model.eval()
     with objective.supernet.batch_statistics():
-        expected = evaluate_tagger(objective.tagger, objective.dev, batch_size=6)
+        expected = evaluate_tagger(objective.model, objective.dev, batch_size=6)
     assert found.value == pytest.approx(expected.f1) and found.loss == pytest.approx(expected.loss)
     assert objective.measure.cost(found) == -found.value
     assert objective_of(corpus, label_type="pos", columns="text=0,pos=1").measure == ACCURACY
@@ -229,7 +230,10 @@ def test_the_command_searches_on_tags(corpus: str, tmp_path: Path, capsys: pytes
             ["search", "--objective", "tagging", "--bptt", "3", "--out", "x"],
             "--bptt: only with --objective text",
         ),
-        (["search", "--objective", "speech", "--out", "x"], "objective must be one of text, tagging, got 'speech'"),
+        (
+            ["search", "--objective", "speech", "--out", "x"],
+            "objective must be one of text, tagging, classification, got 'speech'",
+        ),
         (
             ["search", "--preset", "i-darts-conll03", "--text", "demo", "--out", "x"],
             "--text: only with",

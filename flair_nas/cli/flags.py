@@ -14,7 +14,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.paths import typed, user_path
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings import COUNT, Kind, UnknownSettings, changed, kinds_of, preset_names, read_settings, resolve
 from flair_nas.tables.config import TableConfig

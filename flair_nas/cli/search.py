@@ -20,7 +20,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.paths import typed, user_path
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
-from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.settings import peek, resolve
 from flair_nas.stopping import stopped_at_once
 from flair_nas.tagging.config import TaggerConfig
@@ -30,6 +30,7 @@ EXAMPLES = """examples:
   flair-nas search --preset i-darts-ptb --text my_text/ --out runs/mine --estimate
   flair-nas search --preset ess-ptb --text my_text/ --out runs/ess --precision bfloat16
   flair-nas search --objective tagging --corpus wnut_17 --hidden-size 64 --epochs 10 --out runs/tags
+  flair-nas search --objective classification --corpus my_texts/ --epochs 10 --out runs/classes
   flair-nas search --resume runs/mine
   torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
 
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas search``."""
     progress = not arguments.quiet and sys.stderr.isatty()
     config_type = _settings_class(arguments)
-    if config_type is TaggingSearchConfig:
+    if issubclass(config_type, FlairSearchConfig):
         quiet_flair(arguments)
     else:
         quiet_libraries(arguments)
@@ -113,6 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
         tagger = config.tagger()
         tagger.rnn = TaggerConfig().rnn
         print(f"next: flair-nas select {as_flags(tagger, TaggerConfig)} --candidates {rnn} --out runs/select")
+        return 0
+    if isinstance(config, ClassificationSearchConfig):
+        print(f'next, in Flair: import flair_nas; DocumentRNNEmbeddings(..., rnn_type="{path}")')
         return 0
     small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16"
     print(f"next: flair-nas tag train --corpus demo {small} --rnn {rnn} --out runs/tagger")

@@ -20,11 +20,13 @@ if TYPE_CHECKING:  # both load torch, which asking for help must not
 OBJECTIVES = {
     "text": "text",
     "tagging": "tagging",
+    "classification": "classification",
 }
 """What the setting `objective` stands for: a module of `flair_nas.search.objectives`."""
 
 SETTINGS = {
-    "tagging": "tagging_config:TaggingSearchConfig",
+    "tagging": "flair_config:TaggingSearchConfig",
+    "classification": "flair_config:ClassificationSearchConfig",
 }
 """Objectives whose settings are not those of `SearchConfig`: a module of `flair_nas.search` and a class in it."""
 

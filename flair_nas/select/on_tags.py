@@ -135,8 +135,8 @@ def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
 
 def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Searches a cell on a corpus."""
+    from flair_nas.search.flair_config import TaggingSearchConfig
     from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
-    from flair_nas.search.tagging_config import TaggingSearchConfig
     from flair_nas.search.trainer import search_genotype
 
     be_quiet()

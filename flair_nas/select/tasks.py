@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:

@@ -141,7 +141,7 @@ def load_corpus(
     corpus, label_type = _read_folder(folder, columns, label_type)
     name = source if source in NAMES else folder.resolve().name
     corpus.name = name
-    return TaggingCorpus(corpus, label_type, name, _digest(corpus, label_type))
+    return TaggingCorpus(corpus, label_type, name, digest_of(corpus, label_type))
 
 
 def describe_corpus(corpus: TaggingCorpus) -> None:
@@ -167,7 +167,8 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
             )
 
 
-def _digest(corpus: Corpus, label_type: str) -> str:
+def digest_of(corpus: Corpus, label_type: str) -> str:
+    """Of the words and labels of all parts."""
     digest = hashlib.sha256(label_type.encode())
     for part in (corpus.train, corpus.dev, corpus.test):
         digest.update(b"\0part")

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import Any
 
 import flair
-import numpy as np
 import torch
 from accelerate import Accelerator
-from flair.data import Sentence
-from flair.models import SequenceTagger
-from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.measure import Evaluation, Measure
+from flair_nas.measure import Evaluation
 from flair_nas.search.build import build_supernet, seed_processes
-from flair_nas.search.objectives import Objective
-from flair_nas.search.tagging_config import TaggingSearchConfig
+from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
 from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger
-from flair_nas.tagging.frozen import changing_names, frozen_members, keep_frozen
+from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.training import build_tagger, load_corpus_of
-
-F1 = Measure("f1", "F1", higher_is_better=True, form=".2f")
-ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, form=".2f")  # where tokens are labelled, not spans
-
-_POOL = 50  # batches whose sentences are sorted by length before they are parted
 
 
 def read(config: TaggingSearchConfig, data: Any = None, progress: bool = False) -> TaggingCorpus:
@@ -47,6 +37,7 @@ def read(config: TaggingSearchConfig, data: Any = None, progress: bool = False) 
 def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Accelerator) -> TaggingObjective:
     """The tagger with the supernet that the settings describe, on its device; seeds the generators."""
     flair.device = accelerator.device
+    spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)  # to list sentences draws
     torch.manual_seed(config.seed)
     tagger = build_tagger(config.tagger(), data)
     keep_frozen(tagger.embeddings, data)
@@ -55,7 +46,9 @@ def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Acceler
     seed_processes(config, accelerator)
     return TaggingObjective(
         tagger,
+        tagger,
         data,
+        measure=F1 if spans else ACCURACY,
         batch_size=config.batch_size,
         held_out=config.held_out,
         parts=config.parts,
@@ -66,189 +59,15 @@ def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Acceler
     )
 
 
-class Learned(nn.Module):
-    """What of a tagger a search trains: all but the embeddings that do not learn, which may be large.
+class TaggingObjective(FlairObjective):
+    """A tagger; `holder` is the tagger itself."""
 
-    Args:
-        tagger: whose modules these are.
-    """
-
-    def __init__(self, tagger: SequenceTagger) -> None:
-        super().__init__()
-        frozen = {id(member) for member in frozen_members(tagger.embeddings)}
-        members = getattr(tagger.embeddings, "embeddings", [tagger.embeddings])
-        self.embeddings = nn.ModuleList(member for member in members if id(member) not in frozen)
-        for name, child in tagger.named_children():
-            if name != "embeddings":
-                self.add_module(name, child)
-        self._tagger = [tagger]  # in a list, it is no submodule: its own are this one's
-
-    def train(self, mode: bool = True) -> Learned:
-        """Sets the mode of the tagger, too."""
-        self._tagger[0].train(mode)
-        return super().train(mode)
-
-
-class TaggingObjective(Objective):
-    """Tagging: model weights learn on one part of train, architecture weights on the other, or on dev.
-
-    Batches are of sentences of like length, in an order that depends on seed and epoch alone.
-
-    Args:
-        tagger: whose layer is a supernet in both directions.
-        corpus: of its labels; its dev part is what it is evaluated on.
-        batch_size: sentences in a batch, over all processes and parts.
-        held_out: share of train for the architecture weights; 0: they learn on dev.
-        parts: pieces that a batch is computed in, one after the other, to save memory.
-        seed: of the shares and the batches.
-        rank: number of this process; it takes its share of each batch.
-        processes: how many there are.
-        autocast: gives a context for mixed precision.
-
-    Raises:
-        FlairNasError: too few sentences, or batches that parts and processes do not divide.
-    """
-
-    data = "corpus"
-
-    def __init__(
-        self,
-        tagger: SequenceTagger,
-        corpus: TaggingCorpus,
-        *,
-        batch_size: int,
-        held_out: float,
-        parts: int = 1,
-        seed: int = 0,
-        rank: int = 0,
-        processes: int = 1,
-        autocast: Any = nullcontext,
-    ) -> None:
-        if batch_size % (parts * processes):
-            raise FlairNasError(
-                f"batch_size {batch_size} cannot be divided among {processes} processes with {parts} parts each"
-            )
-        self.tagger, self.corpus, self.autocast = tagger, corpus, autocast
-        self.batch_size, self.parts, self.seed = batch_size, parts, seed
-        self.rank, self.processes = rank, processes
-        train, self.dev = sentences_of(corpus.corpus.train), sentences_of(corpus.corpus.dev)
-        self.measure = ACCURACY if is_token_level(train, corpus.label_type) else F1
-        order = np.random.default_rng(seed).permutation(len(train))
-        count = round(held_out * len(train))
-        self.streams = {
-            "valid": [train[number] for number in order[:count]] if count else self.dev,
-            "train": [train[number] for number in order[count:]],
-        }
-        for part, sentences in self.streams.items():
-            if len(sentences) < batch_size:
-                raise FlairNasError(
-                    f"{corpus.name}: {len(sentences)} sentences for the "
-                    f"{'model' if part == 'train' else 'architecture'} weights are less than a batch of {batch_size}; "
-                    "choose a smaller batch_size or another held_out"
-                )
-        if len(self.dev) < 2:
-            raise FlairNasError(f"{corpus.name}: dev needs at least 2 sentences, as states are normalised over a batch")
-        self.learned, self.changing = Learned(tagger), changing_names(tagger.embeddings)
-        self._batches: dict[str, tuple[int, list[list[Sentence]]]] = {}
-
-    @property
-    def name(self) -> str:
-        """The corpus' name and size."""
-        return f"{self.corpus.name}, {len(self.streams['train']):,} training sentences"
-
-    @property
-    def fingerprint(self) -> str:
-        """Of words and labels."""
-        return self.corpus.sha256
-
-    @property
-    def module(self) -> nn.Module:
-        """What of the tagger is learned."""
-        return self.learned
-
-    @property
-    def supernet(self) -> BothDirections:
-        """Its layer."""
-        layer: Any = self.tagger.rnn
-        assert isinstance(layer, BothDirections)
-        return layer
-
-    # --- data ---
-
-    def steps(self, epoch: int) -> int:
-        """The number of batches of an epoch; sentences that do not fill one are left out, others each time."""
-        return len(self.streams["train"]) // self.batch_size
-
-    def training_batch(self, epoch: int, step: int) -> list[list[Sentence]]:
-        """The parts of a step; `step` counts from 0."""
-        return self._cut("train", epoch, step)
-
-    def validation_batch(self, epoch: int, step: int) -> list[list[Sentence]]:
-        """The parts of a step, in a cycle that begins anew each epoch."""
-        return self._cut("valid", epoch, step)
-
-    def _cut(self, part: str, epoch: int, step: int) -> list[list[Sentence]]:
-        if self._batches.get(part, (0,))[0] != epoch:
-            self._batches[part] = epoch, self._drawn(part, epoch)
-        batches = self._batches[part][1]
-        sentences = batches[step % len(batches)][self.rank :: self.processes]
-        return [sentences[number :: self.parts] for number in range(self.parts)]
-
-    def _drawn(self, part: str, epoch: int) -> list[list[Sentence]]:
-        """The batches of an epoch: drawn, sorted by length a pool at a time, parted, and drawn again."""
-        sentences, size = self.streams[part], self.batch_size
-        draw = np.random.default_rng((self.seed, epoch, part == "train"))
-        drawn = [sentences[number] for number in draw.permutation(len(sentences))[: len(sentences) // size * size]]
-        pools = [drawn[start : start + _POOL * size] for start in range(0, len(drawn), _POOL * size)]
-        ordered = [sentence for pool in pools for sentence in sorted(pool, key=len)]
-        batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-        return [batches[number] for number in draw.permutation(len(batches))]
-
-    # --- losses ---
-
-    def model_parameters(self) -> list[nn.Parameter]:
-        """All that is learned but for the architecture weights."""
-        return [parameter for parameter in super().model_parameters() if parameter.requires_grad]
-
-    def training_loss(self, batch: list[Sentence], keep_state: bool = False) -> Tensor:
-        """The loss of all tokens of the batch together, as Flair descends it, with its learning rate and clipping."""
-        total, _ = self._loss(batch)
-        return total * self.parts * self.processes  # of which the mean is taken
-
-    def validation_loss(self, batch: list[Sentence], keep_state: bool = False) -> Tensor:
-        """The loss per token."""
-        total, count = self._loss(batch)
-        return total / count
-
-    def _loss(self, batch: list[Sentence]) -> tuple[Tensor, int]:
-        with self.autocast():
-            total, count = self.tagger.forward_loss(batch)
-        if self.changing:  # what is learned is embedded anew in each step
-            for sentence in batch:
-                sentence.clear_embeddings(self.changing)
-        return total, count
-
-    def evaluate(self, progress: bool = False) -> Evaluation:
-        """Loss and F1 (or accuracy) on dev; states are normalised by the statistics of each batch, as in training."""
-        mode = self.learned.training
-        self.learned.eval()
-        size = max(2, self.batch_size // self.processes)
-        while len(self.dev) % size == 1:  # a batch of one has no statistics
-            size += 1
+    def evaluated(self, size: int) -> Evaluation:
+        """Loss and F1, or accuracy."""
         try:
-            with self.autocast(), self.supernet.batch_statistics():
-                found = evaluate_tagger(
-                    self.tagger, self.dev, self.corpus.label_type, batch_size=size, storage="cpu", compare=False
-                )
+            found = evaluate_tagger(
+                self.model, self.dev, self.corpus.label_type, batch_size=size, storage="cpu", compare=False
+            )
         except LossNotFinite:
             return Evaluation(math.inf, 0.0)
-        finally:
-            self.learned.train(mode)
         return Evaluation(found.loss, found.f1)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: no state is carried from batch to batch."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to put back."""

@@ -1,4 +1,4 @@
-"""The settings of a search whose model is a sequence tagger."""
+"""The settings of searches whose model is one of Flair's: a sequence tagger, or a classifier of texts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ from flair_nas.tagging.config import TaggerConfig
 
 
 @dataclass
-class TaggingSearchConfig(SearchSettings):
-    """Settings of `search_genotype` on tags; each is also a flag of ``flair-nas search --objective tagging``.
-
-    The defaults are those of I-DARTS on CoNLL-2003, as far as they are published, with smaller batches.
+class FlairSearchConfig(SearchSettings):
+    """What they share.
 
     Raises:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    objective: str = setting("tagging", "what the model learns: tagging", choices=("tagging",))
-    corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
-    label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
-    columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
-    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
+    corpus: str = setting("demo", "what is learned")
     embeddings: list[str] = setting(
         ["glove", "flair:news-forward", "flair:news-backward"], "glove, word:PATH, flair:NAME_OR_PATH, char, one-hot"
     )
@@ -36,7 +30,6 @@ class TaggingSearchConfig(SearchSettings):
         "shared", "architecture weights of the two directions: shared, or own, of which the genotype is the mean",
         choices=("shared", "own"),
     )  # fmt: skip
-    crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
     reproject: bool = setting(True, "a linear map on top of the embeddings")
     dropout: float = setting(0.0, "dropout before and after the recurrent layer", **PROBABILITY)
     word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **PROBABILITY)
@@ -60,9 +53,47 @@ class TaggingSearchConfig(SearchSettings):
             )
         return found
 
+
+@dataclass
+class TaggingSearchConfig(FlairSearchConfig):
+    """Settings of `search_genotype` on tags; each is also a flag of ``flair-nas search --objective tagging``.
+
+    The defaults are those of I-DARTS on CoNLL-2003, as far as they are published, with smaller batches.
+
+    Raises:
+        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+    """
+
+    objective: str = setting("tagging", "what the model learns: tagging", choices=("tagging",))
+    corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
+    label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
+    columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
+    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
+    crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
+
     def tagger(self) -> TaggerConfig:
         """The settings of the tagger in which the supernet stands for an LSTM."""
         same = ("corpus", "label_type", "columns", "data_root", "embeddings", "hidden_size", "crf", "reproject",
                 "dropout", "word_dropout", "locked_dropout")  # fmt: skip
         options: dict[str, Any] = {name: getattr(self, name) for name in same}
         return TaggerConfig(**options, rnn="lstm")
+
+
+@dataclass
+class ClassificationSearchConfig(FlairSearchConfig):
+    """Settings of `search_genotype` on classes of texts; each is also a flag of ``flair-nas search``.
+
+    The model is Flair's `TextClassifier` with `DocumentRNNEmbeddings`, and so are the defaults.
+
+    Raises:
+        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+    """
+
+    objective: str = setting("classification", "what the model learns: classification", choices=("classification",))
+    corpus: str = setting(
+        "", "folder of train.txt, dev.txt and, if there is one, test.txt, a line each: __label__NAME and the text"
+    )
+    dropout: float = setting(0.5, "dropout before and after the recurrent layer", **PROBABILITY)
+    word_dropout: float = setting(0.0, "probability of dropping a word's whole embedding", **PROBABILITY)
+    locked_dropout: float = setting(0.0, "variational dropout of the recurrent layer's input and output", **PROBABILITY)
+    hidden_size: int = setting(128, "hidden size H of each direction", **COUNT)

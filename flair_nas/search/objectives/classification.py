@@ -1,0 +1,117 @@
+"""Classes of texts as the objective of a search: the supernet is the layer of Flair's `DocumentRNNEmbeddings`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import flair
+import torch
+from accelerate import Accelerator
+from flair.data import Corpus, Sentence
+from flair.embeddings import DocumentRNNEmbeddings
+from flair.models import TextClassifier
+from torch import Tensor, nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.measure import Evaluation
+from flair_nas.search.build import build_supernet, seed_processes
+from flair_nas.search.flair_config import ClassificationSearchConfig
+from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
+from flair_nas.supernet import BothDirections
+from flair_nas.tagging.classes import load_classes
+from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, sentences_of
+from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.frozen import keep_frozen
+from flair_nas.tagging.quiet import no_flair_bars
+
+
+def read(config: ClassificationSearchConfig, data: Any = None, progress: bool = False) -> TaggingCorpus:
+    """The corpus that the settings name, or the one given: what `load_classes` gives, or takes.
+
+    Raises:
+        FlairNasError: it cannot be used.
+    """
+    corpus = data if isinstance(data, TaggingCorpus) else load_classes(config.corpus if data is None else data)
+    describe_corpus(corpus)
+    return corpus
+
+
+def build(config: ClassificationSearchConfig, data: TaggingCorpus, accelerator: Accelerator) -> ClassificationObjective:
+    """The classifier with the supernet that the settings describe, on its device; seeds the generators."""
+    flair.device = accelerator.device
+    labelled = [*sentences_of(data.corpus.train), *sentences_of(data.corpus.dev)]
+    several = any(len(sentence.get_labels(data.label_type)) > 1 for sentence in labelled)
+    torch.manual_seed(config.seed)
+    documents = DocumentRNNEmbeddings(
+        build_embeddings(config.embeddings, data.corpus).embeddings,
+        hidden_size=config.hidden_size,
+        bidirectional=True,
+        reproject_words=config.reproject,
+        dropout=config.dropout,
+        word_dropout=config.word_dropout,
+        locked_dropout=config.locked_dropout,
+    )
+    with no_flair_bars():
+        learned: Corpus[Sentence] = Corpus(train=labelled, sample_missing_splits=False)  # type: ignore[arg-type]
+        dictionary = learned.make_label_dictionary(label_type=data.label_type, add_unk=False)
+    if len(dictionary) < 2:
+        raise FlairNasError(f"{data.name} has {len(dictionary)} class; there must be two at least")
+    classifier = TextClassifier(documents, data.label_type, label_dictionary=dictionary, multi_label=several)
+    keep_frozen(documents.embeddings, data)
+    supernet = build_supernet(config, accelerator, documents.rnn.input_size)
+    documents.rnn = OfDocuments(supernet, config.directions == "shared").to(accelerator.device)  # type: ignore[assignment]
+    seed_processes(config, accelerator)
+    return ClassificationObjective(
+        classifier,
+        documents,
+        data,
+        measure=F1 if several else ACCURACY,
+        batch_size=config.batch_size,
+        held_out=config.held_out,
+        parts=config.parts,
+        seed=config.seed,
+        rank=accelerator.process_index,
+        processes=accelerator.num_processes,
+        autocast=accelerator.autocast,
+    )
+
+
+class OfDocuments(BothDirections):
+    """A supernet as Flair's embeddings of documents want their layer."""
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """Those of both, of which Flair looks at the type."""
+        return [list(direction.parameters()) for direction in self._directions()]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Does nothing: Flair would have it forget, at each pass, the gradients of the passes before."""
+
+
+class ClassificationObjective(FlairObjective):
+    """A classifier; `holder` is its embeddings of documents."""
+
+    def _loss(self, batch: list[Sentence]) -> tuple[Tensor, int]:
+        found = super()._loss(batch)
+        self._forget(batch)
+        return found
+
+    def _forget(self, sentences: list[Sentence]) -> None:
+        """Lets go of the texts' own vectors, which hold on to all that made them."""
+        for sentence in sentences:
+            sentence.clear_embeddings([self.holder.name])
+
+    def evaluated(self, size: int) -> Evaluation:
+        """Loss and accuracy, or F1 where texts have several classes."""
+        with no_flair_bars():
+            result = self.model.evaluate(
+                self.dev, self.corpus.label_type, mini_batch_size=size, embedding_storage_mode="cpu"
+            )
+        self._forget(self.dev)
+        if self.changing:
+            for sentence in self.dev:
+                sentence.clear_embeddings(self.changing)
+        loss = float(result.scores["loss"])
+        figure = 100 * float(result.main_score if self.measure is F1 else result.scores["accuracy"])
+        return Evaluation(loss, figure) if math.isfinite(loss) else Evaluation(math.inf, 0.0)

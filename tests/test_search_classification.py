@@ -1,0 +1,169 @@
+"""Searches whose model is a Flair classifier: what learns, its figure, resuming, the command, what it is good for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flair.data import Sentence
+from flair.embeddings import DocumentRNNEmbeddings
+from small_search import Stop, assert_same_runs, interrupt, no_picture
+
+from flair_nas import load_genotype
+from flair_nas.cli import main
+from flair_nas.drawing import progress
+from flair_nas.errors import FlairNasError
+from flair_nas.runs import RunStopped
+from flair_nas.search.bilevel import mean_gradients
+from flair_nas.search.flair_config import ClassificationSearchConfig
+from flair_nas.search.objectives.classification import ClassificationObjective, build, read
+from flair_nas.search.objectives.flair_model import ACCURACY, F1
+from flair_nas.search.processes import make_accelerator
+from flair_nas.search.strategies.gradient import GradientStrategy
+from flair_nas.search.trainer import search_genotype
+from flair_nas.tagging.classes import load_classes
+from flair_nas.tagging.embeddings import build_embeddings
+
+
+def write_classes(folder: Path, train: int = 24, dev: int = 7, several: bool = False) -> str:
+    """Texts that are about the first word of two, which is somewhere in them."""
+    draw, words = np.random.default_rng(0), ["alpha", "beta"]
+    folder.mkdir(parents=True)
+    for part, count in (("train", train), ("dev", dev)):
+        lines = []
+        for number in range(count):
+            about = [words[number % 2]] + ["gamma"] * (several and number % 3 == 0)
+            text = [*about, *(f"word{draw.integers(9)}" for _ in range(draw.integers(2, 6)))]
+            labels = " ".join(f"__label__{word.upper()}" for word in about)
+            lines.append(f"{labels} {' '.join(draw.permutation(text))}\n")
+        (folder / f"{part}.txt").write_text("".join(lines))
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_classes(tmp_path_factory.mktemp("classes") / "corpus")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAIR_NAS_KERNELS", "columns")
+        patch.setattr(progress, "draw_progress", no_picture)
+        yield
+
+
+def settings(corpus: str, **changes: Any) -> ClassificationSearchConfig:
+    given: dict[str, Any] = {
+        "corpus": corpus, "embeddings": ["one-hot", "char"], "hidden_size": 6, "nodes": 2, "batch_size": 4, "epochs": 2,
+        "learning_rate": 0.5, "dropout": 0.0, "device": "cpu",
+    }  # fmt: skip
+    return ClassificationSearchConfig(**(given | changes))
+
+
+def objective_of(corpus: str, **changes: Any) -> ClassificationObjective:
+    config = settings(corpus, **changes)
+    return build(config, read(config), make_accelerator("cpu", "float32"))
+
+
+def test_the_loss_is_flairs_and_gradients_of_parts_add_up(corpus: str) -> None:
+    objective = objective_of(corpus, reproject=False)
+    objective.module.eval()
+    (batch,) = objective.training_batch(1, 0)
+    total, count = objective.model.forward_loss(batch)
+    assert count == len(batch) == 4
+    torch.testing.assert_close(objective.training_loss(batch), total)
+    torch.testing.assert_close(objective.validation_loss(batch), total / 4)
+    assert not any(objective.holder.name in sentence._embeddings for sentence in batch)
+    whole = mean_gradients(objective, objective.training_loss, [batch], objective.model_parameters())[1]
+    objective.parts = 2
+    parted = mean_gradients(objective, objective.training_loss, [batch[:2], batch[2:]], objective.model_parameters())[1]
+    with objective.supernet.batch_statistics():  # the statistics that are kept are of no part
+        torch.testing.assert_close(whole, parted, rtol=1e-4, atol=1e-5)
+    learned = {id(parameter) for parameter in objective.model_parameters()}
+    assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
+
+
+def test_gradients_of_one_pass_outlive_the_next(corpus: str) -> None:
+    objective = objective_of(corpus)
+    batches = [objective.training_batch(1, step)[0] for step in range(2)]
+    objective.training_loss(batches[0]).backward()
+    weight = objective.supernet.ahead.weight_nodes
+    assert weight.grad is not None
+    before = weight.grad.clone()
+    objective.training_loss(batches[1])  # Flair has its layer forget gradients here
+    assert torch.equal(weight.grad, before)
+
+
+def test_a_classifier_is_learned_and_its_cell_used_in_flair(corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, epochs=8, hidden_size=12, held_out=0.0, embeddings=["one-hot"])
+    found = search_genotype(config, tmp_path / "run", progress=False)
+    assert found.measure is ACCURACY
+    assert max(line["valid_accuracy"] for line in found.history) > 85
+    assert found.genotype.origin["corpus"] == "corpus, 24 training sentences"
+    data = load_classes(corpus)
+    embeddings = build_embeddings(["one-hot"], data.corpus).embeddings
+    documents = DocumentRNNEmbeddings(embeddings, rnn_type=str(tmp_path / "run" / "genotype.json"), hidden_size=5)
+    sentence = Sentence("alpha word1")
+    documents.embed(sentence)
+    assert sentence.embedding.shape == (5,) and documents.rnn.genotype.nodes == found.genotype.nodes
+
+
+def test_texts_with_several_classes_are_judged_by_f1(tmp_path: Path) -> None:
+    objective = objective_of(write_classes(tmp_path / "corpus", several=True))
+    assert objective.measure is F1 and objective.model.multi_label
+    found = objective.evaluate()
+    assert 0 <= found.value <= 100 and found.loss > 0
+
+
+def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, epochs=3, learn="joint", history=2, phase_steps=2)
+    search_genotype(config, tmp_path / "whole", progress=False)
+    with Stop(2, 1, interrupt, GradientStrategy), pytest.raises(RunStopped, match="flair-nas search --resume"):
+        search_genotype(config, tmp_path / "run", progress=False)
+    search_genotype(config, tmp_path / "run", progress=False)
+    assert_same_runs(tmp_path / "whole", tmp_path / "run")
+
+
+def test_the_command(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "--embeddings one-hot --hidden-size 6 --nodes 2 --batch-size 4 --epochs 1 --device cpu"
+    command = ["search", "-q", "--objective", "classification", "--corpus", corpus, *small.split()]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "the supernet's valid accuracy is " in said and 'DocumentRNNEmbeddings(..., rnn_type="' in said
+    assert load_genotype(tmp_path / "run").one_line() in said
+    assert main([*command, "--columns", "text=0,ner=1", "--out", str(tmp_path / "other")]) == 2
+    assert "--columns: only with --objective tagging" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "message"),
+    [
+        ("train", None, "has no train.txt"),
+        ("dev", None, "has no dev.txt"),
+        ("train", "__label__A one two\nthree\n", r"train.txt:2: 'three' must be __label__NAME and a text"),
+        ("dev", "__label__A\n", r"dev.txt:1: '__label__A' must be __label__NAME and a text"),
+        ("dev", "\n", "dev.txt is empty"),
+    ],
+)
+def test_files_that_cannot_be_used(part: str, content: str | None, message: str, tmp_path: Path) -> None:
+    folder = Path(write_classes(tmp_path / "corpus"))
+    (folder / f"{part}.txt").unlink()
+    if content is not None:
+        (folder / f"{part}.txt").write_text(content)
+    with pytest.raises(FlairNasError, match=message):
+        load_classes(folder)
+
+
+def test_one_class_and_no_folder_are_refused(tmp_path: Path) -> None:
+    folder = Path(write_classes(tmp_path / "corpus"))
+    for part in ("train", "dev"):
+        (folder / f"{part}.txt").write_text("__label__A one two\n" * 8)
+    with pytest.raises(FlairNasError, match="corpus has 1 class; there must be two at least"):
+        objective_of(str(folder))
+    with pytest.raises(FlairNasError, match="is no folder: give one with train.txt and dev.txt"):
+        load_classes("")
