@@ -1,4 +1,4 @@
-"""The page of figures: its tables are what the kept figures give, and its links lead somewhere, as those of all pages."""
+"""The page of figures has what the kept figures give, and the links of all pages lead somewhere."""
 
 from __future__ import annotations
 
@@ -29,6 +29,5 @@ def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
         assert other.exists(), target
         if anchor:
             headings = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.M)
-            assert anchor in [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings], (
-                target
-            )
+            anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in anchors, target
