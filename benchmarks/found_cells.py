@@ -58,8 +58,13 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "darts-second": {"relaxation": "darts", "order": 2},
     "darts-second-signal": {"relaxation": "darts", "order": 2, **SIGNAL},
 }
-# read off the architecture weights of a search once more
-DERIVED = {"i-darts-n2": "i-darts", "i-darts-n2-signal": "i-darts-signal", "i-darts-one-identity": "i-darts-signal"}
+# read off the architecture weights of a search once more; or its cell without its gates
+DERIVED = {
+    "i-darts-n2": "i-darts",
+    "i-darts-n2-signal": "i-darts-signal",
+    "i-darts-one-identity": "i-darts-signal",
+    "ess-joint-cell": "ess-joint",
+}
 
 RETRAIN: dict[str, Any] = {
     "batch_size": 64,
@@ -114,9 +119,11 @@ def run_search(name: str, seed: int, text: str, out: Path) -> None:
 
 
 def genotype_of(run: Path, derived: str, origin: dict[str, Any]) -> Genotype:
-    """Another genotype of a finished I-DARTS search."""
+    """Another genotype of a finished search."""
     from flair_nas.supernet import derive
 
+    if derived == "ess-joint-cell":
+        return dataclasses.replace(load_genotype(run), state_gate=None, input_gate=None)
     arch = torch.load(run / "checkpoint.pt", weights_only=True)["model"]["layer.arch"]
     nodes = derive(arch, "i-darts", 2) if "-n2" in derived else derive(arch, "i-darts", most_identity=1)
     return Genotype(nodes, origin={**origin, "method": f"{origin['method']}; {derived}"})
