@@ -47,6 +47,30 @@ PUBLISHED = {
         "tanh 0, tanh 1, relu 1, tanh 3, tanh 3, relu 3, relu 4, relu 7, relu 8, relu 8, relu 8",
         (2, 5, 6, 9, 10, 11),
     ),
+    "enas-script": (  # as pairs in the authors' script: 0 0 1 1 2 1 2 0 2 0 5 1 1 0 6 1 8 1 8 1 8 1
+        "tanh 0, relu 1, relu 2, tanh 2, tanh 2, relu 5, tanh 1, relu 6, relu 8, relu 8, relu 8",
+        (3, 4, 7, 9, 10, 11),
+    ),
+    "gdas": (
+        "relu 0, relu 0, identity 1, relu 1, tanh 0, relu 2, identity 4, identity 2",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
+    "nao": (
+        "relu 0, relu 0, relu 1, tanh 3, relu 4, relu 4, relu 5, relu 1, relu 7, relu 1, identity 1",
+        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
+    ),
+    "nao-ws": (
+        "relu 0, relu 1, sigmoid 2, sigmoid 1, relu 4, relu 4, relu 4, relu 7, sigmoid 8, tanh 1, relu 4",
+        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
+    ),
+    "sdarts-adv": (
+        "relu 0, relu 1, tanh 2, relu 3, identity 2, relu 1, tanh 2, relu 7",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
+    "sdarts-rs": (
+        "sigmoid 0, sigmoid 1, identity 2, sigmoid 1, tanh 2, tanh 2, sigmoid 0, sigmoid 3",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
 }
 
 

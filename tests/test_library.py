@@ -18,7 +18,10 @@ from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.library import bundled_names, load_genotype, resource_path
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ("darts-v1", "darts-v2", "enas-ptb", "ess-ptb", "i-darts-ptb")
+NAMES = (
+    *("darts-v1", "darts-v2", "enas-ptb", "enas-script", "ess-ptb", "gdas", "i-darts-ptb"),
+    *("nao", "nao-ws", "sdarts-adv", "sdarts-rs"),
+)
 
 
 # --- load_genotype ----------------------------------------------------------------------------------------------------
