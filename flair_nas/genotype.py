@@ -274,6 +274,15 @@ class Genotype:
     def __str__(self) -> str:
         return self.one_line()
 
+    def __repr__(self) -> str:
+        return self.one_line()
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows."""
+        from flair_nas.drawing.cell import to_svg
+
+        return to_svg(self)
+
     @classmethod
     def parse(cls, text: str) -> Genotype:
         """Reads any written form: one line, JSON, or ``Genotype(recurrent=[...], concat=range(1, 9))`` as in logs.

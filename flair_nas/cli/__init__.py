@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from flair_nas.cli import lm, search, select, tables, tag
+from flair_nas.cli import genotypes, lm, search, select, tables, tag
 from flair_nas.errors import FlairNasError, printable
 from flair_nas.stopping import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     tag.add_parser(verbs)
     lm.add_parser(verbs)
     tables.add_parser(verbs)
+    genotypes.add_parser(verbs)
     return parser
 
 

@@ -1,1 +1,1 @@
-"""Pictures: the progress of searches."""
+"""Pictures: the progress of searches, and cells."""

@@ -1,0 +1,211 @@
+"""flair-nas genotypes: list, show, draw, compare, draw at random and check genotypes."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from pathlib import Path
+from typing import Any
+
+from flair_nas.cli.flags import add_action
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.files import whole_file
+from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.paths import user_path
+
+EXAMPLES = """examples:
+  flair-nas genotypes list
+  flair-nas genotypes show darts-v2
+  flair-nas genotypes draw runs/search --out cell.svg
+  flair-nas genotypes draw all --out pictures/
+  flair-nas genotypes compare darts-v1 darts-v2
+  flair-nas genotypes random --seed 3 --history 2 --out random.json
+  flair-nas genotypes validate *.json
+
+A genotype is a bundled name, a file of any written form, the folder of a search, or a one-line genotype."""
+_FORMATS = ("svg", "png", "dot", "txt")
+
+
+def add_parser(verbs: Any) -> None:
+    """Adds the verb with its actions to the command's parser."""
+    genotypes = verbs.add_parser("genotypes", help="list, show, draw and compare genotypes", description=__doc__)
+    actions = genotypes.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    parser = add_action(actions, "list", "List the bundled genotypes, or given ones.", EXAMPLES)
+    parser.set_defaults(run=list_all)
+    parser.add_argument("genotypes", nargs="*", metavar="GENOTYPE", help="these (all bundled ones without any)")
+    _add_sizes(parser)
+
+    parser = add_action(actions, "show", "Show one: its equations, where it is from, its size.", EXAMPLES)
+    parser.set_defaults(run=show)
+    parser.add_argument("genotype", metavar="GENOTYPE")
+    _add_sizes(parser)
+
+    parser = add_action(actions, "draw", "Draw one as a picture, or all bundled ones.", EXAMPLES)
+    parser.set_defaults(run=draw)
+    parser.add_argument("genotype", metavar="GENOTYPE", help="or all: the bundled ones, as SVG, into a folder")
+    parser.add_argument("--out", metavar="FILE", required=True, help=f"its ending says the form: {', '.join(_FORMATS)}")
+    parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG is as its reader is)")
+
+    parser = add_action(actions, "compare", "Show two side by side, and how far they are apart.", EXAMPLES)
+    parser.set_defaults(run=compare)
+    parser.add_argument("genotypes", nargs=2, metavar="GENOTYPE")
+
+    parser = add_action(actions, "random", "Draw one at random.", EXAMPLES)
+    parser.set_defaults(run=draw_at_random)
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the draw (default: 1)")
+    parser.add_argument("--nodes", type=int, default=8, metavar="N", help="of the cell (default: 8)")
+    parser.add_argument("--edges-per-node", type=int, default=1, metavar="N", help="into each node (default: 1)")
+    parser.add_argument("--history", type=int, default=0, metavar="N", help="m of both gates; 0: none (default: 0)")
+    parser.add_argument("--out", metavar="FILE", help="also write it to a file, as JSON")
+
+    parser = add_action(actions, "validate", "Check files; the exit code is 2 if one cannot be used.", EXAMPLES)
+    parser.set_defaults(run=validate)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hidden-size", type=int, default=256, metavar="N", help="H of what is counted (default: 256)")
+    parser.add_argument("--input-size", type=int, default=256, metavar="N", help="D of what is counted (default: 256)")
+
+
+def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
+    """How many weights a layer of one direction has, and how many multiplications and additions a token takes."""
+    if min(arguments.hidden_size, arguments.input_size) < 1:
+        raise FlairNasError("--hidden-size and --input-size must be at least 1")
+    import torch
+
+    from flair_nas.recurrent import SearchedRNN
+
+    with torch.device("meta"):
+        layer = SearchedRNN(arguments.input_size, arguments.hidden_size, genotype)
+    weights = sum(parameter.numel() for parameter in layer.parameters())
+    dead = len(genotype.nodes) - len(genotype.live_nodes)
+    unused = dead * (2 if genotype.highway else 1) * int(arguments.hidden_size) ** 2
+    return weights, 2 * (weights - unused)
+
+
+def list_all(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes list``."""
+    from flair_nas.comparing import depth_of
+    from flair_nas.library import bundled_names, load_genotype
+
+    rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published")]
+    for name in arguments.genotypes or bundled_names():
+        genotype = load_genotype(name)
+        weights, work = _size(genotype, arguments)
+        origin = genotype.origin
+        figures = origin.get("figures", {})
+        published = [
+            f"{part} {figures[key]:g}"
+            for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
+            if isinstance(figures, dict) and key in figures
+        ]
+        gates = "+".join(
+            f"{part} {gate.history}"
+            for part, gate in (("state", genotype.state_gate), ("input", genotype.input_gate))
+            if gate is not None
+        )
+        words = (str(origin.get("method", "-")), str(origin.get("corpus", "-")))
+        rows.append((brief(name).strip("'"), *words, str(len(genotype.nodes)), str(depth_of(genotype)), gates or "-",
+                     f"{weights:,}", f"{work:,}", ", ".join(published) or "-"))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
+    print(f"weights and FLOP of one direction, {sizes}; published: test perplexity, as the papers have it")
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes show``."""
+    from flair_nas.comparing import depth_of
+    from flair_nas.drawing.graph import text_of
+    from flair_nas.library import load_genotype
+
+    genotype = load_genotype(arguments.genotype)
+    weights, work = _size(genotype, arguments)
+    print(genotype.one_line())
+    print(text_of(genotype), end="")
+    print("options:", ", ".join(f"{name} {value}" for name, value in genotype.options.items()))
+    for name, value in genotype.origin.items():
+        print(f"{name}: {value}")
+    sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
+    print(f"one direction, {sizes}: {weights:,} weights, {work:,} FLOP a token; depth {depth_of(genotype)}")
+    return 0
+
+
+def draw(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes draw``."""
+    from flair_nas.library import bundled_names, load_genotype
+
+    out = user_path(arguments.out)
+    if arguments.genotype == "all":
+        out.mkdir(parents=True, exist_ok=True)
+        for name in bundled_names():
+            _write(load_genotype(name), out / f"{name}.svg", False)
+        print(f"{len(bundled_names())} pictures: {out}")
+        return 0
+    _write(load_genotype(arguments.genotype), out, arguments.dark)
+    print(f"picture: {out}")
+    return 0
+
+
+def _write(genotype: Genotype, path: Path, dark: bool) -> None:
+    from flair_nas.drawing.cell import to_dot, to_png, to_svg
+    from flair_nas.drawing.graph import text_of
+
+    form = path.suffix.removeprefix(".").lower()
+    made = {"svg": to_svg, "dot": to_dot, "txt": text_of}
+    if form == "png":
+        data = to_png(genotype, dark=dark)
+    elif form in made:
+        data = made[form](genotype).encode()
+    else:
+        raise FlairNasError(f"--out {brief(str(path))} must end in one of .{', .'.join(_FORMATS)}")
+    with whole_file(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes compare``."""
+    from flair_nas.comparing import edit_distance
+    from flair_nas.drawing.graph import equations_of, graphs_of
+    from flair_nas.library import load_genotype
+
+    genotypes = [load_genotype(name) for name in arguments.genotypes]
+    graphs = [{graph.title: equations_of(graph) for graph in graphs_of(genotype)} for genotype in genotypes]
+    width = max(len(line) for of in graphs for lines in of.values() for line in (*lines, arguments.genotypes[0]))
+    print(f"  {arguments.genotypes[0].ljust(width)}  {arguments.genotypes[1]}")
+    for title in dict.fromkeys([*graphs[0], *graphs[1]]):
+        print(f"{title}:")
+        for left, right in itertools.zip_longest(*(of.get(title, []) for of in graphs), fillvalue="-"):
+            print(f"{' ' if left == right else '*'} {left.ljust(width)}  {right}")
+    print(
+        f"edit distance: {edit_distance(*genotypes)} (edges, gate entries and output nodes that only one of them has)"
+    )
+    return 0
+
+
+def draw_at_random(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes random``."""
+    try:
+        genotype = random_genotype(arguments.seed, arguments.nodes, arguments.edges_per_node, arguments.history)
+    except ValueError as error:
+        raise FlairNasError(str(error)) from None
+    print(genotype.one_line())
+    if arguments.out:
+        genotype.save(user_path(arguments.out))
+    return 0
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes validate``."""
+    faults = 0
+    for name in arguments.files:
+        try:
+            print(f"{name}: {Genotype.load(user_path(name)).one_line()}")
+        except (FlairNasError, OSError) as error:
+            faults += 1
+            print(f"{name}: cannot be used: {error}")
+    return 2 if faults else 0

@@ -1,0 +1,183 @@
+"""A genotype as graphs to be drawn, one for the cell and one for each gate; and where their vertices lie."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flair_nas.genotype import Gate, Genotype
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """What is drawn as a box.
+
+    Args:
+        key: its name in the graph: ``s0`` to ``s8`` of a cell, ``v1`` and ``f1`` of a gate.
+        label: what is written in it.
+        reads: operation and key of each edge into it; none for what comes from outside.
+        output: whether the result is a mean of it and others.
+        dead: whether nothing depends on it.
+    """
+
+    key: str
+    label: str
+    reads: tuple[tuple[str, str], ...] = ()
+    output: bool = False
+    dead: bool = False
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A cell or a gate.
+
+    Args:
+        title: what it is.
+        result: what comes out, as an equation.
+        vertices: each after those that it reads.
+    """
+
+    title: str
+    result: str
+    vertices: tuple[Vertex, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a graph's vertices lie: in columns, by how far they are from what comes from outside.
+
+    Args:
+        columns: from top to bottom, the keys of vertices, and names of edges that only pass.
+        routes: of each edge, by its head and its number among those of its head, what it goes through.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    routes: Mapping[tuple[str, int], tuple[str, ...]]
+
+
+def graphs_of(genotype: Genotype) -> list[Graph]:
+    """The graphs of a genotype: its cell, then its gates.
+
+    Args:
+        genotype: any one.
+    """
+    live = genotype.live_nodes
+    nodes = tuple(
+        Vertex(f"s{n}", f"s{n}", tuple((e.op, f"s{e.tail}") for e in edges), n in genotype.output, n not in live)
+        for n, edges in enumerate(genotype.nodes, start=1)
+    )
+    plain = "" if genotype.highway else ", without highway"
+    cell = Graph(
+        f"cell{plain}",
+        f"s0 of x[t] and h[t-1], h[t] = mean of {_listed(genotype.output)}",
+        (Vertex("s0", "s0"), *nodes),
+    )
+    product = "1 + " if genotype.gate == "residual" else ""
+    graphs = [cell]
+    for gate, title, past, letter, what in (
+        (genotype.state_gate, "state gate", "x", "f", "h[t-1]"),
+        (genotype.input_gate, "input gate", "h", "g", "x[t]"),
+    ):
+        if gate is not None:
+            factor = f"({product}mean of {letter}1 to {letter}{gate.history})"
+            graphs.append(Graph(title, f"{what} * {factor}", _of_gate(gate, past, letter)))
+    return graphs
+
+
+def _of_gate(gate: Gate, past: str, letter: str) -> tuple[Vertex, ...]:
+    entries = [Vertex(f"v{n}", f"{past}[t-{n}]") for n in range(1, gate.history + 1)]
+    nodes = [
+        Vertex(
+            f"{letter}{n}",
+            f"{letter}{n}",
+            ((node.entry, f"v{n}"), *((edge.op, f"{letter}{edge.tail}") for edge in node.edges)),
+            output=True,
+        )
+        for n, node in enumerate(gate.nodes, start=1)
+    ]
+    return (*entries, *nodes)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"s{numbers[0]} to s{numbers[-1]}"
+    return ", ".join(f"s{number}" for number in numbers)
+
+
+def equations_of(graph: Graph) -> list[str]:
+    """A graph as lines of text, one for each vertex that reads others, and its result.
+
+    Args:
+        graph: one of `graphs_of`.
+    """
+    labels = {vertex.key: vertex.label for vertex in graph.vertices}
+    lines = []
+    for vertex in graph.vertices:
+        if vertex.reads:
+            terms = ", ".join(f"{op}({labels[tail]})" for op, tail in vertex.reads)
+            lines.append(f"{vertex.label} = {terms}{'  (dead)' * vertex.dead}")
+    return [*lines, graph.result]
+
+
+def text_of(genotype: Genotype) -> str:
+    """All graphs of a genotype as text.
+
+    Args:
+        genotype: any one.
+    """
+    lines = [[f"{graph.title}:", *(f"  {line}" for line in equations_of(graph))] for graph in graphs_of(genotype)]
+    return "\n".join(itertools.chain(*lines)) + "\n"
+
+
+# --- layout: levels, then an order in each that crosses few edges (Sugiyama, Tagawa and Toda, 1981) ---
+
+
+def layout(graph: Graph, sweeps: int = 12) -> Layout:
+    """Puts vertices into columns, and orders each so that few edges cross.
+
+    Args:
+        graph: one of `graphs_of`.
+        sweeps: how often columns are ordered by their neighbours.
+    """
+    level: dict[str, int] = {}
+    for vertex in graph.vertices:
+        level[vertex.key] = 1 + max((level[tail] for _, tail in vertex.reads), default=-1)
+    columns: list[list[str]] = [[] for _ in range(1 + max(level.values()))]
+    routes: dict[tuple[str, int], tuple[str, ...]] = {}
+    for vertex in graph.vertices:
+        columns[level[vertex.key]].append(vertex.key)
+        for number, (_, tail) in enumerate(vertex.reads):
+            between = range(level[tail] + 1, level[vertex.key])
+            passing = [f"{tail}>{vertex.key}.{number}@{place}" for place in between]
+            for place, name in zip(between, passing):
+                columns[place].append(name)
+            routes[vertex.key, number] = (tail, *passing, vertex.key)
+    links = [pair for route in routes.values() for pair in itertools.pairwise(route)]
+    best = [list(column) for column in columns]
+    for sweep in range(sweeps):
+        ahead = sweep % 2 == 0
+        near: dict[str, list[str]] = {}
+        for tail, head in links:
+            near.setdefault(head if ahead else tail, []).append(tail if ahead else head)
+        order = range(1, len(columns)) if ahead else range(len(columns) - 2, -1, -1)
+        for number in order:
+            rows = {name: index for index, name in enumerate(columns[number - 1 if ahead else number + 1])}
+            means = {
+                name: statistics.mean([rows[other] for other in near[name]]) if name in near else float(index)
+                for index, name in enumerate(columns[number])
+            }
+            columns[number].sort(key=means.__getitem__)
+        if _crossings(columns, links) < _crossings(best, links):
+            best = [list(column) for column in columns]
+    return Layout(tuple(map(tuple, best)), routes)
+
+
+def _crossings(columns: Sequence[Sequence[str]], links: Sequence[tuple[str, str]]) -> int:
+    place = {name: (number, index) for number, column in enumerate(columns) for index, name in enumerate(column)}
+    ends = [(*place[tail], place[head][1]) for tail, head in links]
+    return sum(
+        one[0] == other[0] and (one[1] - other[1]) * (one[2] - other[2]) < 0
+        for one, other in itertools.combinations(ends, 2)
+    )

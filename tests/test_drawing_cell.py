@@ -1,0 +1,131 @@
+"""Pictures of genotypes: what is in them is what the genotype says, and nothing lies on anything else."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flair_nas import Genotype, load_genotype, random_genotype
+from flair_nas.drawing.cell import COLOURS, LIGHT, ON, shapes_of, to_dot, to_png, to_svg
+from flair_nas.drawing.graph import equations_of, graphs_of, layout, text_of
+from flair_nas.library import bundled_names
+
+DRAWN = [
+    *map(load_genotype, bundled_names()),
+    random_genotype(1, 12, 2, 5),
+    Genotype.parse("tanh0-relu1-relu0-tanh3:2"),
+]
+RANDOM = st.builds(
+    random_genotype, st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 3), st.sampled_from([0, 0, 1, 5])
+)
+
+
+def edges_of(genotype: Genotype) -> Counter[tuple[str, str, str]]:
+    """Operation, tail and head of every edge, gates included."""
+    found = [(edge.op, f"s{edge.tail}", f"s{n}") for n, edges in enumerate(genotype.nodes, 1) for edge in edges]
+    for gate, letter in ((genotype.state_gate, "f"), (genotype.input_gate, "g")):
+        for n, node in enumerate(gate.nodes if gate else [], 1):
+            found += [(node.entry, f"v{n}", f"{letter}{n}")]
+            found += [(edge.op, f"{letter}{edge.tail}", f"{letter}{n}") for edge in node.edges]
+    return Counter(found)
+
+
+def check(genotype: Genotype) -> None:
+    root = ElementTree.fromstring(to_svg(genotype))
+    every = list(root.iter())
+    drawn = [item for item in every if item.get("data-op")]
+    assert Counter((i.get("data-op"), i.get("data-tail"), i.get("data-head")) for i in drawn) == edges_of(genotype)
+    boxes = {i.get("data-vertex"): i for i in every if i.get("data-vertex") and i.get("data-vertex", "")[0] == "s"}
+    outputs = {key for key, item in boxes.items() if item.get("data-output") == "true"}
+    assert set(boxes) == {f"s{n}" for n in range(len(genotype.nodes) + 1)}
+    assert outputs == {f"s{n}" for n in genotype.output}
+    labels = Counter(item.text for item in every if item.tag.endswith("}text"))
+    operations = Counter(op for op, _, _ in edges_of(genotype).elements())
+    assert all(labels[op] == count for op, count in operations.items())
+    shapes, width, height = shapes_of(genotype)
+    rects = [shape.at for shape in shapes if shape.kind == "rect"]
+    for x, y, w, h in rects:
+        assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
+    for one, other in itertools.combinations(rects, 2):
+        apart = one[0] + one[2] <= other[0] or other[0] + other[2] <= one[0]
+        assert apart or one[1] + one[3] <= other[1] or other[1] + other[3] <= one[1], (one, other)
+    for shape in shapes:  # an edge passes no box: between columns alone does it leave its row
+        if shape.kind == "path":
+            ends = shape.at[:2], shape.at[-2:]
+            for x, y, w, h in rects:
+                for px, py in zip(shape.at[::2], shape.at[1::2]):
+                    inside = x < px < x + w and y < py < y + h
+                    assert not inside, (shape.data, ends, (x, y, w, h))
+
+
+@pytest.mark.parametrize("genotype", DRAWN, ids=[genotype.one_line()[:40] for genotype in DRAWN])
+def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
+    check(genotype)
+
+
+@settings(deadline=None, max_examples=40)
+@given(RANDOM)
+def test_so_are_pictures_of_any_other(genotype: Genotype) -> None:
+    check(genotype)
+
+
+def test_labels_fit_their_boxes() -> None:
+    from matplotlib.textpath import TextPath
+
+    for shape in shapes_of(random_genotype(1, 12, 2, 5))[0]:
+        if shape.kind == "text" and "start" not in shape.style:
+            width = TextPath((0, 0), shape.text, size=13).get_extents().width
+            assert width < 56, shape.text
+
+
+def test_letters_can_be_read_on_their_colours() -> None:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for op, colour in COLOURS.items():
+        low, high = sorted([luminance(colour), luminance(ON[op])])
+        assert (high + 0.05) / (low + 0.05) > 4.5, op  # WCAG 2, level AA
+    low, high = sorted([luminance(LIGHT["ink"]), luminance(LIGHT["paper"])])
+    assert (high + 0.05) / (low + 0.05) > 4.5
+
+
+def test_columns_are_ordered_so_that_few_edges_cross() -> None:
+    (graph,) = graphs_of(Genotype.parse("tanh0-relu0-sigmoid2-tanh1"))
+    columns = layout(graph).columns
+    assert [len(column) for column in columns] == [1, 2, 2]
+    first, second = columns[1], columns[2]
+    assert [first.index("s1"), first.index("s2")] == [second.index("s4"), second.index("s3")]  # straight lines
+
+
+def test_equations_and_dot_and_png() -> None:
+    genotype = Genotype.parse("tanh0-relu1-relu0-tanh3:2/state=tanh-relu+sigmoid1")
+    cell, gate = graphs_of(genotype)
+    assert equations_of(cell)[:4] == [
+        "s1 = tanh(s0)",
+        "s2 = relu(s1)",
+        "s3 = relu(s0)  (dead)",
+        "s4 = tanh(s3)  (dead)",
+    ]
+    assert equations_of(cell)[4].endswith("h[t] = mean of s2")
+    assert equations_of(gate) == [
+        "f1 = tanh(x[t-1])",
+        "f2 = relu(x[t-2]), sigmoid(f1)",
+        "h[t-1] * (1 + mean of f1 to f2)",
+    ]
+    assert text_of(genotype).startswith("cell:\n  s1 = tanh(s0)\n")
+    dot = to_dot(genotype)
+    assert dot.count("->") == 4 + 3 and 'label="sigmoid"' in dot and dot.count("{") == dot.count("}") == 3
+    assert to_png(genotype, 0.5)[:8] == to_png(genotype, 0.5, dark=True)[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_notebook_shows_the_picture_and_a_terminal_the_line() -> None:
+    genotype = load_genotype("darts-v2")
+    assert genotype._repr_svg_() == to_svg(genotype)
+    assert repr(genotype) == genotype.one_line()
