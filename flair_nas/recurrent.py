@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 from flair_nas.cell import SearchedCell, default_range
 from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
+from flair_nas.library import load_genotype
 from flair_nas.operations import product_dtype
 from flair_nas.packing import Packing
 from flair_nas.recurrence import run_cell
@@ -28,7 +29,7 @@ class SearchedRNN(nn.Module):
     Args:
         input_size: D.
         hidden_size: H.
-        genotype: the architecture of every layer and direction.
+        genotype: the architecture of every layer and direction, or what `load_genotype` takes, such as a name.
         num_layers: layers on top of one another.
         bidirectional: run in both directions and concatenate.
         batch_first: padded tensors are [B, T, D] instead of [T, B, D].
@@ -49,7 +50,7 @@ class SearchedRNN(nn.Module):
         self,
         input_size: int,
         hidden_size: int,
-        genotype: Genotype,
+        genotype: Genotype | str,
         num_layers: int = 1,
         bidirectional: bool = False,
         batch_first: bool = False,
@@ -59,9 +60,10 @@ class SearchedRNN(nn.Module):
         init_range: float | None = None,
     ) -> None:
         super().__init__()
+        genotype = load_genotype(genotype) if isinstance(genotype, str) else genotype
         if not isinstance(genotype, Genotype):
             raise TypeError(
-                f"genotype must be a flair_nas.Genotype, got {type(genotype).__name__}; load_genotype(name) gives one"
+                f"genotype must be a flair_nas.Genotype or what load_genotype takes, got {type(genotype).__name__}"
             )
         for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 import flair_nas
+from flair_nas.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,6 +46,9 @@ FLAGS = {
     ): "--text --rnn --hidden-size --batch-size --epochs --seed --preset --config --out --resume --device "
     "--precision --eval-batch-size --vary-length --no-vary-length --adaptive-cutoffs",
     ("lm", "evaluate"): "--model --text --part --batch-size --json --device",
+    ("genotypes", "list"): "GENOTYPE --hidden-size --input-size",
+    ("genotypes", "draw"): "GENOTYPE --out --dark",
+    ("genotypes", "random"): "--seed --nodes --edges-per-node --history --out",
     ("lm", "compare"): "A B --text --part --top --min-occurrences --json --device",
 }
 
@@ -76,7 +81,7 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
     assert (ended.code, ended.loaded) == (0, [])
     assert ended.output.startswith("usage: flair-nas ") and "exit codes: 0 done" in ended.output
     assert "find them on text" in ended.output and all(
-        f"\n    {verb} " in ended.output for verb in ("search", "select", "lm", "tag", "tables")
+        f"\n    {verb} " in ended.output for verb in ("search", "select", "lm", "tag", "tables", "genotypes")
     )
 
 
@@ -107,14 +112,30 @@ def test_the_version_is_that_of_the_package() -> None:
         (["tag", "trian"], "trian"),
         ([], "VERB"),
         (["tag"], "ACTION"),
-        (["tag", "train", "--rnnn=x"], "--rnnn"),
     ],
-    ids=["unknown verb", "unknown action", "no verb", "no action", "unknown flag"],
+    ids=["unknown verb", "unknown action", "no verb", "no action"],
 )
 def test_arguments_that_are_not_understood_exit_with_2_and_name_them(arguments: list[str], named: str) -> None:
     ended = probe(*arguments)
     assert (ended.code, ended.loaded, ended.output) == (2, [], "")
     assert named in ended.errors.splitlines()[-1] and "usage: flair-nas" in ended.errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("tag train --rnnn=x", "unknown flag --rnnn: did you mean --rnn? flair-nas tag train --help lists them"),
+        ("tag train --mini-batch-size 8", "unknown flag --mini-batch-size: did you mean --batch-size? flair-nas tag "),
+        ("search --max-epochs 8", "unknown flag --max-epochs: did you mean --epochs"),
+        ("search --xyz", "unknown flag --xyz: flair-nas search --help lists them"),
+        ("tag train more 'of it'", "unexpected: 'more' 'of it'"),
+    ],
+)
+def test_an_unknown_flag_is_named_with_those_that_are_like_it(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(shlex.split(arguments)) == 2
+    assert capsys.readouterr().err.startswith(f"flair-nas: {message}")
 
 
 def test_importing_the_package_loads_neither_torch_nor_flair_until_a_layer_is_asked_for() -> None:

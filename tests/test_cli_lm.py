@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,6 +128,17 @@ def test_evaluate_gives_the_exact_figure_and_says_when_it_is_not(text, runs, tmp
     file.write_text("the zebra sat\n")
     assert main(["lm", "evaluate", "--model", str(Path(runs[1]) / "model.pt"), "--text", str(file)]) == 0
     assert re.fullmatch(r"perplexity: [\d.]+ \(4 tokens\)\n", capsys.readouterr().out)  # a file is no part
+
+
+def test_without_a_test_part_valid_is_taken_and_said(text, runs, tmp_path, capsys) -> None:
+    folder = shutil.copytree(text, tmp_path / "text")
+    (folder / "test.txt").unlink()
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", str(folder)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("valid perplexity: ") and "has no test part; what follows is of valid" in said.err
+    assert main(["lm", "compare", runs[0], runs[1], "--text", str(folder), "--top", "1"]) == 0
+    assert "has no test part; what follows is of valid" in capsys.readouterr().err
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", str(folder), "--part", "test"]) == 2
 
 
 def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:

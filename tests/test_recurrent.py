@@ -16,6 +16,7 @@ from reference import State, run_layers, run_sequence
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
 
+from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
 from flair_nas.library import bundled_names, load_genotype
 from flair_nas.recurrent import RecurrentState, SearchedRNN
@@ -697,3 +698,15 @@ def test_a_cell_of_bounded_operations_stays_bounded_whatever_its_gates(
         x = torch.randn(2000, 1, D, generator=generator, dtype=torch.float64) * spread
         largest = rnn(x)[0].abs().max().item()
     assert 0.01 < largest <= 1 + 1e-12
+
+
+def test_a_layer_may_be_made_by_name() -> None:
+    torch.manual_seed(1)
+    named = SearchedRNN(3, 4, "darts-v2")
+    torch.manual_seed(1)
+    expected = SearchedRNN(3, 4, load_genotype("darts-v2"))
+    assert named.genotype == expected.genotype and named.genotype.options == expected.genotype.options
+    data = torch.randn(5, 2, 3)
+    assert torch.equal(named(data)[0], expected(data)[0])
+    with pytest.raises(FlairNasError, match="did you mean darts-v2"):
+        SearchedRNN(3, 4, "darts-v3")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from flair_nas.cli import genotypes, lm, search, select, tables, tag
-from flair_nas.errors import FlairNasError, printable
+from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
 from flair_nas.stopping import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
 
@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="flair-nas",
         description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
         epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=16),
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -71,7 +71,9 @@ def _run(words: list[str]) -> int:
 
             print(*describe(), sep="\n")
             return 0
-        arguments = build_parser().parse_args(words)
+        arguments, unknown = build_parser().parse_known_args(words)
+        if unknown:
+            raise FlairNasError(_about(unknown, arguments))
         return int(arguments.run(arguments))
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
@@ -88,6 +90,15 @@ def _run(words: list[str]) -> int:
         if _is_out_of_memory(error):
             return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
         raise
+
+
+def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
+    """What is said of words that no flag or argument stands for."""
+    flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+    if flag is None:
+        return f"unexpected: {' '.join(map(brief, unknown))}"
+    known = list(arguments.action._option_string_actions)
+    return f"unknown flag {flag}: {did_you_mean(flag, known)}{arguments.action.prog} --help lists them"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -53,6 +53,7 @@ def add_action(actions: Any, name: str, help: str, epilog: str | None = None) ->
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.set_defaults(action=parser)  # for the error that an unknown flag leads to
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="no progress bars, results and errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="also what libraries such as Flair log")

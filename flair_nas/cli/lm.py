@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ from flair_nas.stopping import stopped_at_once
 
 if TYPE_CHECKING:
     from flair_nas.language_model.compare import Comparison, WordChange
+
+log = logging.getLogger("flair_nas")
 
 TRAIN_EXAMPLES = """examples:
   flair-nas lm train --text my_text/ --rnn i-darts-ptb --hidden-size 200 --epochs 10 --out runs/lm
@@ -132,10 +135,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
         from flair_nas.language_model.evaluation import evaluate_language_model
         from flair_nas.language_model.saved import is_one_file
 
+    part = _part(arguments)
     score = evaluate_language_model(
         arguments.model,
         arguments.text,
-        part=arguments.part,
+        part=part,
         batch_size=arguments.batch_size,
         progress=_draws(arguments),
         device=choose_device(arguments.device),
@@ -143,7 +147,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**score._asdict(), "batch_size": arguments.batch_size}, indent=2))
     else:
-        part = "" if is_one_file(arguments.text) else arguments.part
+        part = "" if is_one_file(arguments.text) else part
         print(_score(part, score.perplexity, score.tokens, arguments.batch_size))
     return 0
 
@@ -179,7 +183,7 @@ def compare(arguments: argparse.Namespace) -> int:
         arguments.a,
         arguments.b,
         arguments.text,
-        part=arguments.part,
+        part=_part(arguments),
         progress=_draws(arguments),
         device=choose_device(arguments.device),
     )
@@ -230,8 +234,22 @@ def _table(title: str, words: Sequence[WordChange]) -> list[str]:
 def _add_text(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", required=True, metavar="PATH", help="a folder with parts, or one file")
     parser.add_argument(
-        "--part", choices=("train", "valid", "test"), default="test", help="part of a folder (default: test)"
+        "--part", choices=("train", "valid", "test"), help="part of a folder (test, or valid where there is none)"
     )
+
+
+def _part(arguments: argparse.Namespace) -> str:
+    """The part that is named; test, or valid, and said so, where there is no test."""
+    from flair_nas.language_model.saved import is_one_file
+    from flair_nas.language_model.text_parts import find_text
+
+    if arguments.part is not None:
+        return str(arguments.part)
+    parts = () if is_one_file(arguments.text) else find_text(arguments.text, False).parts
+    if parts and "test" not in parts and "valid" in parts:
+        log.warning("%s has no test part; what follows is of valid", arguments.text)
+        return "valid"
+    return "test"
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
