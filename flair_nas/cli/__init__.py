@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="flair-nas",
         description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
         epilog=EXIT_CODES,
-        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=16),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(
