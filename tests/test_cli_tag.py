@@ -120,14 +120,15 @@ def test_train_prints_the_table_of_metrics_and_nothing_else(corpus: str, tmp_pat
     for part in ("dev", "test"):
         mean, sd = (metrics["summary"][f"{part}_f1"][name] for name in ("mean", "sd"))
         assert f"{part} F1: {mean:.2f} ± {sd:.2f}" in out.splitlines()
-    assert f"{metrics['parameters']:,} trained parameters" in out
+    assert f"{metrics['parameters']:,} trained parameters" in out and "one seed" not in out
     assert f"flair-nas tag predict --model {tmp_path / 'run'} " in out
 
 
 def test_quiet_stays_quiet_with_a_searched_cell_and_evaluation(corpus: str, tmp_path: Path, capfd: CAPTURE) -> None:
     run = tmp_path / "run"
     rnn = "i-darts-ptb,recurrent_dropout=0.25"
-    printed(capfd, *train_arguments(corpus, run, epochs=1, rnn=rnn, embeddings="char", learning_rate=0.01))
+    out = printed(capfd, *train_arguments(corpus, run, epochs=1, rnn=rnn, embeddings="char", learning_rate=0.01))
+    assert "\none seed: differences of several points are chance; --seeds 1,2,3 tells how large\n" in out
     report = json.loads(printed(capfd, "tag", "evaluate", "-q", "--json", "--model", run, "--corpus", corpus))
     assert report["flair"]["micro_f1"] == json.loads((run / "metrics.json").read_text())["seeds"][0]["test_f1"]
 

@@ -101,6 +101,8 @@ def format_metrics(metrics: dict[str, Any]) -> str:
         if name in summary:
             deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
             lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
+    if len(metrics["seeds"]) == 1 and name_of == "F1":
+        lines.append("one seed: differences of several points are chance; --seeds 1,2,3 tells how large")
     lines.append(
         f"{metrics['parameters']:,} trained parameters, {metrics['rnn_parameters']:,} of them in the recurrent layer; "
         f"peak memory {metrics['peak_memory_mb']:,.0f} MB"

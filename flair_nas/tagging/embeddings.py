@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from flair.data import Corpus, Dictionary
 from flair.embeddings import (
@@ -21,6 +19,7 @@ from flair.embeddings import (
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import sentences_of
+from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
 _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
@@ -75,7 +74,7 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
         # Flair's own alphabet would have to be downloaded.
         return CharacterEmbeddings(_alphabet(corpus))
     if spec == "one-hot":
-        with _quiet_flair():
+        with no_flair_remarks(*OF_ALL_WORDS):
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
             return words
     if kind == "word" and argument:
@@ -132,15 +131,3 @@ def _alphabet(corpus: Corpus) -> Dictionary:
     for character in sorted({c for sentence in sentences_of(corpus.train) for token in sentence for c in token.text}):
         alphabet.add_item(character)
     return alphabet
-
-
-@contextmanager
-def _quiet_flair() -> Iterator[None]:
-    """Keeps Flair from logging a whole vocabulary."""
-    logger = logging.getLogger("flair")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -20,6 +20,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
+from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 
 _BATCHES_AT_ONCE = 16
 """Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
@@ -51,7 +52,8 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     try:
         if zipfile.is_zipfile(path):  # Flair's oldest taggers are none, and have no sums
             check_sums(path)
-        return SequenceTagger.load(path)
+        with no_flair_remarks(*OF_ALL_WORDS):
+            return SequenceTagger.load(path)
     except (FlairNasError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything

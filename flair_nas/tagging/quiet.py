@@ -19,6 +19,10 @@ def no_flair_bars() -> Iterator[None]:
         yield
 
 
+OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
+"""How remarks begin that list a whole vocabulary, or all tags."""
+
+
 @contextlib.contextmanager
 def no_flair_remarks(*beginnings: str) -> Iterator[None]:
     """Within the block, Flair logs nothing that begins so."""
