@@ -923,6 +923,18 @@ def test_a_bad_value_in_a_settings_file_is_told_with_the_file(tmp_path: Path) ->
         resolve(TaggerConfig, kind="tagging", file=file)
 
 
+def test_a_tagger_is_loaded_without_its_vocabulary_being_listed(
+    two_seeds: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(flair.logger, "propagate", True)
+    caplog.set_level("INFO", logger="flair")
+    SequenceTagger.load(two_seeds / "model.pt")
+    assert any(line.startswith("SequenceTagger predicts: ") for line in caplog.messages)
+    caplog.clear()
+    load_tagger(two_seeds)
+    assert caplog.messages == []
+
+
 # What is large or damaged.
 
 
