@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from flair.data import Corpus, Dictionary, Sentence
 from flair.embeddings import StackedEmbeddings
 from flair.models import LanguageModel, SequenceTagger
 from gensim.models import KeyedVectors
+from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.corpora import load_corpus
@@ -46,7 +48,19 @@ def files(tmp_path_factory, corpus) -> dict[str, str]:
     torch.manual_seed(0)
     model = LanguageModel(alphabet, is_forward_lm=True, hidden_size=6, nlayers=1, embedding_size=5)
     model.save(folder / "forward.pt")
+    write_transformer(folder / "bert")
     return {path.name: str(path) for path in folder.iterdir()}
+
+
+def write_transformer(folder: Path) -> None:
+    """A real transformer of one small layer, whose words are letters."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=64, **sizes)).save_pretrained(folder)
 
 
 @pytest.fixture
@@ -80,6 +94,7 @@ def embedded(embeddings: StackedEmbeddings, text: str) -> torch.Tensor:
         ("word:{words.gensim}", 7),
         ("word:{words.txt}", 7),
         ("word:{words.bin}", 7),
+        ("transformer:{bert}", 8),
         ("flair:{forward.pt}", 6),
         ("pooled-flair:{forward.pt}", 12),
         ("char", 50),
@@ -155,10 +170,11 @@ with torch.no_grad():
 
 
 def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus, files, tmp_path):
-    copies = {name: tmp_path / name for name in ("words.gensim", "forward.pt")}
+    copies = {name: tmp_path / name for name in ("words.gensim", "forward.pt", "bert")}
     for name, copy in copies.items():
-        copy.write_bytes(Path(files[name]).read_bytes())
-    specs = [f"word:{copies['words.gensim']}", f"flair:{copies['forward.pt']}", "char", "one-hot"]
+        (shutil.copytree if name == "bert" else shutil.copy)(files[name], copy)
+    kinds = {"word": "words.gensim", "flair": "forward.pt", "transformer": "bert"}
+    specs = [*(f"{kind}:{copies[name]}" for kind, name in kinds.items()), "char", "one-hot"]
     torch.manual_seed(0)
     tagger = SequenceTagger(
         embeddings=build_embeddings(specs, corpus),
@@ -169,7 +185,7 @@ def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus
     tagger.eval()
     tagger.save(tmp_path / "tagger.pt")
     for copy in copies.values():
-        copy.unlink()
+        (shutil.rmtree if copy.is_dir() else os.unlink)(copy)
 
     program = tmp_path / "predict.py"
     program.write_text(PREDICT)
@@ -182,10 +198,11 @@ def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus
     assert torch.equal(torch.load(tmp_path / "scores.pt"), expected)
 
 
-@pytest.mark.parametrize("first", range(5))
+@pytest.mark.parametrize("first", range(6))
 def test_a_loaded_tagger_joins_the_vectors_in_the_same_order(corpus, files, tmp_path, first):
     specs = [f"word:{files['words.gensim']}", "one-hot", "char"]
     specs += [f"{kind}:{files['forward.pt']}" for kind in ("flair", "pooled-flair")]
+    specs += [f"transformer:{files['bert']}"]
     tagger = SequenceTagger(
         embeddings=build_embeddings(specs[first:] + specs[:first], corpus),
         tag_dictionary=corpus.make_label_dictionary("ner"),
@@ -230,6 +247,7 @@ def test_one_twice(corpus):
         ("char:50", "did you mean char"),
         ("", "known forms are glove, word:PATH"),
         ("bert-base-uncased", "known forms are glove, word:PATH"),
+        ("transformers:x", "did you mean transformer:NAME_OR_PATH"),
     ],
 )
 def test_an_unknown_form(corpus, spec, hint):
@@ -285,6 +303,11 @@ def test_a_file_of_the_wrong_kind(corpus, files, tmp_path):
 def test_a_download_that_fails(corpus, no_network, spec, form):
     message = error_of([spec], corpus)
     assert "no route to host" in message and f"give a local file as {form}" in message
+
+
+def test_a_folder_that_is_no_transformer(corpus, tmp_path):
+    message = error_of([f"transformer:{tmp_path}"], corpus)
+    assert "Flair has no" in message and "give a local file as transformer:PATH" in message
 
 
 def test_a_name_that_flair_does_not_have(corpus):

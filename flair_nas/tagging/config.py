@@ -32,7 +32,8 @@ class TaggerConfig:
     )
     embeddings: list[str] = setting(
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
-        "glove, word:PATH, flair:NAME_OR_PATH, pooled-flair:NAME_OR_PATH, char, one-hot",
+        "glove (of English, as all named ones but de and so on), word:PATH, flair:NAME_OR_PATH, "
+        "pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)

@@ -13,6 +13,7 @@ from flair.embeddings import (
     PooledFlairEmbeddings,
     StackedEmbeddings,
     TokenEmbeddings,
+    TransformerWordEmbeddings,
     WordEmbeddings,
 )
 
@@ -26,7 +27,10 @@ _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
 WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
-FORMS = ("glove", "word:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH", "char", "one-hot")
+FORMS = (
+    *("glove", "word:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
+    *("transformer:NAME_OR_PATH", "char", "one-hot"),
+)
 
 
 def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
@@ -39,6 +43,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
         specs: any of
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
             ``word:PATH``: word vectors in a file, gensim's own, or word2vec's as .bin or .txt,
+            ``transformer:NAME_OR_PATH``: one of the Hugging Face Hub, or in a folder; its weights stay as they are,
             ``flair:NAME_OR_PATH``: a character language model of Flair's,
             ``pooled-flair:NAME_OR_PATH``: the same, pooled over all places where a word was met,
             ``char``: a small LSTM over characters, trained with the tagger; its alphabet is that of `corpus.train`,
@@ -81,6 +86,10 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
         return _from_file(
             WordEmbeddings, spec, argument, wanted="word vectors: gensim's own, or word2vec's .bin or .txt"
         )
+    if kind == "transformer" and argument:
+        path = user_path(argument)
+        name = str(path.resolve()) if path.is_dir() else argument
+        return _by_name(_transformer, spec, name, file_form=f"{kind}:PATH")
     if kind in LANGUAGE_MODELS and argument:
         if _names_a_file(argument):
             return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
@@ -88,6 +97,11 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
     if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
         return _by_name(WordEmbeddings, spec, spec.lower(), file_form="word:PATH")
     raise _unknown(spec)
+
+
+def _transformer(name: str) -> TokenEmbeddings:
+    found: TokenEmbeddings = TransformerWordEmbeddings(name, fine_tune=False)
+    return found
 
 
 def _names_a_file(argument: str) -> bool:
