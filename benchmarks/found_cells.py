@@ -90,6 +90,7 @@ KNOWN = {
 }
 BEFORE = sorted((Path(__file__).parent / "genotypes" / "before").glob("*.json"))  # found before searches were mended
 KNOWN |= {f"before-{path.stem}": str(path) for path in BEFORE}
+WITHIN = "random-within-gates"  # random cells within the gates that ess-intra searches within
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
 
@@ -178,8 +179,16 @@ def models_of(name: str) -> dict[str, str]:
         return {name: KNOWN[name]}
     if name in RANDOM:
         return {name: random_genotype(int(name.removeprefix("random-"))).one_line()}
+    if name == WITHIN:
+        return {f"{name}-of{number}": within_gates(random_genotype(number)) for number in range(1, 7)}
     paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
     return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
+
+
+def within_gates(cell: Genotype) -> str:
+    """A cell with the gates drawn up by hand."""
+    gates = load_genotype(HAND_MADE)
+    return dataclasses.replace(cell, state_gate=gates.state_gate, input_gate=gates.input_gate).one_line()
 
 
 def write(name: str, figures: dict[str, Any]) -> None:
@@ -345,7 +354,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
-    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, *SEARCHES, *DERIVED]
+    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, *SEARCHES, *DERIVED]
     names = known if arguments.names == ["all"] else arguments.names
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")
