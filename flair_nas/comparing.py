@@ -1,4 +1,4 @@
-"""How deep a genotype is, and how far two are apart."""
+"""How deep a genotype is, how much work, and how far two are apart."""
 
 from __future__ import annotations
 
@@ -18,6 +18,27 @@ def depth_of(genotype: Genotype) -> int:
     for edges in genotype.nodes:
         depth.append(1 + max(depth[edge.tail] for edge in edges))
     return max(depth[number] for number in genotype.output)
+
+
+def multiply_adds(genotype: Genotype, input_size: int, hidden_size: int) -> int:
+    """How many multiplications, each with its addition, the products of a token take, in one direction.
+
+    Args:
+        genotype: any one.
+        input_size: D.
+        hidden_size: H.
+    """
+    wide = hidden_size * (2 if genotype.highway else 1)
+    tails = sum(len({edge.tail for edge in genotype.nodes[number - 1]}) for number in genotype.live_nodes)
+    total = (input_size + hidden_size + tails * hidden_size) * wide
+    for gate, entry, size in (
+        (genotype.state_gate, input_size, hidden_size),
+        (genotype.input_gate, hidden_size, input_size),
+    ):
+        if gate is not None:
+            edges = sum(len(node.edges) for node in gate.nodes)
+            total += gate.history * entry * size + edges * size**2
+    return total
 
 
 def edit_distance(a: Genotype, b: Genotype) -> int:

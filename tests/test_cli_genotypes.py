@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
-from flair_nas import Genotype, load_genotype, random_genotype
+from flair_nas import Genotype, SearchedRNN, load_genotype, random_genotype
 from flair_nas.cli import main
-from flair_nas.comparing import depth_of, edit_distance
+from flair_nas.comparing import depth_of, edit_distance, multiply_adds
 from flair_nas.library import bundled_names
 
 
@@ -66,6 +68,27 @@ def test_two_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "compare", "tanh0-relu1", "tanh0-relu0-tanh1/state=tanh")
     assert "  s1 = tanh(s0)" in text and "* s2 = relu(s1)" in text and "state gate:" in text
     assert "edit distance: 4 " in text  # a tail, a node, its place among the outputs, the gate's entry
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "darts-v2",
+        "nao",
+        "ess-ptb",
+        "tanh0-relu0+tanh1:2",
+        "tanh0-relu0+tanh0",
+        "tanh0/state=tanh-relu",
+        "tanh0-relu1:1",
+    ],
+)
+def test_work_is_what_the_equations_do(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "plain")
+    genotype = load_genotype(text)
+    layer = SearchedRNN(6, 10, genotype)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        layer(torch.randn(7, 1, 6))
+    assert counter.get_total_flops() == 7 * 2 * multiply_adds(genotype, 6, 10)
 
 
 def test_distances() -> None:

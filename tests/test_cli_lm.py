@@ -121,7 +121,7 @@ def test_evaluate_gives_the_exact_figure_and_says_when_it_is_not(text, runs, tmp
     assert capsys.readouterr().out == f"test perplexity: {exact.perplexity:.2f} ({exact.tokens:,} tokens)\n"
     assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--part", "valid", "--json"]) == 0
     valid = evaluate_language_model(load_language_model(runs[0]), text, part="valid")
-    assert json.loads(capsys.readouterr().out) == {**valid._asdict(), "batch_size": 1}
+    assert json.loads(capsys.readouterr().out) == {"part": "valid", **valid._asdict(), "batch_size": 1}
     assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--batch-size", "3"]) == 0
     assert "approximate: 3 columns" in capsys.readouterr().out
     file = tmp_path / "new.txt"

@@ -159,6 +159,19 @@ def test_files_that_cannot_be_used(part: str, content: str | None, message: str,
         load_classes(folder)
 
 
+def test_a_folder_may_be_relative_and_lines_hold_any_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(write_classes(tmp_path / "corpus"))
+    with (folder / "train.txt").open("a", encoding="utf-8") as lines:
+        lines.write("__label__ALPHA one\u2028two\x0bthree\n")
+    monkeypatch.chdir(tmp_path)
+    data = load_classes("corpus")
+    assert data.name == "corpus" and len(data.corpus.train) == 25
+    assert data.sha256 == load_classes(folder).sha256
+    (folder / "train.txt").write_text("__label__A one\u2028two\nthree\n", encoding="utf-8")
+    with pytest.raises(FlairNasError, match=r"train.txt:2: 'three'"):
+        load_classes("corpus")
+
+
 def test_one_class_and_no_folder_are_refused(tmp_path: Path) -> None:
     folder = Path(write_classes(tmp_path / "corpus"))
     for part in ("train", "dev"):

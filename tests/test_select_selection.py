@@ -19,8 +19,9 @@ from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
 from flair_nas.select.bootstrap import counts_in, f1, resampled
-from flair_nas.select.candidates import Layer, candidates_of, matched_lstm, named_layers, random_layers
+from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
+from flair_nas.select.report import Answer, Scored, paragraph_of
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
 from flair_nas.tagging.prediction import load_tagger
@@ -257,6 +258,23 @@ def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer(corpus: st
     sizes = [count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in (matched, layers[1])]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
     assert matched_lstm(config, count, layers[:1]) is None
+
+
+# --- the answer ---
+
+
+@pytest.mark.parametrize(
+    ("of_winner", "words"), [(41.5, "gru is better by 1.50 ("), (39.5, "gru is worse by 0.50 (")], ids=["ahead", "not"]
+)
+def test_the_answer_says_who_is_better(of_winner: float, words: str) -> None:
+    lstm, gru = (Candidate(Layer(name, name, 256), 0.1, name) for name in ("lstm", "gru"))
+    gain = of_winner - 40
+    probability = 0.9 if gain > 0 else 0.3
+    scored = Scored(gru, of_winner, (39.0, 42.0)), Scored(lstm, 40.0, (39.0, 41.0))
+    text = paragraph_of(Answer("test", 3, *scored, (gain - 2, gain + 2), probability), SelectConfig())
+    assert f"lstm (H 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00). {words}" in text
+    assert f"it is the better one with a probability of {probability:.2f}" in text
+    assert ("here it is not" in text) is (gain < 0)
 
 
 # --- bootstrap ---

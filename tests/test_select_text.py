@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
-from flair_nas.select import on_text
+from flair_nas.select import on_text, selection
 from flair_nas.select.bootstrap import perplexity, resampled, unpacked
 from flair_nas.select.candidates import Layer, matched_lstm, named_layers
 from flair_nas.select.config import TextSelectConfig
+from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
 
@@ -101,8 +103,8 @@ def test_training_in_rungs_gives_what_one_training_gives(text: str, tmp_path: Pa
         assert len(found["dev"]) == epochs and ("test" in found) is score
     for name in ("dev", "dev_loss", "test", "counts", "parameters"):
         assert found[name] == whole[name], name
-    metrics = json.loads((tmp_path / "rungs" / "metrics.json").read_text())
-    assert metrics["test_perplexity"] == pytest.approx(found["test"], rel=1e-5)
+    exact = evaluate_language_model(load_language_model(tmp_path / "rungs"), text)
+    assert exact.perplexity == pytest.approx(found["test"], rel=1e-5)
 
 
 def test_the_losses_of_sentences() -> None:
@@ -122,9 +124,36 @@ def test_a_text_without_a_test_part_is_judged_by_valid(tmp_path: Path) -> None:
     (run,) = json.loads((tmp_path / "out" / "ledger.json").read_text())["runs"].values()
     assert run["test"] is None and found.answer.part == "valid" and "these figures are of valid" in found.report
     of_valid = float(perplexity(unpacked(run["counts"]).sum(0)))
-    metrics = json.loads(next((tmp_path / "out" / "runs").glob("*/metrics.json")).read_text())
-    assert metrics["valid_perplexity"] == pytest.approx(of_valid, rel=1e-5)
+    exact = evaluate_language_model(load_language_model(tmp_path / "out"), folder, part="valid")
+    assert exact.perplexity == pytest.approx(of_valid, rel=1e-5)
     assert found.answer.winner.figure == pytest.approx(of_valid)
+
+
+def test_other_data_are_refused_and_the_same_elsewhere_are_not(text: str, tmp_path: Path, jobs: list[str]) -> None:
+    few: dict[str, Any] = {"epochs": 1, "random": 0, "seeds": [1]}
+    select_layer(settings(text, **few), tmp_path / "out")
+    jobs.clear()
+    copy = shutil.copytree(text, tmp_path / "copy")
+    select_layer(settings(str(copy), **few), tmp_path / "out")
+    assert jobs == []
+    lines = (copy / "valid.txt").read_text()
+    (copy / "valid.txt").write_text(lines * 2)
+    before = (tmp_path / "out" / "ledger.json").read_text()
+    with pytest.raises(FlairNasError, match="its runs are on other data"):
+        select_layer(settings(str(copy), **few), tmp_path / "out")
+    assert (tmp_path / "out" / "ledger.json").read_text() == before and jobs == []
+
+
+def test_scores_that_an_older_ledger_lacks_are_made(text: str, tmp_path: Path, jobs: list[str]) -> None:
+    few: dict[str, Any] = {"epochs": 1, "random": 0, "seeds": [1]}
+    report = select_layer(settings(text, **few), tmp_path / "out").report
+    ledger = Ledger(tmp_path / "out" / "ledger.json")
+    for run in ledger.runs.values():
+        run.pop("counts", None)
+    ledger.save()
+    jobs.clear()
+    again = select_layer(settings(text, **few), tmp_path / "out").report
+    assert len(jobs) == 2 and again.splitlines()[2] == report.splitlines()[2]
 
 
 def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +173,7 @@ def test_sizes_are_of_whole_models(text: str) -> None:
     assert matched is not None and matched.hidden_size > 16
     sizes = [count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in (matched, layers[1])]
     assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
+    assert matched_lstm(settings(text, hidden_size=16, embedding_size=16), count, layers) == matched
 
 
 def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,3 +191,20 @@ def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: p
     assert "--bptt: only with language models (--text)" in capsys.readouterr().err
     assert main(["select", "-q", "--preset", "ptb-small", "--out", str(tmp_path / "out")]) == 2
     assert "no text" in capsys.readouterr().err
+
+
+def test_a_preset_does_not_say_which_layer_is_to_be_beaten(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def stop(config: TextSelectConfig, *_: Any, **__: Any) -> None:
+        seen.append(config.rnn)
+        raise FlairNasError("enough")
+
+    monkeypatch.setattr(selection, "select_layer", stop)
+    command = ["select", "-q", "--text", text, "--preset", "ptb-small", "--out", str(tmp_path / "out")]
+    (tmp_path / "gates.yaml").write_text("rnn: ess-ptb\n")
+    for more in ([], ["--rnn", "nao"], ["--config", str(tmp_path / "gates.yaml")]):
+        assert main([*command, *more]) == 2
+    assert seen == ["lstm", "nao", "ess-ptb"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -272,6 +274,8 @@ def test_latex_escapes_what_it_must() -> None:
 def test_counts_in_a_ledger_are_those_that_were_put_in() -> None:
     counts = np.random.default_rng(0).integers(0, 50, (300, 3), dtype=np.int32)
     assert np.array_equal(unpacked(packed(counts)), counts) and len(packed(counts)) < 2000
+    older = base64.b64encode(zlib.compress(counts.astype("<i4").tobytes())).decode()
+    assert np.array_equal(unpacked(older), counts)
 
 
 def test_entities_that_training_did_not_have(tmp_path: Path) -> None:

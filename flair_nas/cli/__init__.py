@@ -98,6 +98,8 @@ def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
     if flag is None:
         return f"unexpected: {' '.join(map(brief, unknown))}"
     known = list(arguments.action._option_string_actions)
+    if flag in known:
+        return f"{flag} must come after the action: {arguments.action.prog} {flag} ..."
     return f"unknown flag {flag}: {did_you_mean(flag, known)}{arguments.action.prog} --help lists them"
 
 

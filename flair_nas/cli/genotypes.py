@@ -75,14 +75,13 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
         raise FlairNasError("--hidden-size and --input-size must be at least 1")
     import torch
 
+    from flair_nas.comparing import multiply_adds
     from flair_nas.recurrent import SearchedRNN
 
     with torch.device("meta"):
         layer = SearchedRNN(arguments.input_size, arguments.hidden_size, genotype)
     weights = sum(parameter.numel() for parameter in layer.parameters())
-    dead = len(genotype.nodes) - len(genotype.live_nodes)
-    unused = dead * (2 if genotype.highway else 1) * int(arguments.hidden_size) ** 2
-    return weights, 2 * (weights - unused)
+    return weights, 2 * multiply_adds(genotype, arguments.input_size, arguments.hidden_size)
 
 
 def list_all(arguments: argparse.Namespace) -> int:

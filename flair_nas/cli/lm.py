@@ -145,7 +145,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
         device=choose_device(arguments.device),
     )
     if arguments.json:
-        print(json.dumps({**score._asdict(), "batch_size": arguments.batch_size}, indent=2))
+        whole = is_one_file(arguments.text)
+        figures = {"part": None if whole else part, **score._asdict(), "batch_size": arguments.batch_size}
+        print(json.dumps(figures, indent=2))
     else:
         part = "" if is_one_file(arguments.text) else part
         print(_score(part, score.perplexity, score.tokens, arguments.batch_size))

@@ -36,12 +36,15 @@ EXAMPLES = """examples:
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
 train and valid files (and test, which a search never learns from), one sentence a line, words parted by blanks. With
---objective tagging the supernet is the recurrent layer of a tagger, in both directions, and learns on train alone."""
+--objective tagging the supernet is the recurrent layer of a tagger, in both directions, and learns on train alone; with
+--objective classification that of a classifier, of lines such as: __label__NAME some text."""
 
 
 def add_parser(verbs: Any) -> None:
     """Adds the verb to the command's parser."""
-    parser = add_action(verbs, "search", "Search a recurrent cell, its gates, or both, on text or on tags.", EXAMPLES)
+    parser = add_action(
+        verbs, "search", "Search a recurrent cell, its gates, or both, on text, tags or classes.", EXAMPLES
+    )
     parser.set_defaults(run=run)
     add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
     parser.add_argument(

@@ -58,6 +58,8 @@ def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
 def run(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas select``."""
     chosen = _settings_class(arguments)
+    if arguments.rnn is None and peek("rnn", kind="", preset=None, file=arguments.config) is None and arguments.preset:
+        arguments.rnn = "lstm"  # a preset's is what its paper trained, and no layer to beat
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
     with stopped_at_once():
         quiet_flair(arguments)

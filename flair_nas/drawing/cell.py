@@ -16,7 +16,6 @@ COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00755A", "identity
 ON = {"tanh": "#ffffff", "relu": "#ffffff", "sigmoid": "#ffffff", "identity": "#000000"}
 LIGHT = {"paper": "#ffffff", "ink": "#222222", "soft": "#8a8a8a", "box": "#f2f2f2", "faint": "#d8d8d8"}
 DARK = {"paper": "#1b1b1b", "ink": "#eeeeee", "soft": "#9a9a9a", "box": "#2e2e2e", "faint": "#4a4a4a"}
-FORMATS = ("svg", "png", "dot", "txt")
 
 _PILL, _BOX, _LINE, _GAP, _COLUMN, _MARGIN, _HEAD = 60, 56, 24, 16, 52, 18, 30
 

@@ -156,6 +156,11 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
         super().__post_init__()
         raise_problems(self.pool_problems())
 
+    def one(self, **changes: Any) -> dict[str, Any]:
+        """As `SelectSettings.one`; embeddings that share the softmax are as wide as the layer."""
+        found = super().one(**changes)
+        return found | {"embedding_size": None} if self.embedding_size == self.hidden_size else found
+
     def search(self, by: str) -> dict[str, Any]:
         """The settings of one of `searches`: those of its preset of a small size."""
         names = [*kinds_of(TextSettings), "device"]

@@ -28,6 +28,7 @@ class Ledger:
     Attributes:
         plan: what was decided by measured time, and so is not decided again with the same budget.
         before: the plan with the budget before that.
+        data: the fingerprint of what the runs are on; empty if that is not kept.
         runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
 
     Raises:
@@ -39,6 +40,7 @@ class Ledger:
         self.plan: dict[str, Any] = {}
         self.before: dict[str, Any] = {}
         self.runs: dict[str, dict[str, Any]] = {}
+        self.data = ""
         self._earlier = 0.0  # seconds, of earlier calls
         self._begun: float | None = None
         if path.exists():
@@ -51,6 +53,7 @@ class Ledger:
             if found == (_FORMAT, _VERSION) and data.pop("sha256") != sum_of_data(data):
                 raise ValueError("it has changed")
             self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
+            self.data = data.get("data", "")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{self.path}: this ledger cannot be read ({error}); give it back, or choose another folder: without "
@@ -60,6 +63,18 @@ class Ledger:
             raise FlairNasError(
                 f"{self.path}: a ledger of {found[0]}, version {found[1]}; this flair-nas reads version {_VERSION}"
             )
+
+    def check(self, fingerprint: str) -> None:
+        """Sees to it that all runs are on the same data, and keeps what they are on.
+
+        Raises:
+            FlairNasError: they are not.
+        """
+        if self.data not in ("", fingerprint):
+            raise FlairNasError(
+                f"{self.path.parent}: its runs are on other data; choose another folder, or give back what they are on"
+            )
+        self.data = fingerprint
 
     @property
     def seconds(self) -> float:
@@ -104,4 +119,5 @@ class Ledger:
             OSError: it cannot be written, or the disk is full.
         """
         data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
+        data |= {"data": self.data}
         write_text(self.path, json.dumps(data | {"sha256": sum_of_data(data)}, indent=1) + "\n")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, TextCorpus, load_text_of
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
@@ -64,15 +65,14 @@ def prepare(settings: Mapping[str, Any], data: TextCorpus, progress: bool) -> No
 def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
     """Trains a language model."""
     from flair_nas.device import forget_peak_memory
-    from flair_nas.language_model.training import PARTS, train_language_model
+    from flair_nas.language_model.training import train_language_model
 
     be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
     forget_peak_memory()
     started = time.perf_counter()
     before = len(history_in(Path(folder)))
-    parts = PARTS if score else ()
-    metrics = train_language_model(config, folder, corpus=data, parts=parts, progress=False)
+    metrics = train_language_model(config, folder, corpus=data, parts=(), progress=False)
     history = history_in(Path(folder))
     seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
     scores = _scores(data, folder, config.device) if score else {}
@@ -96,6 +96,8 @@ def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]
     model = load_language_model(folder, choose_device(device)).model
     ids, end = data.valid if data.test is None else data.test, data.vocabulary.index(END)
     losses = stream_losses(model, ids, first=end)
+    if not np.isfinite(losses).all():
+        raise FlairNasError(f"not finite: the loss of {folder}/model.pt on some words; a lower learning rate may help")
     counts = sentence_losses(losses, np.asarray(ids) == end)
     test = None if data.test is None else perplexity_of(float(losses.mean(dtype=np.float64)))
     return {"test": test, "counts": packed(counts)}

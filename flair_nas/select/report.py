@@ -98,11 +98,12 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     else:
         assert answer.interval is not None and answer.probability is not None
         gain = task.gain(winner.figure, other.figure)
+        how = f"{winner.candidate.layer.name} is {'better' if gain >= 0 else 'worse'} by {abs(gain):.2f}"
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
-            f"{other.figure:.2f} (95 %: {_range(other.interval)}). It is better by {gain:.2f} (95 %: "
-            f"{_range(answer.interval)}); over {_over(answer)}, {winner.candidate.layer.name} is the better one "
-            f"with a probability of {answer.probability:.2f}{_reading(answer, to_beat)}."
+            f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
+            f"better: {_range(answer.interval)}); over {_over(answer)}, it is the better one with a probability of "
+            f"{answer.probability:.2f}{_reading(answer, to_beat)}."
         )
     if winner.figure == 0:
         words.append("Neither has found anything: train longer, or with another learning rate.")

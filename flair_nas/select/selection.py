@@ -34,7 +34,7 @@ log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = (
     *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "workers", "device"),
-    *("data_root", "text"),  # where data are: what they are, each run looks at
+    *("data_root", "text"),  # where data are; what they are is in the ledger
 )
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
 _MOST_RANDOM = 1000
@@ -119,6 +119,7 @@ class _Selection:
         """The layers that are named, searched, and matched in size."""
         config, work = self.config, self.task.work
         data = work.read(config.one())
+        self.ledger.check(work.fingerprint(data))
         work.prepare(config.one(), data, self.progress)
         layers = [*named_layers(config), *self._searched()]
         if config.match:
@@ -231,7 +232,7 @@ class _Selection:
         if "error" in run:
             return True
         come = len(run.get("dev", ())) >= epochs or run.get("exhausted", False)
-        return bool(come and (run["scored"] or not score))
+        return bool(come and ("counts" in run or not score))
 
     def _run(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})

@@ -103,8 +103,8 @@ class _Running:
         jobs = self._jobs(self.rows, seeds)
         self._do(jobs)
         write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
-        open_searches = sum(job.name not in self.ledger.runs for job in searches)
-        left = sum(job.name not in self.ledger.runs for job in jobs) + open_searches * len(seeds)
+        open_searches = sum(not self._is_done(job) for job in searches)
+        left = sum(not self._is_done(job) for job in jobs) + open_searches * len(seeds)
         parts = [f"{open_searches} searches"] * bool(open_searches) + [f"{left} runs"] * bool(left)
         return f"{' and '.join(parts)} are still to be done" if parts else ""
 
@@ -129,7 +129,7 @@ class _Running:
 
     def _do(self, jobs: Sequence[Job]) -> None:
         """Does the jobs that are not done, until the time is spent."""
-        wanted = [job for job in jobs if job.name not in self.ledger.runs]
+        wanted = [job for job in jobs if not self._is_done(job)]
         limit = seconds_of(self.config.budget) if self.config.budget else None
         if not wanted or (limit is not None and self.ledger.seconds > limit):
             return
@@ -144,6 +144,10 @@ class _Running:
                     log.info("%d of %d, %s; %s, %s left", done, len(wanted), outcome.job.name, duration(spent), rest)
                 if limit is not None and spent > limit:  # what is at work goes on from its checkpoint next time
                     return
+
+    def _is_done(self, job: Job) -> bool:
+        """Whether it has what it is for: a failure, a genotype, or scores, which older ledgers lack for texts."""
+        return not {"error", "genotype", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
 
     def _search_job(self, row: Row, column: Column) -> Job:
         settings = dataclasses.asdict(search_settings(row, self._placed(column)))

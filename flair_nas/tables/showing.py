@@ -49,7 +49,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     remarks = []
     for column in table.columns:
         runs = [_runs(ledger, row, column) for row in table.rows]
-        good = [[run for run in of if "test" in run] for of in runs]  # not those that failed, and no searches
+        good = [[run for run in of if "counts" in run] for of in runs]  # not those that failed, and no searches
         task = TASKS[column.task]
         part = "test" if any(run["test"] is not None for of in good for run in of) else task.dev
         figures = [[float(task.figure(unpacked(run["counts"]).sum(0))) for run in of] for of in good]
@@ -64,7 +64,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
             failed = {run["error"] for run in of if "error" in run}
             remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
     cells = [_runs(ledger, row, column) for row in table.rows for column in table.columns]
-    seeds = sorted({sum("test" in run for run in runs) for runs in cells} - {0}) or [0]
+    seeds = sorted({sum("counts" in run for run in runs) for runs in cells} - {0}) or [0]
     spread = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] != 1)}"
     remarks.insert(
         0,
