@@ -176,7 +176,7 @@ def test_train_refuses_what_it_cannot_use(tmp_path: Path, capsys: CAPTURE, argum
 
 @pytest.mark.parametrize(
     "arguments",
-    [["train", "--epochs", "many"], ["train", "--seeds", "1,b"], ["train", "--hiden-size", "3"], ["evaluate"],
+    [["train", "--epochs", "many"], ["train", "--seeds", "1,b"], ["evaluate"],
      ["evaluate", "--model", "m", "--corpus", "demo", "--file", "f"], ["predict", "--model", "m", "--format", "xml"]],
 )  # fmt: skip
 def test_misspelt_commands_exit_with_2(capsys: CAPTURE, arguments: list[str]) -> None:
