@@ -15,14 +15,12 @@ from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.measure import Evaluation
-from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.classes import load_classes
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
-from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.quiet import no_flair_bars
 
 
@@ -58,23 +56,8 @@ def build(config: ClassificationSearchConfig, data: TaggingCorpus, accelerator: 
     if len(dictionary) < 2:
         raise FlairNasError(f"{data.name} has {len(dictionary)} class; there must be two at least")
     classifier = TextClassifier(documents, data.label_type, label_dictionary=dictionary, multi_label=several)
-    keep_frozen(documents.embeddings, data)
-    supernet = build_supernet(config, accelerator, documents.rnn.input_size)
-    documents.rnn = OfDocuments(supernet, config.directions == "shared").to(accelerator.device)  # type: ignore[assignment]
-    seed_processes(config, accelerator)
-    return ClassificationObjective(
-        classifier,
-        documents,
-        data,
-        measure=F1 if several else ACCURACY,
-        batch_size=config.batch_size,
-        held_out=config.held_out,
-        parts=config.parts,
-        seed=config.seed,
-        rank=accelerator.process_index,
-        processes=accelerator.num_processes,
-        autocast=accelerator.autocast,
-    )
+    measure = F1 if several else ACCURACY
+    return ClassificationObjective.of(config, data, accelerator, classifier, documents, measure, OfDocuments)
 
 
 class OfDocuments(BothDirections):

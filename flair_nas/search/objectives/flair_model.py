@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from accelerate import Accelerator
 from flair.data import Sentence
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.measure import Evaluation, Measure
+from flair_nas.search.build import build_supernet, seed_processes
+from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.objectives import Objective
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.frozen import changing_names, frozen_members
+from flair_nas.tagging.frozen import changing_names, frozen_members, keep_frozen
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 F1 = Measure("f1", "F1", higher_is_better=True, form=".2f")
 ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, form=".2f")  # where each token or text has one label
@@ -112,6 +118,46 @@ class FlairObjective(Objective):
             raise FlairNasError(f"{corpus.name}: dev needs at least 2 sentences, as states are normalised over a batch")
         self.learned, self.changing = Learned(model, holder), changing_names(holder.embeddings)
         self._batches: dict[str, tuple[int, list[list[Sentence]]]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        config: FlairSearchConfig,
+        data: TaggingCorpus,
+        accelerator: Accelerator,
+        model: Any,
+        holder: Any,
+        measure: Measure,
+        layer: type[BothDirections] = BothDirections,
+    ) -> Self:
+        """The objective of a model with an LSTM, in whose place the supernet of the settings is put.
+
+        Args:
+            config: the settings.
+            data: the corpus.
+            accelerator: whose device is used.
+            model: as for the class.
+            holder: as for the class; its `rnn` is replaced.
+            measure: as for the class.
+            layer: what the supernet is made in both directions by.
+        """
+        keep_frozen(holder.embeddings, data)
+        supernet = build_supernet(config, accelerator, holder.rnn.input_size)
+        holder.rnn = layer(supernet, config.directions == "shared").to(accelerator.device)
+        seed_processes(config, accelerator)
+        return cls(
+            model,
+            holder,
+            data,
+            measure=measure,
+            batch_size=config.batch_size,
+            held_out=config.held_out,
+            parts=config.parts,
+            seed=config.seed,
+            rank=accelerator.process_index,
+            processes=accelerator.num_processes,
+            autocast=accelerator.autocast,
+        )
 
     @property
     def name(self) -> str:

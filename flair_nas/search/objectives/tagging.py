@@ -11,13 +11,10 @@ from accelerate import Accelerator
 
 from flair_nas.errors import FlairNasError
 from flair_nas.measure import Evaluation
-from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
-from flair_nas.supernet import BothDirections
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
 from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger
-from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.training import build_tagger, load_corpus_of
 
 
@@ -40,23 +37,7 @@ def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Acceler
     spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)  # to list sentences draws
     torch.manual_seed(config.seed)
     tagger = build_tagger(config.tagger(), data)
-    keep_frozen(tagger.embeddings, data)
-    supernet = build_supernet(config, accelerator, tagger.rnn.input_size)
-    tagger.rnn = BothDirections(supernet, config.directions == "shared").to(accelerator.device)  # type: ignore[assignment]
-    seed_processes(config, accelerator)
-    return TaggingObjective(
-        tagger,
-        tagger,
-        data,
-        measure=F1 if spans else ACCURACY,
-        batch_size=config.batch_size,
-        held_out=config.held_out,
-        parts=config.parts,
-        seed=config.seed,
-        rank=accelerator.process_index,
-        processes=accelerator.num_processes,
-        autocast=accelerator.autocast,
-    )
+    return TaggingObjective.of(config, data, accelerator, tagger, tagger, F1 if spans else ACCURACY)
 
 
 class TaggingObjective(FlairObjective):
