@@ -325,8 +325,8 @@ def against(cells: list[list[float]], random: list[list[float]], sampled: bool) 
         gains = resampled(of_random, random, True) - resampled(means, cells, sampled)
         chance = float((gains > 0).mean())
     everyone = np.asarray(means + of_random)
-    sums = [sum(chosen) for chosen in itertools.combinations(everyone, len(means))] if len(means) <= 3 else []
-    p = float(np.mean([total <= sum(means) + 1e-9 for total in sums])) if sums else math.nan
+    sums = np.array([sum(chosen) for chosen in itertools.combinations(everyone.tolist(), len(means))])
+    p = float((sums <= sum(means) + 1e-9).mean())
     return gain, chance, p
 
 
