@@ -16,7 +16,17 @@ from flair_nas.paths import typed, user_path
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
-from flair_nas.settings import COUNT, Kind, UnknownSettings, changed, kinds_of, preset_names, read_settings, resolve
+from flair_nas.settings import (
+    COUNT,
+    Kind,
+    UnknownSettings,
+    changed,
+    kinds_of,
+    peek,
+    preset_names,
+    read_settings,
+    resolve,
+)
 from flair_nas.tables.config import TableConfig
 from flair_nas.tagging.config import TaggerConfig
 
@@ -155,6 +165,19 @@ def _numbers(number: type) -> Any:
             raise argparse.ArgumentTypeError(f"{what} joined by commas, such as {example}; got {text!r}") from None
 
     return read
+
+
+def said_of(name: str, kind: str, arguments: argparse.Namespace) -> Any:
+    """What a setting is by the file and the preset that a command line names, as `peek` gives it.
+
+    Args:
+        name: of the setting.
+        kind: of the presets.
+        arguments: of an action with the flags of `add_run_flags`.
+    """
+    file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
+    file = None if arguments.resume and not file.exists() else file  # which is said where the run is opened
+    return peek(name, kind=kind, preset=arguments.preset, file=file)
 
 
 def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, Any]:

@@ -13,15 +13,16 @@ from flair_nas.cli.flags import (
     as_flags,
     given_flags,
     refuse_flags_of,
+    said_of,
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, quiet_libraries
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.paths import typed, user_path
+from flair_nas.paths import typed
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.settings import peek, resolve
+from flair_nas.settings import resolve
 from flair_nas.stopping import stopped_at_once
 from flair_nas.tagging.config import TaggerConfig
 
@@ -63,9 +64,7 @@ def _variants() -> dict[str, type[SearchSettings]]:
 
 def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
     """The settings of the objective that flags, file or preset name; of text, if none does."""
-    file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
-    file = None if arguments.resume and not file.exists() else file  # which is said where the run is opened
-    objective = arguments.objective or peek("objective", kind="search", preset=arguments.preset, file=file) or "text"
+    objective = arguments.objective or said_of("objective", "search", arguments) or "text"
     if objective not in OBJECTIVES:
         raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
     chosen = settings_class(objective)

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, refuse_flags_of, settings_of_run
+from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, refuse_flags_of, said_of, settings_of_run
 from flair_nas.cli.log import quiet_flair
-from flair_nas.paths import typed, user_path
+from flair_nas.paths import typed
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.select.tasks import TAGGING, TEXT
 from flair_nas.settings import peek, preset_names
@@ -44,9 +44,7 @@ def add_parser(verbs: Any) -> None:
 
 def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
     """The settings of language models where a text is named, or a preset of theirs; else of taggers."""
-    file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
-    file = None if arguments.resume and not file.exists() else file  # which is said where the run is opened
-    text = arguments.text or peek("text", kind=TEXT.presets, preset=arguments.preset, file=file)
+    text = arguments.text or said_of("text", TEXT.presets, arguments)
     chosen, other = (TextSelectConfig, SelectConfig) if text else (SelectConfig, TextSelectConfig)
     if arguments.preset in preset_names(TEXT.presets):
         chosen, other = TextSelectConfig, SelectConfig

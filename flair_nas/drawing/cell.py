@@ -76,7 +76,7 @@ def _placed(graph: Graph, found: Layout, top: float) -> tuple[list[Shape], float
         for name, height in zip(column, tall):
             left[name], right[name] = (x, y + height / 2), (x + wide, y + height / 2)
             if name in vertices:
-                shapes += _boxes(vertices[name], graph, x, y, wide)
+                shapes += _boxes(vertices[name], x, y, wide)
                 left[name] = (x, y)
             y += height + _GAP
         x += wide + _COLUMN
@@ -106,7 +106,7 @@ def _curve(stops: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     return tuple(points)
 
 
-def _boxes(vertex: Vertex, graph: Graph, x: float, y: float, wide: float) -> list[Shape]:
+def _boxes(vertex: Vertex, x: float, y: float, wide: float) -> list[Shape]:
     """A vertex: the operation of each edge into it, then its name."""
     shapes, begin = [], x + wide - _BOX
     for number, (op, _) in enumerate(vertex.reads):
@@ -164,8 +164,7 @@ def _svg_of(shape: Shape) -> str:
     x, y, w, h = shape.at
     dash = ' stroke-dasharray="4 3"' if "dashed" in shape.style else ""
     place = f'x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="5"'
-    rect = f'<rect {place} stroke-width="{3 if "double" in shape.style else 1}"{dash} {paint}{data}/>'
-    return rect
+    return f'<rect {place} stroke-width="{3 if "double" in shape.style else 1}"{dash} {paint}{data}/>'
 
 
 def to_png(genotype: Genotype, scale: float = 2.0, dark: bool = False) -> bytes:

@@ -62,7 +62,7 @@ def named_layers(config: SelectSettings) -> list[Layer]:
         FlairNasError: nothing is known by a name, or it is not for this task.
     """
     of_torch, texts = config.task.work.LAYERS, dict[str, str]()
-    others = [name.lower() for name in of_torch if name == "GRU"]
+    others = ["gru"] if "GRU" in of_torch else []
     for text in [config.rnn, "lstm", *(config.candidates or [*others, *bundled_names()])]:
         if text.upper() not in of_torch:
             parse_rnn(text, of_torch)

@@ -87,7 +87,7 @@ class _Running:
         self.config: TableConfig = run.config
         self.rows = _rows_named(table, self.config.rows)
         self.ledger = Ledger(run.folder / "ledger.json")
-        self.data: dict[str, str] = {}  # fingerprints, by column
+        self.data: dict[str, Any] = {}  # by column
 
     def run_all(self) -> str:
         from flair_nas.tables.showing import grid_of, to_markdown
@@ -188,16 +188,19 @@ class _Running:
         key = hashlib.sha256(json.dumps([settings, other], sort_keys=True).encode()).hexdigest()[:16]
         if key not in plan:
             work = TASKS[column.task].work
-            count = work.counter(work.read(column.settings))
+            count = work.counter(self._read(column))
             plan[key] = matched_size(lambda size: count({**settings, "hidden_size": size}), count(other))
             self.ledger.save()
         return int(plan[key])
 
     def _data_of(self, column: Column) -> str:
         """What the data of a column are, wherever they lie."""
+        return TASKS[column.task].work.fingerprint(self._read(column))
+
+    def _read(self, column: Column) -> Any:
+        """The data of a column, read once."""
         if column.name not in self.data:
-            work = TASKS[column.task].work
-            self.data[column.name] = work.fingerprint(work.read(self._placed(column).settings))
+            self.data[column.name] = TASKS[column.task].work.read(self._placed(column).settings)
         return self.data[column.name]
 
 

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from flair.data import Corpus, Sentence
 from flair.embeddings import DocumentRNNEmbeddings
 from flair.models import TextClassifier
-from torch import Tensor, nn
+from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.measure import Evaluation
@@ -75,16 +75,6 @@ class OfDocuments(BothDirections):
 class ClassificationObjective(FlairObjective):
     """A classifier; `holder` is its embeddings of documents."""
 
-    def _loss(self, batch: list[Sentence]) -> tuple[Tensor, int]:
-        found = super()._loss(batch)
-        self._forget(batch)
-        return found
-
-    def _forget(self, sentences: list[Sentence]) -> None:
-        """Lets go of the texts' own vectors, which hold on to all that made them."""
-        for sentence in sentences:
-            sentence.clear_embeddings([self.holder.name])
-
     def evaluated(self, size: int) -> Evaluation:
         """Loss and accuracy, or F1 where texts have several classes."""
         with no_flair_bars():
@@ -92,9 +82,6 @@ class ClassificationObjective(FlairObjective):
                 self.dev, self.corpus.label_type, mini_batch_size=size, embedding_storage_mode="cpu"
             )
         self._forget(self.dev)
-        if self.changing:
-            for sentence in self.dev:
-                sentence.clear_embeddings(self.changing)
         loss = float(result.scores["loss"])
         figure = 100 * float(result.main_score if self.measure is F1 else result.scores["accuracy"])
         return Evaluation(loss, figure) if math.isfinite(loss) else Evaluation(math.inf, 0.0)

@@ -116,7 +116,8 @@ class FlairObjective(Objective):
                 )
         if len(self.dev) < 2:
             raise FlairNasError(f"{corpus.name}: dev needs at least 2 sentences, as states are normalised over a batch")
-        self.learned, self.changing = Learned(model, holder), changing_names(holder.embeddings)
+        of_texts = [] if holder is model else [holder.name]  # which hold on to all that made them
+        self.learned, self.changing = Learned(model, holder), [*changing_names(holder.embeddings), *of_texts]
         self._batches: dict[str, tuple[int, list[list[Sentence]]]] = {}
 
     @classmethod
@@ -231,10 +232,14 @@ class FlairObjective(Objective):
     def _loss(self, batch: list[Sentence]) -> tuple[Tensor, int]:
         with self.autocast():
             total, count = self.model.forward_loss(batch)
-        if self.changing:  # what is learned is embedded anew in each step
-            for sentence in batch:
-                sentence.clear_embeddings(self.changing)
+        self._forget(batch)
         return total, count
+
+    def _forget(self, sentences: list[Sentence]) -> None:
+        """What is learned is embedded anew in each step."""
+        if self.changing:
+            for sentence in sentences:
+                sentence.clear_embeddings(self.changing)
 
     def evaluate(self, progress: bool = False) -> Evaluation:
         """Loss and measure on dev; states are normalised by the statistics of each batch, as in training."""
