@@ -36,7 +36,11 @@ class Kind(NamedTuple):
 
 
 def cached_folder(
-    kind: Kind, fingerprint: str, build: Callable[[Path], dict[str, Any]], cache: Path | None
+    kind: Kind,
+    fingerprint: str,
+    build: Callable[[Path], dict[str, Any]],
+    cache: Path | None,
+    refresh: bool = False,
 ) -> tuple[Path, dict[str, Any]]:
     """Gives the folder ``KIND/FINGERPRINT`` of the cache; makes it when it is not there, or not as it was made.
 
@@ -45,6 +49,7 @@ def cached_folder(
         fingerprint: stands for everything that the folder is made of.
         build: writes files to an empty folder, and returns what else is to be kept, for JSON.
         cache: as for `flair_nas.paths.cache_root`.
+        refresh: make it anew, also when it is there; it stays if that fails.
 
     Returns:
         The folder, and what `build` returned, now or then.
@@ -55,23 +60,41 @@ def cached_folder(
     """
     folder = cache_root(cache) / kind.folder / fingerprint
     found, problem = _look(folder)
-    if found is not None:
+    if found is not None and not refresh:
         return folder, found
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(folder, kind.content) as part:
             found, problem = _look(folder)  # another process may have made it while this one waited
-            if found is None:
+            if found is None or refresh:
                 if problem:
                     damaged = "%s: this cache of %s is damaged (%s), so it is made again"
                     log.warning(damaged, folder, kind.content, problem)
                     _remove(folder)
                 found = build(part)
                 _write_manifest(part, fingerprint, found)
+                _remove(folder)
                 _put_in_place(part, folder, kind.content)
         return folder, found
     except OSError as error:
         raise _explained(error, folder, kind.content) from error
+
+
+def kept_folders(kind: Kind, cache: Path | None) -> dict[Path, dict[str, Any]]:
+    """What is kept in each folder of a kind, as `build` of `cached_folder` returned it; damaged ones are warned of.
+
+    Args:
+        kind: what is kept there.
+        cache: as for `flair_nas.paths.cache_root`.
+    """
+    kept = {}
+    for folder in sorted((cache_root(cache) / kind.folder).glob("[!.]*")):
+        content, problem = _look(folder)
+        if content is not None:
+            kept[folder] = content
+        else:
+            log.warning("%s: one of these %s is damaged (%s), and not used", folder, kind.content, problem)
+    return kept
 
 
 def _explained(error: OSError, folder: Path, content: str) -> Exception:

@@ -1,4 +1,4 @@
-"""Named genotypes: bundled with flair-nas, or in a file."""
+"""Genotypes by name, file or address: where those come from that are not made on the spot."""
 
 from __future__ import annotations
 
@@ -37,31 +37,55 @@ def bundled_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in resource_path("genotypes").glob("*.json")))
 
 
+def known_names() -> tuple[str, ...]:
+    """The names of the bundled genotypes, and of the indexes that were added."""
+    from flair_nas.sharing.index import indexes
+
+    bundled = bundled_names()
+    return (*bundled, *sorted({name for names in indexes().values() for name in names} - set(bundled)))
+
+
 def load_genotype(source: str | Path | Genotype) -> Genotype:
     """Gives the genotype that a name, a file or a written form stands for.
 
     Args:
         source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
-            one-line genotype, or a `Genotype`, which is returned as it is.
+            one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
+            `flair_nas.sharing.downloads.download`), a name of an index that was added, or a `Genotype`, which is
+            returned as it is.
 
     Raises:
         GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
+        FlairNasError: it cannot be fetched.
     """
     if isinstance(source, Genotype):
         return source
     text = str(source)
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
+    if isinstance(source, str) and (path := _fetched(text)):
+        return Genotype.load(path)
     if _names_a_file(source):
         path = user_path(source)
         found = path / "genotype.json"  # what a search leaves in its folder
         return Genotype.load(found if found.is_file() else path)
     if _looks_written(text):
         return Genotype.parse(text)
-    names = bundled_names()
+    names = known_names()
     hint = did_you_mean(text, names)
-    expected = f"a bundled name ({', '.join(names)}), a file or a one-line genotype"
+    expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
     raise UnknownGenotype(f"{expected}; {hint.strip()}" if hint else expected, found=text)
+
+
+def _fetched(text: str) -> Path | None:
+    """The file that an address, or a name of an index, stands for; None for other texts."""
+    from flair_nas.sharing.downloads import download, is_address
+    from flair_nas.sharing.index import look_up
+
+    if is_address(text):
+        return download(text).path
+    known = None if _names_a_file(text) else look_up(text)
+    return None if known is None else download(known).path
 
 
 def _names_a_file(source: str | Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPTION_NAMES, Genotype
-from flair_nas.library import UnknownGenotype, bundled_names, load_genotype
+from flair_nas.library import UnknownGenotype, known_names, load_genotype
 from flair_nas.recurrent import LAYER_NUMBERS
 
 log = logging.getLogger("flair_nas")
@@ -22,7 +22,7 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
     """Splits such a text into its genotype, options of the genotype applied, and the arguments of `SearchedRNN`.
 
     Args:
-        text: a library name, a file or a written genotype, then options after commas:
+        text: what `load_genotype` takes, then options after commas:
             ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
         others: what the caller also knows, LSTM for one; it takes no options, and errors list it.
         name: what errors call the text.
@@ -54,11 +54,11 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
     try:
         return dataclasses.replace(load_genotype(source), **changes), numbers
     except UnknownGenotype:
-        names = (*others, *bundled_names())
+        names = (*others, *known_names())
         hint = did_you_mean(source, names)
         raise FlairNasError(
             f"unknown {name} {brief(source)}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
-            "or a genotype file, or a one-line genotype."
+            "or a genotype file, its https:// or hf:// address, or a one-line genotype."
         ) from None
 
 

@@ -75,7 +75,7 @@ def test_a_bundled_name_goes_before_a_file_of_that_name(tmp_path: Path, monkeypa
 
 def test_the_folder_of_a_search_stands_for_what_it_found(tmp_path: Path) -> None:
     genotype = random_genotype(3, nodes=3)
-    with pytest.raises(GenotypeError, match="a bundled name"):
+    with pytest.raises(GenotypeError, match="expected a name"):
         load_genotype(str(tmp_path))
     genotype.save(tmp_path / "genotype.json")
     assert load_genotype(str(tmp_path)) == load_genotype(tmp_path) == genotype

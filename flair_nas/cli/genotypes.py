@@ -1,14 +1,15 @@
-"""flair-nas genotypes: list, show, draw, compare, draw at random and check genotypes."""
+"""flair-nas genotypes: list, show, draw, fetch, compare, draw at random and check genotypes."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 from pathlib import Path
 from typing import Any
 
 from flair_nas.cli.flags import add_action
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.files import whole_file
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.paths import user_path
@@ -19,16 +20,22 @@ EXAMPLES = """examples:
   flair-nas genotypes draw runs/search --out cell.svg
   flair-nas genotypes draw all --out pictures/
   flair-nas genotypes compare darts-v1 darts-v2
+  flair-nas genotypes get hf://owner/name@main
+  flair-nas genotypes get https://example.org/cell.json --out cell.json
+  flair-nas genotypes add-index https://example.org/index.json
   flair-nas genotypes random --seed 3 --history 2 --out random.json
   flair-nas genotypes validate *.json
 
-A genotype is a bundled name, a file of any written form, the folder of a search, or a one-line genotype."""
+A genotype is a bundled name, a file of any written form, the folder of a search, a one-line genotype, an address
+(https://... or hf://owner/name[@revision], each with #sha256=... if you like), or a name of an index that was added."""
+log = logging.getLogger("flair_nas")
+
 _FORMATS = ("svg", "png", "dot", "txt")
 
 
 def add_parser(verbs: Any) -> None:
     """Adds the verb with its actions to the command's parser."""
-    genotypes = verbs.add_parser("genotypes", help="list, show, draw and compare genotypes", description=__doc__)
+    genotypes = verbs.add_parser("genotypes", help="list, show, draw, compare and fetch genotypes", description=__doc__)
     actions = genotypes.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     parser = add_action(actions, "list", "List the bundled genotypes, or given ones.", EXAMPLES)
@@ -50,6 +57,20 @@ def add_parser(verbs: Any) -> None:
     parser = add_action(actions, "compare", "Show two side by side, and how far they are apart.", EXAMPLES)
     parser.set_defaults(run=compare)
     parser.add_argument("genotypes", nargs=2, metavar="GENOTYPE")
+
+    parser = add_action(actions, "get", "Fetch one into the cache, which all commands read.", EXAMPLES)
+    parser.set_defaults(run=get)
+    parser.add_argument("source", metavar="SOURCE", help="an address, or a name of an index")
+    parser.add_argument("--refresh", action="store_true", help="fetch it anew, also when it is in the cache")
+    parser.add_argument("--out", metavar="FILE", help="also write it to a file, as it was fetched")
+
+    parser = add_action(actions, "add-index", "Add the names that an index has, or bring them up to date.", EXAMPLES)
+    parser.set_defaults(run=add)
+    parser.add_argument("url", metavar="URL", help="https://...; docs/genotypes.md has the form")
+
+    parser = add_action(actions, "remove-index", "Forget the names of an index.", EXAMPLES)
+    parser.set_defaults(run=remove)
+    parser.add_argument("url", metavar="URL")
 
     parser = add_action(actions, "random", "Draw one at random.", EXAMPLES)
     parser.set_defaults(run=draw_at_random)
@@ -88,6 +109,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes list``."""
     from flair_nas.comparing import depth_of
     from flair_nas.library import bundled_names, load_genotype
+    from flair_nas.sharing.index import indexes
 
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published")]
     for name in arguments.genotypes or bundled_names():
@@ -113,6 +135,8 @@ def list_all(arguments: argparse.Namespace) -> int:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"weights and FLOP of one direction, {sizes}; published: test perplexity, as the papers have it")
+    for url, names in indexes().items() if not arguments.genotypes else ():
+        print(f"from {url}: {', '.join(names) or 'none'}")
     return 0
 
 
@@ -183,6 +207,52 @@ def compare(arguments: argparse.Namespace) -> int:
     print(
         f"edit distance: {edit_distance(*genotypes)} (edges, gate entries and output nodes that only one of them has)"
     )
+    return 0
+
+
+def get(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes get``."""
+    from flair_nas.sharing.downloads import download, is_address
+    from flair_nas.sharing.index import indexes, look_up
+
+    source = arguments.source if is_address(arguments.source) else look_up(arguments.source)
+    if source is None:
+        known = [name for names in indexes().values() for name in names]
+        hint = did_you_mean(arguments.source, known)
+        raise FlairNasError(
+            f"{brief(arguments.source)} is no https:// or hf:// address, and no index has it; {hint}known names: "
+            f"{', '.join(known) or 'none (genotypes add-index adds some)'}"
+        )
+    found = download(source, refresh=arguments.refresh)
+    print(Genotype.load(found.path).one_line())
+    print(f"in the cache: {found.path}")
+    print(f"always this very file: {found.address}#sha256={found.sha256}")
+    if arguments.out:
+        with whole_file(user_path(arguments.out)) as temporary:
+            temporary.write_bytes(found.path.read_bytes())
+        print(f"written: {arguments.out}")
+    return 0
+
+
+def add(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes add-index``."""
+    from flair_nas.library import bundled_names
+    from flair_nas.sharing.index import add_index
+
+    names = add_index(arguments.url)
+    for name, source in names.items():
+        print(f"{name}: {source}")
+    for name in set(names) & set(bundled_names()):
+        log.warning("%s is bundled, too, and the bundled one is what the name means", name)
+    print(f"{len(names)} names, for --rnn and wherever else a genotype is asked for")
+    return 0
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes remove-index``."""
+    from flair_nas.sharing.index import remove_index
+
+    remove_index(arguments.url)
     return 0
 
 

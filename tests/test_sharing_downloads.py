@@ -1,0 +1,297 @@
+"""Genotypes over HTTPS, from a real server that fails in all the ways that servers do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from https_server import Server, content, redirect, serve
+
+from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
+from flair_nas.cli import main
+from flair_nas.rnn_text import parse_rnn
+from flair_nas.sharing import https
+from flair_nas.sharing.downloads import download
+
+GENOTYPE = random_genotype(5)
+JSON = GENOTYPE.to_json()
+SUM = hashlib.sha256(JSON.encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    folder = tmp_path_factory.mktemp("server")
+    with serve(folder) as server:
+        yield server, folder / "ca.pem"
+
+
+@pytest.fixture
+def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, an empty cache, and little patience."""
+    server, authority = running
+    server.asked.clear()
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FLAIR_NAS_OFFLINE", raising=False)
+    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(backoff_factor=0.01))
+    monkeypatch.setattr(https, "_ANSWER_SECONDS", 0.5)
+    return server
+
+
+def kept(tmp_path: Path) -> list[str]:
+    return [path.name for path in tmp_path.glob("cache/**/*") if path.is_file()]
+
+
+def refused(source: str, message: str) -> None:
+    with pytest.raises(FlairNasError, match=message) as caught:
+        load_genotype(source)
+    assert source.partition("#")[0] in str(caught.value)
+
+
+def test_an_address_is_fetched_once_and_is_there_offline(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = server.put("/cell.json", JSON)
+    assert load_genotype(url) == GENOTYPE
+    monkeypatch.setenv("FLAIR_NAS_OFFLINE", "1")
+    assert load_genotype(url) == load_genotype(f"{url}#sha256={SUM}") == load_genotype(f"{url}#readme") == GENOTYPE
+    assert server.asked == ["GET /cell.json"]
+
+
+def test_an_address_takes_options_as_every_other_text_of_a_layer_does(server: Server) -> None:
+    url = server.put("/cell.json", JSON)
+    genotype, numbers = parse_rnn(f"{url}#sha256={SUM},recurrent_dropout=0.25,combine=mean", ("LSTM",))
+    assert genotype.nodes == GENOTYPE.nodes and genotype.combine == "mean" and numbers == {"recurrent_dropout": 0.25}
+
+
+def test_a_printed_genotype_is_one_too(server: Server) -> None:
+    log = "genotype = Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))"
+    assert load_genotype(server.put("/log.txt", log)).one_line() == "tanh0-relu1"
+
+
+def test_without_network_and_copy(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_OFFLINE", "true")
+    refused(server.put("/cell.json", JSON), "is not in the cache, and FLAIR_NAS_OFFLINE keeps flair-nas off")
+    assert server.asked == [] and kept(tmp_path) == []
+    monkeypatch.setenv("FLAIR_NAS_OFFLINE", "0")
+    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(total=0))
+    refused("https://localhost:1/cell.json", "Connection refused.*check the address and the network")
+
+
+def test_a_checksum_that_is_not_the_files(server: Server, tmp_path: Path) -> None:
+    url = server.put("/cell.json", JSON)
+    refused(f"{url}#sha256={'0' * 64}", f"its SHA-256 is {SUM}, not 0000")
+    assert kept(tmp_path) == []
+    refused(f"{url}#sha256=abc", "64 hexadecimal digits")
+
+
+def test_a_copy_that_is_not_the_wanted_file_is_fetched_again(server: Server) -> None:
+    other = random_genotype(6).to_json()
+    url = server.put("/cell.json", other, JSON)
+    assert load_genotype(url) == random_genotype(6)
+    assert load_genotype(f"{url}#sha256={SUM.upper()}") == GENOTYPE == load_genotype(url)
+    refused(f"{url}#sha256={'1' * 64}", "the file has changed, or is not what was meant")
+    assert load_genotype(url) == GENOTYPE  # what was kept before stays
+
+
+def test_refresh_brings_what_is_there_now_and_loses_nothing(server: Server) -> None:
+    url = server.put("/cell.json", JSON, "no genotype", random_genotype(6).to_json())
+    assert load_genotype(url) == GENOTYPE
+    with pytest.raises(FlairNasError):
+        download(url, refresh=True)
+    assert load_genotype(url) == GENOTYPE
+    download(url, refresh=True)
+    assert load_genotype(url) == random_genotype(6)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(404, "there is no such file; check the address"), (403, "refuses"), (401, "netrc"), (418, "status 418")],
+)
+def test_a_refusal_is_not_tried_again(server: Server, tmp_path: Path, status: int, message: str) -> None:
+    refused(server.put("/cell.json", content("x", status)), message)
+    assert len(server.asked) == 1 and kept(tmp_path) == []
+
+
+def test_a_server_that_fails_is_asked_again(server: Server) -> None:
+    fails = content("x", 500, Retry_After="3600")  # nobody waits for an hour
+    assert load_genotype(server.put("/once.json", fails, content("x", 503), JSON)) == GENOTYPE
+    refused(server.put("/ever.json", fails), "the server fails; try again later")
+    assert server.asked.count("GET /ever.json") == 4
+
+
+def test_a_server_that_does_not_answer(server: Server, tmp_path: Path) -> None:
+    def sleeps(_: object) -> None:
+        time.sleep(1.5)
+
+    assert load_genotype(server.put("/once.json", sleeps, JSON)) == GENOTYPE
+    url = server.put("/ever.json", sleeps)
+    start = time.monotonic()
+    refused(url, "Read timed out")
+    assert time.monotonic() - start < 20 and len(kept(tmp_path)) == 2  # that of the first alone
+
+
+def test_an_answer_that_trickles_in(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trickles(handler: object) -> None:
+        content("", Content_Length="1000000")(handler)  # type: ignore[arg-type]
+        for _ in range(400):
+            handler.wfile.write(b"x" * 1024)  # type: ignore[attr-defined]
+            time.sleep(0.05)
+
+    monkeypatch.setattr(https, "_WHOLE_SECONDS", 0.3)
+    refused(server.put("/cell.json", trickles), "took more than 0.3 seconds")
+    assert kept(tmp_path) == []
+
+
+def test_an_answer_that_is_cut_off(server: Server, tmp_path: Path) -> None:
+    refused(server.put("/cell.json", content(JSON[:200], Content_Length=str(len(JSON)))), "again")
+    assert kept(tmp_path) == []
+
+
+def test_redirects_within_https_are_followed(server: Server) -> None:
+    server.put("/cell.json", JSON)
+    assert load_genotype(server.put("/moved.json", redirect("/cell.json"))) == GENOTYPE
+
+
+@pytest.mark.parametrize("target", ["http://localhost/cell.json", "file:///etc/hostname", "ftp://localhost/cell.json"])
+def test_redirects_to_anything_else_are_refused(server: Server, tmp_path: Path, target: str) -> None:
+    refused(server.put("/cell.json", redirect(target)), "leads on to what is not https, which is refused")
+    assert kept(tmp_path) == []
+
+
+def test_a_redirect_loop(server: Server) -> None:
+    refused(server.put("/cell.json", redirect("/cell.json")), "leads on more than 5 times")
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "address", ["http://localhost/cell.json", "file:///etc/passwd", "ftp://localhost/x", "s3://a/b"]
+)
+def test_other_addresses_are_refused(server: Server, address: str) -> None:
+    refused(address, "from https:// and hf:// only")
+
+
+def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(total=0))
+    refused(server.put("/cell.json", JSON), "the certificate of the server cannot be verified")
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "<!DOCTYPE html><p>Genotype(recurrent=[('tanh', 0)], concat=[1])",
+            "a web page, so give the address of the file",
+        ),
+        ('{"some": "JSON"}', "format"),
+        (json.dumps(json.loads(JSON) | {"version": 99}), "version"),
+        (b"\x80\x04\x95\xff", "binary file"),
+        ("", "found .."),
+        ("[" * 100_000, "expected"),
+    ],
+    ids=["html", "other JSON", "future version", "pickle", "empty", "deep"],
+)
+def test_what_is_no_genotype_is_not_kept(server: Server, tmp_path: Path, body: str | bytes, message: str) -> None:
+    refused(server.put("/cell.json", body), message)
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("promised", [{"Content_Length": "100000000"}, {}])
+def test_a_file_of_100_megabytes_is_left_early(server: Server, tmp_path: Path, promised: dict[str, str]) -> None:
+    sent = []
+
+    def endless(handler: object) -> None:
+        handler.send_response(200)  # type: ignore[attr-defined]
+        for name, value in promised.items():
+            handler.send_header(name.replace("_", "-"), value)  # type: ignore[attr-defined]
+        handler.end_headers()  # type: ignore[attr-defined]
+        for _ in range(1000):
+            handler.wfile.write(b" " * 100_000)  # type: ignore[attr-defined]
+            sent.append(100_000)
+
+    refused(server.put("/cell.json", endless), "has more than 1,000,000 bytes")
+    assert sum(sent) < 20_000_000 and kept(tmp_path) == []  # what the buffers between the two take, and no more
+
+
+def test_a_damaged_copy_is_fetched_again(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    url = server.put("/cell.json", JSON)
+    path = download(url).path
+    path.write_text(random_genotype(6).to_json())
+    assert load_genotype(url) == GENOTYPE
+    assert "this cache of genotypes is damaged" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "file"))
+    with pytest.raises(FlairNasError, match=r"cannot write to this cache of genotypes.*FLAIR_NAS_CACHE"):
+        load_genotype(server.put("/cell.json", JSON))
+    assert server.asked == []
+
+
+# --- many processes ---
+
+FETCH = "import sys; from flair_nas import load_genotype; print(load_genotype(sys.argv[1]).one_line())"
+
+
+def test_twenty_processes_fetch_one_file_once(server: Server, tmp_path: Path) -> None:
+    def slow(handler: object) -> None:
+        time.sleep(0.3)
+        content(JSON)(handler)  # type: ignore[arg-type]
+
+    url = server.put("/cell.json", slow)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", FETCH, url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(20)
+    ]
+    outputs = [process.communicate() for process in processes]
+    assert {output for output, _ in outputs} == {f"{GENOTYPE.one_line()}\n"}, outputs
+    assert server.asked == ["GET /cell.json"]
+    assert sorted(kept(tmp_path)) == ["corpus.json", "genotype.json"]
+
+
+def test_a_process_that_is_killed_half_way_leaves_nothing_that_is_trusted(server: Server, tmp_path: Path) -> None:
+    half_way, gone = threading.Event(), threading.Event()
+
+    def stops(handler: object) -> None:
+        content(JSON[:300], Content_Length=str(len(JSON)))(handler)  # type: ignore[arg-type]
+        handler.wfile.flush()  # type: ignore[attr-defined]
+        half_way.set()
+        gone.wait(10)
+
+    url = server.put("/cell.json", stops, JSON)
+    script = f"from flair_nas.sharing import https; https._ANSWER_SECONDS = 60; {FETCH}"
+    process = subprocess.Popen([sys.executable, "-c", script, url])
+    assert half_way.wait(30)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    gone.set()
+    assert "genotype.json" not in kept(tmp_path)
+    assert load_genotype(url) == GENOTYPE
+    assert sorted(kept(tmp_path)) == ["corpus.json", "genotype.json"]
+
+
+# --- the command ---
+
+
+def test_get(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = server.put("/cell.json", JSON, random_genotype(6).to_json())
+    assert main(["genotypes", "get", url, "--out", str(tmp_path / "cell.json")]) == 0
+    line, cached, pinned, _ = capsys.readouterr().out.splitlines()
+    assert line == GENOTYPE.one_line() and pinned.endswith(f"{url}#sha256={SUM}")
+    assert Genotype.load(cached.removeprefix("in the cache: ")) == Genotype.load(tmp_path / "cell.json") == GENOTYPE
+    assert main(["genotypes", "get", url]) == 0
+    assert capsys.readouterr().out.startswith(GENOTYPE.one_line())
+    assert main(["genotypes", "get", url, "--refresh"]) == 0
+    assert capsys.readouterr().out.startswith(random_genotype(6).one_line())
+    assert main(["genotypes", "get", "some-cell"]) == 2
+    assert "no https:// or hf:// address, and no index has it" in capsys.readouterr().err
