@@ -2,14 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+READY := $(VENV)/.installed
+READY_FOR_TESTS := $(VENV)/.installed-dev
+PIP := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
 # compiled modules are kept, whatever the environment says: tests start some hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-portable test-ray fuzz check format clean
 
-demo: $(STAMP)
+demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 # in the order of the files: xdist's own puts long files with few tests last
@@ -17,37 +19,43 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # as other machines would run them; LEGS="avx2 clang" runs some of them
-test-portable: $(STAMP)
+test-portable: $(READY_FOR_TESTS)
 	$(BIN)/python tests/portable.py $(LEGS)
 
 # Ray is an extra of 215 MB, and its tests are skipped where it is not installed
-test-ray: $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[ray]'
+test-ray: $(READY_FOR_TESTS)
+	$(PIP) --editable '.[ray]'
 	$(BIN)/python -m pytest tests/test_select_ray.py
 
 # the long form of tests/fuzz; at most MINUTES, from SEED on, failures to OUT
 MINUTES ?= 60
 SEED ?= 1
 OUT ?= runs/fuzz.jsonl
-fuzz: $(STAMP)
+fuzz: $(READY_FOR_TESTS)
 	$(BIN)/python tests/fuzz/long.py --minutes $(MINUTES) --seed $(SEED) --out $(OUT)
 
-check: $(STAMP)
+check: $(READY_FOR_TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(STAMP)
+format: $(READY_FOR_TESTS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # not compiled but when imported: that of all that flair brings took longer than all the rest
-$(STAMP): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "flair-nas needs Python 3.10 or newer, this is %d.%d; run: make PYTHON=/path/to/python3" % v[:2])'
+	@echo "Setting up $(VENV): Flair, PyTorch and what they need, some minutes and 1.7 GB with the torch of constraints.txt"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
-	touch $(STAMP)
+	$(PIP) --editable .
+	touch $@
+
+# tests need more: linter, types, pytest, triton
+$(READY_FOR_TESTS): $(READY)
+	$(PIP) --editable '.[dev]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

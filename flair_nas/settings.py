@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.library import resource_path
 from flair_nas.paths import read_file, user_path
 
@@ -47,6 +47,7 @@ def setting(
     choices: Sequence[str] | None = None,
     check: Callable[[Any], str] | None = None,
     before: Any = None,
+    flair: str | None = None,
 ) -> Any:
     """A field of a dataclass of settings, annotated as int, float, bool, str or a list of one of these, or ``| None``.
 
@@ -58,8 +59,10 @@ def setting(
         choices: the only values (of a list: entries) that can be used.
         check: is given a value of the right type and range, and gives what is wrong with it, as "must be even", or "".
         before: what runs did that began before there was this setting, if that is not the default.
+        flair: what Flair calls it, if that is another name; both can be written.
     """
-    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check, "before": before}
+    limits = {"low": low, "high": high, "choices": choices, "check": check}
+    metadata = {"help": help, **limits, "before": before, "flair": flair}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -104,6 +107,42 @@ def _kind(name: str, hint: Any) -> Kind:
     return Kind(hint, many, optional)
 
 
+def flair_names(config_type: type) -> dict[str, str]:
+    """The names of settings by Flair's names of them, where those are others."""
+    fields = dataclasses.fields(config_type)
+    return {field.metadata["flair"]: field.name for field in fields if field.metadata["flair"]}
+
+
+def takes_flair_names(config_type: type[Config]) -> type[Config]:
+    """Lets a dataclass of settings be made with Flair's names, too: ``TaggerConfig(max_epochs=10)``."""
+    make = config_type.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, *values: Any, **named: Any) -> None:
+        kind: Any = type(self)
+        known = [*kinds_of(kind), *flair_names(kind)]
+        for name in named:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise TypeError(f"{kind.__name__} has no setting {name!r}; {hint}it has {', '.join(kinds_of(kind))}")
+        make(self, *values, **_own_names(kind, named))
+
+    config_type.__init__ = __init__  # type: ignore[method-assign]
+    return config_type
+
+
+def _own_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
+    """The same settings with Flair's names replaced by ours.
+
+    Raises:
+        FlairNasError: one is given by both names.
+    """
+    own = flair_names(config_type)
+    both = [f"{own[name]} is also {name}, give one of them" for name in named if name in own and own[name] in named]
+    raise_problems(both)
+    return {own.get(name, name): value for name, value in named.items()}
+
+
 def changed(config: Any, *names: str) -> dict[str, Any]:
     """The settings that are not the defaults, by name.
 
@@ -127,14 +166,18 @@ def problems_of(config: Any) -> list[str]:
     return _problems(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
 
 
+class SettingsProblems(FlairNasError):
+    """Settings that cannot be used."""
+
+
 def raise_problems(problems: Sequence[str]) -> None:
     """Raises one error that names all problems.
 
     Raises:
-        FlairNasError: if there are any.
+        SettingsProblems: if there are any.
     """
     if problems:
-        raise FlairNasError("settings that cannot be used: " + "; ".join(problems))
+        raise SettingsProblems("settings that cannot be used: " + "; ".join(problems))
 
 
 def _problems(config_type: type, values: Mapping[str, Any]) -> list[str]:
@@ -250,14 +293,19 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     Raises:
         FlairNasError: the file cannot be read, is no mapping, or has keys that are no settings, which are all named.
     """
-    data = read_mapping(path)
     kinds = kinds_of(config_type)
+    try:
+        data = _own_names(config_type, read_mapping(path))
+    except SettingsProblems as error:
+        raise FlairNasError(f"{path}: {error}") from None
     unknown = [key for key in data if key not in kinds]
     if unknown:
+        known = [*kinds, *flair_names(config_type)]
+        hint = did_you_mean(unknown[0], known) if isinstance(unknown[0], str) else ""
         names = ", ".join(key[:80] if isinstance(key, str) else brief(key) for key in unknown[:20]) + (
             ", ..." if len(unknown) > 20 else ""
         )
-        raise UnknownSettings(f"{path}: unknown settings {names}; the settings are {', '.join(kinds)}")
+        raise UnknownSettings(f"{path}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
     for name, value in data.items():
         if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text
             with contextlib.suppress(ValueError, OverflowError):

@@ -27,6 +27,7 @@ from flair_nas.settings import (
     setting,
     to_yaml,
 )
+from flair_nas.tagging.config import TaggerConfig
 
 
 @dataclass
@@ -147,7 +148,7 @@ def test_an_exponent_is_a_number_where_a_number_is_wanted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"gusts: 3\nname: x\n3: 4", "unknown settings gusts, 3; the settings are name, spice, litres"),
+        (b"gusts: 3\nname: x\n3: 4", "unknown settings gusts, 3; did you mean guests? the settings are name, spice, litres"),
         (b"- name", "expected settings as `name: value` lines"),
         (b"", "expected settings"),
         (b"name: {", "not a YAML file"),
@@ -339,3 +340,33 @@ def test_a_run_that_did_not_know_a_setting_goes_on_as_it_was(tmp_path: Path) -> 
         assert (run.litres, run.salt) == (3.0, salt)
         assert read_run_settings(tmp_path / "config.yaml", Newer).salt == salt
         assert resolve(Newer, kind="soup", file=tmp_path / "config.yaml").salt == "fine"  # a file of the user's
+
+
+# --- Flair's names ---
+
+
+def test_flairs_names_of_settings_stand_for_ours(tmp_path: Path) -> None:
+    ours = TaggerConfig(rnn="lstm", layers=2, crf=False, reproject=False, clip=1.0, batch_size=8, epochs=3)
+    flairs = {"rnn_type": "lstm", "rnn_layers": 2, "use_crf": False, "reproject_embeddings": False}
+    flairs |= {"max_grad_norm": 1.0, "mini_batch_size": 8, "max_epochs": 3}
+    assert TaggerConfig(**flairs) == ours
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(flairs))
+    assert resolve(TaggerConfig, file=tmp_path / "config.yaml") == ours
+    (tmp_path / "written.yaml").write_text(to_yaml(ours))
+    assert set(read_settings(tmp_path / "written.yaml", TaggerConfig)) == set(kinds_of(TaggerConfig))
+
+
+def test_a_setting_by_both_names_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FlairNasError, match="epochs is also max_epochs, give one of them"):
+        TaggerConfig(epochs=3, max_epochs=3)  # type: ignore[call-arg]
+    (tmp_path / "config.yaml").write_text("batch_size: 8\nmini_batch_size: 8\n")
+    with pytest.raises(FlairNasError, match=r"config.yaml: .*batch_size is also mini_batch_size"):
+        resolve(TaggerConfig, file=tmp_path / "config.yaml")
+
+
+def test_a_name_that_is_close_to_a_setting_is_offered(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="TaggerConfig has no setting 'max_epoch'; did you mean max_epochs"):
+        TaggerConfig(max_epoch=3)  # type: ignore[call-arg]
+    (tmp_path / "config.yaml").write_text("hiden_size: 8\n")
+    with pytest.raises(FlairNasError, match="unknown settings hiden_size; did you mean hidden_size"):
+        resolve(TaggerConfig, file=tmp_path / "config.yaml")

@@ -120,7 +120,9 @@ def _add_flag(parser: Any, name: str, config_types: Mapping[str, type], explaine
     explained = explained or next(iter(config_types.values()))
     help = next(field for field in dataclasses.fields(explained) if field.name == name).metadata["help"] + said
     options: dict[str, Any] = {"default": None, **_form(name, kind), "help": help.replace("%", "%%")}
-    parser.add_argument("--" + name.replace("_", "-"), **options)
+    flair = next(iter(fields.values())).metadata["flair"]
+    flags = ["--" + written.replace("_", "-") for written in (name, flair) if written]
+    parser.add_argument(*flags, **options)
 
 
 def check_batch_size(number: int) -> None:

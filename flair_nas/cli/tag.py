@@ -133,7 +133,7 @@ def _add_evaluate(actions: Any) -> None:
     )
     parser.add_argument("--data-root", metavar="DIR", help="folder with the named corpora (Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag, predicted tag")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+    _add_batch_size(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
@@ -172,6 +172,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _add_batch_size(parser: argparse.ArgumentParser) -> None:
+    flags = ("--batch-size", "--mini-batch-size")
+    parser.add_argument(*flags, type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+
+
 # --- predict ---
 
 
@@ -183,7 +188,7 @@ def _add_predict(actions: Any) -> None:
     parser.add_argument("--text", metavar="FILE", help="file with one sentence a line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
     parser.add_argument("--tokenized", action="store_true", help="words are separated by spaces already")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+    _add_batch_size(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
 

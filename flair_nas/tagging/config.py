@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
+from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting, takes_flair_names
 
 
 def all_different(values: list[Any]) -> str:
@@ -13,11 +13,13 @@ def all_different(values: list[Any]) -> str:
     return "" if len(set(values)) == len(values) else "must be different ones"
 
 
+@takes_flair_names
 @dataclass
 class TaggerConfig:
     """Settings of `train_taggers`; each is also a flag of ``flair-nas tag train`` and a key of a ``--config`` file.
 
-    The defaults are Flair's, where Flair has one.
+    The defaults are Flair's, where Flair has one. Flair's own names can be written, too: `rnn_type`, `rnn_layers`,
+    `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
@@ -28,7 +30,9 @@ class TaggerConfig:
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     rnn: str = setting(
-        "i-darts-ptb", "lstm, gru, a genotype's name, a genotype file or a one-line genotype; options after commas"
+        "i-darts-ptb",
+        "lstm, gru, a genotype's name, its file or address, or a one-line genotype; options after commas",
+        flair="rnn_type",
     )
     embeddings: list[str] = setting(
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
@@ -36,12 +40,12 @@ class TaggerConfig:
         "pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
-    layers: int = setting(1, "recurrent layers", low=1, high=100)
+    layers: int = setting(1, "recurrent layers", low=1, high=100, flair="rnn_layers")
     dropout: float = setting(0.0, "dropout before and after the recurrent layer", **PROBABILITY)
     word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **PROBABILITY)
     locked_dropout: float = setting(0.5, "variational dropout of the recurrent layer's input and output", **PROBABILITY)
-    crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
-    reproject: bool = setting(True, "a linear map on top of the embeddings")
+    crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token", flair="use_crf")
+    reproject: bool = setting(True, "a linear map on top of the embeddings", flair="reproject_embeddings")
     learning_rate: float = setting(0.1, "learning rate of SGD", low=1e-12, high=1e6)
     anneal_factor: float = setting(
         0.5, "the learning rate is multiplied by this on a plateau of dev F1", low=1e-6, high=0.999999
@@ -52,9 +56,9 @@ class TaggerConfig:
         "and figures on dev say nothing",
     )  # fmt: skip
     min_learning_rate: float = setting(1e-4, "training ends below this learning rate", low=0, high=1e6)
-    clip: float = setting(5.0, "gradient norm is clipped to this", low=1e-12, high=1e12)
-    batch_size: int = setting(32, "sentences per batch", **COUNT)
-    epochs: int = setting(100, "epochs at most", **COUNT)
+    clip: float = setting(5.0, "gradient norm is clipped to this", low=1e-12, high=1e12, flair="max_grad_norm")
+    batch_size: int = setting(32, "sentences per batch", **COUNT, flair="mini_batch_size")
+    epochs: int = setting(100, "epochs at most", **COUNT, flair="max_epochs")
     seeds: list[int] = setting(
         [1],
         "each seed is trained; mean and standard deviation are reported",
