@@ -53,8 +53,9 @@ def main() -> None:
     path = shlex.quote(str(genotype))
     print(f"""
 Next, on your own text and corpus (activate the environment first: . .venv/bin/activate):
-  flair-nas search --preset i-darts-small --text my_text/ --out runs/search
-  flair-nas tag train --corpus my_corpus/ --rnn {path} --embeddings one-hot char --out runs/tagger
+  flair-nas search --preset i-darts-small --text my_text/ --out runs/my-search
+  flair-nas tag train --corpus my_corpus/ --rnn {path} --embeddings one-hot char \\
+      --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16 --out runs/my-tagger
 or all of it in a page of Python: examples/search_then_tag.py""")
 
 

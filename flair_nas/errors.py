@@ -38,7 +38,9 @@ def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int
         count: how many are offered at most.
     """
     spelling = {name.lower(): names[name] if isinstance(names, Mapping) else name for name in names}
-    close = [spelling[name] for name in difflib.get_close_matches(text.lower(), spelling, n=count, cutoff=0.6)]
+    found = difflib.get_close_matches(text.lower(), spelling, n=count, cutoff=0.6)
+    likeness = [difflib.SequenceMatcher(None, name, text.lower()).ratio() for name in found]
+    close = [spelling[name] for name, like in zip(found, likeness) if like > max(likeness) - 0.15]
     return f"did you mean {' or '.join(close)}? " if close else ""
 
 

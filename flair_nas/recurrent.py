@@ -36,14 +36,14 @@ class SearchedRNN(nn.Module):
         dropout: dropout on the output of each layer but the last.
         input_dropout: variational dropout of the input of each layer and direction; one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product; one mask per sequence.
-        init_range: weights start uniform in +-init_range; None for 2 / √H. The papers' code has 0.04 at H = 850.
+        init_range: weights start uniform in +-init_range; None for 1.5 / √H. The papers' code has 0.04 at H = 850.
 
     Attributes:
         cells: a `SearchedCell` per layer and direction, at index layer * num_directions + direction.
 
     Raises:
         ValueError: a size that is not positive, a probability outside [0, 1).
-        TypeError: `genotype` is no `Genotype`.
+        TypeError: `genotype` is neither a `Genotype` nor a text.
     """
 
     def __init__(

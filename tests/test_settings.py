@@ -148,7 +148,10 @@ def test_an_exponent_is_a_number_where_a_number_is_wanted(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"gusts: 3\nname: x\n3: 4", "unknown settings gusts, 3; did you mean guests? the settings are name, spice, litres"),
+        (
+            b"gusts: 3\nname: x\n3: 4",
+            "unknown settings gusts, 3; did you mean guests? the settings are name, spice, litres",
+        ),
         (b"- name", "expected settings as `name: value` lines"),
         (b"", "expected settings"),
         (b"name: {", "not a YAML file"),

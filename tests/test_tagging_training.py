@@ -872,7 +872,9 @@ def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(
     with caplog.at_level(logging.INFO, logger="flair"), caplog.at_level(logging.INFO, logger="flair_nas"):
         flair.logger.propagate = True
         try:
-            train_taggers(settings(corpus, epochs=1), tmp_path / "run", progress=False)
+            train_taggers(settings(corpus, epochs=1), tmp_path / "quiet", progress=False)
+            assert not [record for record in caplog.records if record.name == "flair"]
+            train_taggers(settings(corpus, epochs=1), tmp_path / "run", progress=False, verbose=True)
         finally:
             flair.logger.propagate = False
     text = caplog.text

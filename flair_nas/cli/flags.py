@@ -138,7 +138,7 @@ def check_batch_size(number: int) -> None:
 
 def _form(name: str, kind: Kind) -> Mapping[str, Any]:
     if kind.many and kind.type is str:
-        return {"nargs": "+", "metavar": name.upper().removesuffix("S")}
+        return {"nargs": "+", "metavar": "SEARCH" if name == "searches" else name.upper().removesuffix("S")}
     if kind.many:
         return {"type": _numbers(kind.type), "metavar": "1,2,3" if kind.type is int else "X,X"}
     if kind.type is bool:

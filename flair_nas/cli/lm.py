@@ -75,7 +75,8 @@ def train(arguments: argparse.Namespace) -> int:
     metrics = train_language_model(config, out, progress=_draws(arguments))
     print(format_metrics(metrics))
     print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; history: {out / 'history.jsonl'}")
-    print(f"next: flair-nas lm evaluate --model {typed(out)} --text FILE")
+    if config.text is not None:
+        print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text)}")
     return 0
 
 

@@ -121,7 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f'next, in Flair: import flair_nas; DocumentRNNEmbeddings(..., rnn_type="{path}")')
         return 0
     small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16"
-    print(f"next: flair-nas tag train --corpus demo {small} --rnn {rnn} --out runs/tagger")
+    corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
+    print(f"next: flair-nas tag train --corpus {corpus} {small} --rnn {rnn} --out runs/tagger")
     if isinstance(config, SearchConfig) and config.text is not None:
         print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
     return 0

@@ -69,7 +69,8 @@ def train(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers
 
-    metrics = train_taggers(config, out, progress=not arguments.quiet and sys.stderr.isatty())
+    progress = not arguments.quiet and sys.stderr.isatty()
+    metrics = train_taggers(config, out, progress=progress, verbose=arguments.verbose)
     print(format_metrics(metrics))
     why = "the first" if config.train_with_dev else "the best on dev"
     of_seed = f" (of seed {metrics['model_seed']}, {why})" if len(metrics["seeds"]) > 1 else ""

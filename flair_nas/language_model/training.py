@@ -11,6 +11,7 @@ import contextlib
 import logging
 import math
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -238,16 +239,21 @@ class _Training:
                     except NotFinite as fault:
                         self._roll_back(fault, bar)
                         continue
-                    log.log(
-                        logging.DEBUG if progress else logging.INFO,  # the bar says it already
-                        "epoch %d of %d: perplexity %.2f in training%s, %.2f on valid%s, %.1f s",
-                        *(line["epoch"], self.config.epochs, line["train_perplexity"]),
-                        *(", averaging" if line["averaged"] else "", line["valid_perplexity"]),
-                        *(" (the best)" if self.best_epoch == self.epoch else "", line["seconds"]),
-                    )
+                    self._say(line, bar if progress else None)
             except KeyboardInterrupt as stop:
                 where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
+
+    def _say(self, line: dict[str, Any], bar: tqdm[Any] | None) -> None:
+        """Leaves a line of an epoch, above the bar where there is one."""
+        averaging = ", averaging" if line["averaged"] else ""
+        best = " (the best)" if self.best_epoch == self.epoch else ""
+        text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {line['train_perplexity']:.2f} in training"
+        text += f"{averaging}, {line['valid_perplexity']:.2f} on valid{best}, {line['seconds']:.1f} s"
+        if bar is None:
+            log.info("%s", text)
+        else:
+            bar.write(text, file=sys.stderr)
 
     def _roll_back(self, fault: NotFinite, bar: tqdm[Any]) -> None:
         """Goes back to the best epoch, to try what follows with other random numbers.

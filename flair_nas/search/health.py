@@ -177,7 +177,8 @@ def verdict(figures: Figures) -> str:
         )
     if doubts:
         why = "; ".join(doubts)
-        return f"this genotype is close to arbitrary: {why}. Train random cells beside it (--strategy sample draws one)"
+        beside = "Train random cells beside it (flair-nas genotypes random draws one)"
+        return f"this genotype is close to arbitrary: {why}. {beside}"
     if any(part["drifts"] for part in figures["parts"].values()):
         return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
     return "settled: its choices are clear and stay, and the architecture weights move on in no direction"

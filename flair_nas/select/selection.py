@@ -159,8 +159,8 @@ class _Selection:
                 whole = duration(needed + self.ledger.seconds)
                 raise FlairNasError(
                     f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                    f"layers and learning rates take about {whole} with one seed; give "
-                    "more, or fewer candidates, rates or epochs"
+                    f"layers and learning rates take about {whole} with one seed; give more, or have less to compare: "
+                    "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match are four layers; or fewer --epochs"
                 )
         if config.random is not None:
             return config.random
@@ -224,7 +224,9 @@ class _Selection:
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self.ledger.seconds), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs), start=1):
             if self.ledger.note(outcome):
-                figure = f"{self.task.title} {self.task.best(outcome.result['dev']):.2f} on {self.task.dev}"
+                result = outcome.result
+                figure = f"{self.task.title} {self.task.best(result['dev']):.2f} on {self.task.dev}"
+                figure += f" (loss {min(result['dev_loss']):.4f})"  # which decides where figures are level
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
 

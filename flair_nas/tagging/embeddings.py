@@ -21,6 +21,7 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.paths import user_path
 from flair_nas.tagging.corpora import sentences_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
+from flair_nas.tagging.stacking import keep_order
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
 _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
@@ -63,12 +64,9 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
     members = [_build(spec, corpus) for spec in specs]
-    # Flair joins the vectors of a word in the order of their names. Of the names that a stack gives, saving loses some,
-    # and the loaded tagger then reads its input in another order; so here are names that survive.
-    for index, member in enumerate(members):
-        if not isinstance(member, (OneHotEmbeddings, PooledFlairEmbeddings)):
-            member.name = f"{index}-{member.name}"
-    return StackedEmbeddings(members, overwrite_names=False)
+    stack = StackedEmbeddings(members)
+    keep_order(stack)
+    return stack
 
 
 def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -187,11 +188,12 @@ class EpochPlugin(TrainerPlugin):
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
         self.save()
-        log.log(
-            logging.DEBUG if self.progress else logging.INFO,  # the bar says it already
-            "seed %d, epoch %d of %d: loss %.4f, dev %.2f, %.1f s",
-            *(self.seed, epoch, self.config.epochs, line["train_loss"] or 0, evaluation.f1, line["seconds"]),
-        )
+        text = f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {line['train_loss'] or 0:.4f}, "
+        text += f"dev {evaluation.f1:.2f}, {line['seconds']:.1f} s"
+        if self.progress:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            log.info("%s", text)
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
 

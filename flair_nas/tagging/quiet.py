@@ -37,6 +37,17 @@ def no_flair_remarks(*beginnings: str) -> Iterator[None]:
         flair.logger.removeFilter(wanted)
 
 
+@contextlib.contextmanager
+def flair_says(level: int) -> Iterator[None]:
+    """Within the block, Flair logs nothing below a level."""
+    before = flair.logger.level
+    flair.logger.setLevel(max(before, level))
+    try:
+        yield
+    finally:
+        flair.logger.setLevel(before)
+
+
 def log_to_stderr(*, flair: int, own: int) -> None:
     """Sends the log of Flair, which goes to standard output, and of flair-nas to standard error.
 

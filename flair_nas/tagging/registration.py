@@ -27,8 +27,18 @@ def register_sequence_tagger(module: ModuleType) -> None:
     tagger = module.SequenceTagger
     if getattr(tagger, "_flair_nas_registered", False):
         return
-    flair_rnn, flair_state_dict = tagger.RNN, tagger._get_state_dict
+    flair_init, flair_rnn, flair_state_dict = tagger.__init__, tagger.RNN, tagger._get_state_dict
     flair_from_state = tagger._init_model_with_state_dict.__func__
+    signature = inspect.signature(flair_init)
+
+    @functools.wraps(flair_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        if bound.arguments.get("rnn_type", "LSTM") not in FLAIR_TYPES:
+            from flair_nas.tagging.stacking import keep_order
+
+            keep_order(bound.arguments["embeddings"])
+        flair_init(self, *args, **kwargs)
 
     @functools.wraps(flair_rnn)
     def rnn(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> Any:
@@ -53,6 +63,7 @@ def register_sequence_tagger(module: ModuleType) -> None:
             kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
         return flair_from_state(cls, state, **kwargs)
 
+    tagger.__init__ = init
     tagger.RNN = staticmethod(rnn)
     tagger._get_state_dict = state_dict
     tagger._init_model_with_state_dict = classmethod(from_state)
@@ -79,6 +90,9 @@ def register_document_embeddings(module: ModuleType) -> None:
         build_rnn(rnn_type, input_size=1, hidden_size=1)  # an unknown name fails before Flair does any work
         bound.arguments["rnn_type"] = "GRU"
         flair_init(*bound.args, **bound.kwargs)
+        from flair_nas.tagging.stacking import keep_order
+
+        keep_order(self.embeddings)
         input_size = self.rnn.input_size
         rnn = build_rnn(rnn_type, input_size=input_size, num_layers=bound.arguments["rnn_layers"], **sizes)
         self.rnn = rnn.to(next(self.rnn.parameters()).device)

@@ -41,7 +41,7 @@ from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.quiet import no_flair_bars, no_flair_remarks
+from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
 
 log = logging.getLogger("flair_nas")
@@ -59,6 +59,7 @@ def train_taggers(
     corpus: TaggingCorpus | None = None,
     parts: Sequence[str] = ("dev", "test"),
     progress: bool = True,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Trains a tagger for each seed and writes everything to one folder.
 
@@ -70,6 +71,7 @@ def train_taggers(
         corpus: what `load_corpus` gave for these settings, where it is loaded already.
         parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
         progress: draw progress bars on standard error.
+        verbose: let Flair log what its trainer does.
 
     Returns:
         What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent (or
@@ -90,7 +92,10 @@ def train_taggers(
         flair.device,
         f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else ""),
     )
-    with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
+    with (
+        flair_says(logging.NOTSET if verbose else logging.WARNING),
+        open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run,
+    ):
         return _train_seeds(run, corpus or load_corpus_of(config), parts, progress)
 
 
