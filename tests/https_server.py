@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import http.server
+import json
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -92,3 +94,21 @@ def serve(folder: Path, tls: bool = True) -> Iterator[Server]:
     finally:
         listening.shutdown()
         listening.server_close()
+
+
+COMMIT = "a" * 40
+
+
+def put_repository(server: Server, name: str, folder: Path) -> None:
+    """Answers what the client of the Hub asks for a repository that holds the files of a folder."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    told = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files], "private": False}
+    server.put(f"/api/models/{name}/revision/main", json.dumps(told))
+    server.put(f"/api/models/{name}", json.dumps(told))
+    tree = [{"type": "file", "path": file, "size": len(data), "oid": "b" * 40} for file, data in files.items()]
+    server.put(f"/api/models/{name}/tree/{COMMIT}", json.dumps(tree))
+    server.put(f"/api/models/{name}/tree/main", json.dumps(tree))
+    for file, data in files.items():
+        whole = content(data, ETag=f'"{hashlib.sha1(data).hexdigest()}"', X_Repo_Commit=COMMIT)
+        for revision in ("main", COMMIT):
+            server.put(f"/{name}/resolve/{revision}/{file}", whole)

@@ -256,7 +256,7 @@ def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) 
 def test_a_run_writes_every_file_and_its_settings(two_seeds: Path, corpus: str) -> None:
     each = {"checkpoint.pt", "checkpoint-previous.pt", "model.pt"}
     each |= {"history.jsonl", "metrics.json", "dev.txt", "test.txt"}
-    expected = {"config.yaml", "metrics.json", "model.pt", "seed-1", "seed-2"}
+    expected = {"config.yaml", "metrics.json", "model.pt", "model.safetensors", "config.json", "seed-1", "seed-2"}
     expected |= {f"seed-{seed}/{name}" for seed in (1, 2) for name in each}
     assert {str(path.relative_to(two_seeds)) for path in two_seeds.rglob("*")} == expected
     assert resolve(TaggerConfig, kind="tagging", file=two_seeds / "config.yaml") == settings(corpus, seeds=[1, 2])

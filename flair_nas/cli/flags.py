@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -123,6 +124,24 @@ def _add_flag(parser: Any, name: str, config_types: Mapping[str, type], explaine
     flair = next(iter(fields.values())).metadata["flair"]
     flags = ["--" + written.replace("_", "-") for written in (name, flair) if written]
     parser.add_argument(*flags, **options)
+
+
+def add_hub_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--repository`` and ``--license``, for a folder that goes to the Hugging Face Hub."""
+    parser.add_argument("--repository", metavar="OWNER/NAME", required=True, help="what it will be called there")
+    parser.add_argument("--license", metavar="ID", help="as the Hub spells it: mit, cc-by-4.0, ... (left out without)")
+
+
+def repository_of(arguments: argparse.Namespace) -> str:
+    """The name that ``--repository`` gives.
+
+    Raises:
+        FlairNasError: it is not of the form owner/name.
+    """
+    name: str = arguments.repository
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        raise FlairNasError(f"--repository must be owner/name, got {brief(name)}")
+    return name
 
 
 def check_batch_size(number: int) -> None:

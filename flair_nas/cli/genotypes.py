@@ -8,11 +8,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from flair_nas.cli.flags import add_action
+from flair_nas.cli.flags import add_action, add_hub_flags, repository_of
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.files import whole_file
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.paths import user_path
+from flair_nas.paths import typed, user_path
 
 EXAMPLES = """examples:
   flair-nas genotypes list
@@ -23,6 +23,7 @@ EXAMPLES = """examples:
   flair-nas genotypes get hf://owner/name@main
   flair-nas genotypes get https://example.org/cell.json --out cell.json
   flair-nas genotypes add-index https://example.org/index.json
+  flair-nas genotypes publish runs/search --repository owner/name --license mit --out hub/
   flair-nas genotypes random --seed 3 --history 2 --out random.json
   flair-nas genotypes validate *.json
 
@@ -71,6 +72,12 @@ def add_parser(verbs: Any) -> None:
     parser = add_action(actions, "remove-index", "Forget the names of an index.", EXAMPLES)
     parser.set_defaults(run=remove)
     parser.add_argument("url", metavar="URL")
+
+    parser = add_action(actions, "publish", "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
+    parser.set_defaults(run=publish)
+    parser.add_argument("genotype", metavar="GENOTYPE")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for genotype, picture and card")
+    add_hub_flags(parser)
 
     parser = add_action(actions, "random", "Draw one at random.", EXAMPLES)
     parser.set_defaults(run=draw_at_random)
@@ -253,6 +260,19 @@ def remove(arguments: argparse.Namespace) -> int:
     from flair_nas.sharing.index import remove_index
 
     remove_index(arguments.url)
+    return 0
+
+
+def publish(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas genotypes publish``."""
+    from flair_nas.library import load_genotype
+    from flair_nas.sharing.card import publish_genotype
+
+    out = user_path(arguments.out)
+    repository = repository_of(arguments)
+    for path in publish_genotype(load_genotype(arguments.genotype), out, repository, arguments.license):
+        print(path)
+    print(f"look through the card, then: hf upload {repository} {typed(out)}")
     return 0
 
 

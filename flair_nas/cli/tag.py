@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, check_batch_size, settings_of_run
+from flair_nas.cli.flags import (
+    add_action,
+    add_hub_flags,
+    add_run_flags,
+    add_setting_flags,
+    check_batch_size,
+    repository_of,
+    settings_of_run,
+)
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.files import check_writable
@@ -36,9 +44,12 @@ PREDICT_EXAMPLES = """examples:
   cat notes.txt | flair-nas tag predict --model runs/demo --format jsonl"""
 
 
+PUBLISH_EXAMPLES = """example:
+  flair-nas tag publish --model runs/mine --repository owner/name --license mit --language en --out hub/"""
+
 MODEL_HELP = (
-    "a model file, or the folder of a training run; Flair's models are pickles, and reading one runs the code in it: "
-    "take them only from where you trust"
+    "the folder of a training run, hf://owner/name, or a model file; Flair's files (.pt) are pickles, and reading one "
+    "runs the code in it: take them only from where you trust"
 )
 
 
@@ -49,6 +60,7 @@ def add_parser(verbs: Any) -> None:
     _add_train(actions)
     _add_evaluate(actions)
     _add_predict(actions)
+    _add_publish(actions)
 
 
 # --- train ---
@@ -176,6 +188,35 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def _add_batch_size(parser: argparse.ArgumentParser) -> None:
     flags = ("--batch-size", "--mini-batch-size")
     parser.add_argument(*flags, type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+
+
+# --- publish ---
+
+
+def _add_publish(actions: Any) -> None:
+    parser = add_action(actions, "publish", "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES)
+    parser.set_defaults(run=publish)
+    parser.add_argument("--model", metavar="DIR", required=True, help="the folder of a finished training run of yours")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for model, card and genotype")
+    add_hub_flags(parser)
+    parser.add_argument("--language", metavar="CODE", help="of the text, as en (left out without)")
+
+
+def publish(arguments: argparse.Namespace) -> int:
+    """Runs ``flair-nas tag publish``."""
+    repository = repository_of(arguments)
+    with stopped_at_once():
+        quiet_flair(arguments)
+        from flair_nas.tagging.publishing import publish_tagger
+
+    run, out = user_path(arguments.model), user_path(arguments.out)
+    files, fault = publish_tagger(run, out, repository, arguments.license, arguments.language)
+    for path in files:
+        print(path)
+    if fault:
+        print(f"as a pickle alone: {fault}")
+    print(f"models hold words of their training text; look through the card, then: hf upload {repository} {typed(out)}")
+    return 0
 
 
 # --- predict ---

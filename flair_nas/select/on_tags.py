@@ -104,7 +104,7 @@ def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, An
     started = time.perf_counter()
     before = len(history_in(place))
     parts = ("dev", "test") if score else ()
-    (result,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False)["seeds"]
+    (result,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False, as_data=False)["seeds"]
     history = history_in(place)
     seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
     found = {

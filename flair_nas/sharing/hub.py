@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,52 @@ def fetch_from_hub(source: str) -> bytes:
     Raises:
         FlairNasError: there is no such repository, revision or file, it is too large, or the Hub cannot be reached.
     """
+    repository, revision = _parts(source)
+    from huggingface_hub import HfApi
+
+    api = HfApi(library_name="flair-nas")
+    with _explained(source, revision):
+        found = _patiently(lambda: api.get_paths_info(repository, [FILE], revision=revision))
+        if not found:
+            raise FlairNasError(f"{source}: this repository has no {FILE}")
+        if getattr(found[0], "size", 0) > MOST_BYTES:
+            raise FlairNasError(f"{source}: {FILE} has more than {MOST_BYTES:,} bytes, so it is no genotype")
+        with tempfile.TemporaryDirectory() as folder, _no_bars():
+            path = _patiently(lambda: api.hf_hub_download(repository, FILE, revision=revision, cache_dir=folder))
+            return read_file(Path(path).resolve(), MOST_BYTES)
+
+
+def fetch_folder(source: str, files: Sequence[str]) -> Path:
+    """Some files of a repository, in the Hub's own cache.
+
+    Args:
+        source: as for `fetch_from_hub`.
+        files: their names.
+
+    Returns:
+        The folder that holds those of them that there are.
+
+    Raises:
+        FlairNasError: there is no such repository or revision, or the Hub cannot be reached.
+    """
+    repository, revision = _parts(source)
+    from huggingface_hub import snapshot_download
+
+    with _explained(source, revision):
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(files)))
+
+
+def _parts(source: str) -> tuple[str, str | None]:
+    """Repository and revision."""
     match = _FORM.fullmatch(source)
     if match is None:
         raise FlairNasError(f"{source}: expected hf://owner/name or hf://owner/name@revision")
-    repository, revision = match.groups()
-    from huggingface_hub import HfApi
+    return match[1], match[2]
+
+
+@contextlib.contextmanager
+def _explained(source: str, revision: str | None) -> Iterator[None]:
+    """Turns the errors of the Hub's client into ones that a user can act on."""
     from huggingface_hub.errors import (
         EntryNotFoundError,
         GatedRepoError,
@@ -42,16 +84,8 @@ def fetch_from_hub(source: str) -> bytes:
         RevisionNotFoundError,
     )
 
-    api = HfApi(library_name="flair-nas")
     try:
-        found = _patiently(lambda: api.get_paths_info(repository, [FILE], revision=revision))
-        if not found:
-            raise FlairNasError(f"{source}: this repository has no {FILE}")
-        if getattr(found[0], "size", 0) > MOST_BYTES:
-            raise FlairNasError(f"{source}: {FILE} has more than {MOST_BYTES:,} bytes, so it is no genotype")
-        with tempfile.TemporaryDirectory() as folder, _no_bars():
-            path = _patiently(lambda: api.hf_hub_download(repository, FILE, revision=revision, cache_dir=folder))
-            return read_file(Path(path).resolve(), MOST_BYTES)
+        yield
     except GatedRepoError:
         raise FlairNasError(f"{source}: its owner must let you in first; then log in with: hf auth login") from None
     except RepositoryNotFoundError:

@@ -18,9 +18,12 @@ from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
 from flair_nas.paths import user_path
+from flair_nas.sharing.hub import PREFIX, fetch_folder
+from flair_nas.sharing.offline import refuse_offline
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
+from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
 _BATCHES_AT_ONCE = 16
 """Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
@@ -29,10 +32,12 @@ _BATCHES_AT_ONCE = 16
 def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     """Loads a tagger; its sums are checked.
 
-    Flair's taggers are pickles, and loading one runs whatever code is in it: take them from where you trust.
+    A folder's ``model.safetensors`` and ``config.json`` are data, and go first. Without them it is Flair's own file, a
+    pickle: loading one runs whatever code is in it, so take these from where you trust.
 
     Args:
-        path: a model file, or the folder of a training run (then its ``model.pt``).
+        path: a model file, a folder (of a training run, or as `flair-nas tag publish` writes it), or
+            ``hf://owner/name[@revision]``, a repository with such a folder on the Hugging Face Hub.
         device: has Flair compute on cpu, cuda or cuda:N from now on; None leaves Flair's choice.
 
     Raises:
@@ -40,8 +45,12 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     """
     if device is not None:
         flair.device = choose_device(device)
+    if str(path).startswith(PREFIX):
+        return read_safe(_fetched(str(path)))
     path = user_path(path)
     if path.is_dir():
+        if holds_safe_tagger(path):
+            return read_safe(path)
         if not (path / "model.pt").exists():
             there = ", ".join(sorted(file.name for file in path.glob("*.pt")))
             hint = f"it holds {there}: give the file itself" if there else "is its training finished?"
@@ -61,6 +70,19 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
         raise FlairNasError(
             f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"
         ) from None
+
+
+def _fetched(source: str) -> Path:
+    """The folder of a repository's tagger, as far as it is data."""
+    refuse_offline(source)
+    folder = fetch_folder(source, (WEIGHTS, CONFIG))
+    if not holds_safe_tagger(folder):
+        name = source.removeprefix(PREFIX)
+        raise FlairNasError(
+            f"{source}: this repository has no {WEIGHTS} with a {CONFIG}; if you trust its author, Flair reads its "
+            f'pickle: SequenceTagger.load("{name}")'
+        )
+    return folder
 
 
 def tag_lines(

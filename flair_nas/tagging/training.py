@@ -1,6 +1,7 @@
 """Training taggers: several seeds, an exact checkpoint after each epoch, figures and predictions in one folder.
 
-OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev
+OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev; the same as
+                                                                        data: model.safetensors, config.json
 OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoint.pt, checkpoint-previous.pt, model.pt,
                                                                         history.jsonl, metrics.json, dev.txt, test.txt
 """
@@ -41,8 +42,9 @@ from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
+from flair_nas.tagging.quiet import OF_ALL_WORDS, flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.rnn_type import FLAIR_TYPES
+from flair_nas.tagging.safe_file import NotData, write_safe
 
 log = logging.getLogger("flair_nas")
 
@@ -60,6 +62,7 @@ def train_taggers(
     parts: Sequence[str] = ("dev", "test"),
     progress: bool = True,
     verbose: bool = False,
+    as_data: bool = True,
 ) -> dict[str, Any]:
     """Trains a tagger for each seed and writes everything to one folder.
 
@@ -72,6 +75,7 @@ def train_taggers(
         parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
         progress: draw progress bars on standard error.
         verbose: let Flair log what its trainer does.
+        as_data: write the best model also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
 
     Returns:
         What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent (or
@@ -96,7 +100,10 @@ def train_taggers(
         flair_says(logging.NOTSET if verbose else logging.WARNING),
         open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run,
     ):
-        return _train_seeds(run, corpus or load_corpus_of(config), parts, progress)
+        metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, progress)
+        if as_data:
+            _write_as_data(run.folder)
+        return metrics
 
 
 def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
@@ -237,6 +244,16 @@ def _place_model(run: Run, best: Run) -> None:
         source, target = placed, own
     with whole_file(target) as temporary:
         shutil.copyfile(source, temporary)
+
+
+def _write_as_data(folder: Path) -> None:
+    """Writes the model of a run as data."""
+    try:
+        with no_flair_remarks(*OF_ALL_WORDS):
+            tagger = SequenceTagger.load(folder / "model.pt")
+        write_safe(tagger, folder)
+    except NotData as error:
+        log.info("model.pt is written, and no model.safetensors: %s", error)
 
 
 def _is_of(run: Run, best: Run) -> bool:

@@ -1,0 +1,135 @@
+"""Folders for the Hub: what is in them, and that the Hub's real client brings genotypes and taggers back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from https_server import Server, put_repository, serve
+
+from flair_nas import Genotype, TaggerConfig, load_genotype, random_genotype, train_taggers
+from flair_nas.cli import main
+
+CAPTURE = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), tls=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training run."""
+    out = tmp_path_factory.mktemp("tagger") / "run"
+    config = TaggerConfig(rnn="darts-v2", embeddings=["one-hot", "char"], hidden_size=8, epochs=1, seeds=[1, 2])
+    train_taggers(config, out, progress=False)
+    return out
+
+
+def python(code: str, server: Server, cache: Path, *arguments: str) -> str:
+    """What a process prints that has our server for the Hub."""
+    own = {"HF_ENDPOINT": server.url, "HF_HOME": str(cache / "hf"), "FLAIR_CACHE_ROOT": str(cache / "flair")}
+    own |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "FLAIR_NAS_CACHE": str(cache / "nas")}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+def head_of(card: Path) -> dict[str, object]:
+    _, head, _ = card.read_text(encoding="utf-8").split("---\n", 2)
+    found: dict[str, object] = yaml.safe_load(head)
+    return found
+
+
+# --- genotypes ---
+
+
+def test_a_genotype_goes_to_the_hub_and_comes_back(server: Server, tmp_path: Path, capsys: CAPTURE) -> None:
+    out = tmp_path / "hub"
+    arguments = ["genotypes", "publish", "ess-ptb", "--repository", "team/cell", "--license", "mit", "--out", str(out)]
+    assert main(arguments) == main(arguments) == 0  # again is no harm
+    assert f"hf upload team/cell {out}" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {"genotype.json", "genotype.svg", "README.md"}
+    genotype = load_genotype("ess-ptb")
+    assert Genotype.load(out / "genotype.json") == genotype
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert head_of(out / "README.md")["license"] == "mit"
+    assert genotype.one_line() in card and 'rnn_type="hf://team/cell"' in card and "ESS's inter-cell gates" in card
+    assert str(genotype.origin["method"]) in card
+    put_repository(server, "team/cell", out)
+    listed = [{"type": "file", "path": "genotype.json", "size": 100, "oid": "b" * 40}]
+    server.put("/api/models/team/cell/paths-info/main", json.dumps(listed))
+    code = "import flair_nas; print(flair_nas.load_genotype('hf://team/cell').one_line())"
+    assert python(code, server, tmp_path) == genotype.one_line()
+
+
+def test_what_publishing_refuses(tmp_path: Path, capsys: CAPTURE) -> None:
+    random_genotype(1).save(tmp_path / "mine.json")
+    out = ["--out", str(tmp_path)]
+    assert main(["genotypes", "publish", "darts-v2", "--repository", "cell", *out]) == 2
+    assert "--repository must be owner/name, got 'cell'" in capsys.readouterr().err
+    assert main(["genotypes", "publish", "darts-v2", "--repository", "team/cell", *out]) == 2
+    assert "holds other files (mine.json); name a new folder" in capsys.readouterr().err
+    assert main(["tag", "publish", "--model", str(tmp_path), "--repository", "team/ner", *out]) == 2
+    assert "config.yaml" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.json"}
+
+
+# --- taggers ---
+
+TAG = """
+import sys
+from flair.data import Sentence
+{load}
+sentence = Sentence("Dr Helen Marsh opened the Harvest Festival in Leeds .")
+tagger.predict(sentence, return_probabilities_for_all_classes=True)
+print([round(token.get_tags_proba_dist("ner")[0].score, 6) for token in sentence])
+"""
+BY_FLAIR = "import flair_nas; from flair.models import SequenceTagger; tagger = SequenceTagger.load('team/ner')"
+BY_DATA = "from flair_nas import load_tagger; tagger = load_tagger('hf://team/ner')"
+
+
+def test_a_tagger_goes_to_the_hub_and_comes_back(server: Server, run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    out = tmp_path / "hub"
+    arguments = ["--model", str(run), "--repository", "team/ner", "--language", "en", "--out", str(out)]
+    assert main(["tag", "publish", *arguments]) == 0
+    assert f"hf upload team/ner {out}" in capsys.readouterr().out
+    of_data, of_flair = {"model.safetensors", "config.json"}, {"pytorch_model.bin"}
+    assert {path.name for path in out.iterdir()} == of_data | of_flair | {"genotype.json", "genotype.svg", "README.md"}
+    head, metrics = head_of(out / "README.md"), json.loads((run / "metrics.json").read_text())
+    (model,) = head["model-index"]  # type: ignore[misc]
+    of_model = next(seed for seed in metrics["seeds"] if seed["seed"] == metrics["model_seed"])
+    told = {result["dataset"]["split"]: metric["value"] for result in model["results"] for metric in result["metrics"]}
+    assert told == {part: round(of_model[f"{part}_f1"] / 100, 4) for part in ("dev", "test")}
+    assert head["language"] == "en" and "license" not in head
+
+    put_repository(server, "team/ner", out)
+    local = TAG.format(load=f"from flair_nas import load_tagger; tagger = load_tagger({str(run / 'model.pt')!r})")
+    expected = python(local, server, tmp_path)
+    assert python(TAG.format(load=BY_FLAIR), server, tmp_path) == expected
+    server.asked.clear()
+    assert python(TAG.format(load=BY_DATA), server, tmp_path / "new") == expected
+    assert not any("pytorch_model.bin" in asked for asked in server.asked)
+
+
+def test_a_repository_without_data_is_not_read_by_load_tagger(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "pytorch_model.bin").write_bytes(b"a pickle")
+    put_repository(server, "team/pickle", tmp_path / "folder")
+    code = """
+from flair_nas import load_tagger
+try:
+    load_tagger("hf://team/pickle")
+except ValueError as error:
+    print(error)
+"""
+    assert "has no model.safetensors with a config.json; if you trust its author" in python(code, server, tmp_path)

@@ -1,0 +1,190 @@
+"""Taggers as data: the same tagger, and no code of others is run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flair
+import pytest
+import torch
+from flair.data import Corpus, Sentence
+from flair.embeddings import CharacterEmbeddings, HashEmbeddings, OneHotEmbeddings, StackedEmbeddings, TokenEmbeddings
+from flair.models import SequenceTagger
+
+from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
+from flair_nas.files import sum_of_file
+from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.embeddings import _alphabet
+from flair_nas.tagging.safe_file import NotData, read_safe, write_safe
+
+SENTENCE = "Dr Helen Marsh opened the Harvest Festival in Leeds ."
+SMALL: dict[str, Any] = {"corpus": "demo", "embeddings": ["one-hot", "char"], "hidden_size": 8, "epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return load_corpus("demo").corpus
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training run."""
+    out = tmp_path_factory.mktemp("tagger") / "run"
+    train_taggers(TaggerConfig(rnn="darts-v2", **SMALL), out, parts=(), progress=False)
+    return out
+
+
+def features(tagger: SequenceTagger) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = tagger.eval().forward(*tagger._prepare_tensors([Sentence(SENTENCE)]))[0]
+    return found
+
+
+def one_hot(corpus: Corpus) -> TokenEmbeddings:
+    embeddings: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=8)
+    return embeddings
+
+
+def test_a_run_holds_its_tagger_as_data_which_goes_first(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, here := tmp_path / "run")
+    of_pickle = load_tagger(here / "model.pt")
+    (here / "model.pt").write_bytes(b"no pickle")
+    of_data = load_tagger(here)
+    assert torch.equal(features(of_pickle), features(of_data))
+    assert of_data.rnn_type == of_pickle.rnn_type and of_data.label_dictionary.idx2item
+
+
+@pytest.mark.parametrize("rnn_type", ["LSTM", "darts-v2", "ess-ptb"])
+@pytest.mark.parametrize("use_crf", [True, False])
+def test_taggers_of_all_kinds_come_back_as_they_were(
+    corpus: Corpus, tmp_path: Path, rnn_type: str, use_crf: bool
+) -> None:
+    flair.set_seed(1)
+    stack = StackedEmbeddings([CharacterEmbeddings(_alphabet(corpus)), one_hot(corpus), HashEmbeddings(50, 4)])
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    options: dict[str, Any] = {"rnn_layers": 2, "hidden_size": 8, "use_crf": use_crf, "loss_weights": {"PER": 2.0}}
+    tagger = SequenceTagger(stack, dictionary, "ner", rnn_type=rnn_type, **options)
+    write_safe(tagger, tmp_path)
+    loaded = read_safe(tmp_path)
+    if rnn_type != "LSTM":  # of which Flair itself loses the order of embeddings
+        assert torch.equal(features(tagger), features(loaded))
+    before, after = tagger.state_dict(), loaded.state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert loaded.weight_dict == {"PER": 2.0} and loaded.tag_type == "ner"
+    assert loaded.label_dictionary.item2idx == tagger.label_dictionary.item2idx
+
+
+def test_a_single_direction(corpus: Corpus, tmp_path: Path) -> None:
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    tagger = SequenceTagger(one_hot(corpus), dictionary, "ner", rnn_type="darts-v1", hidden_size=8, bidirectional=False)
+    write_safe(tagger, tmp_path)
+    assert torch.equal(features(tagger), features(read_safe(tmp_path)))
+
+
+class Foreign(HashEmbeddings):
+    """Embeddings of somebody's own."""
+
+    embeddings_name = "Foreign"
+
+
+class Objects(HashEmbeddings):
+    """Embeddings that save more than data."""
+
+    def to_params(self) -> dict[str, Any]:
+        return {"num_embeddings": self.num_embeddings, "made_by": object()}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Foreign(50, 4), "Foreign cannot be rebuilt from data; known are StackedEmbeddings"),
+        (lambda: Objects(50, 4), "embeddings.made_by is a object, which is no plain data"),
+    ],
+)
+def test_what_cannot_be_data_says_so_and_leaves_nothing_stale(
+    corpus: Corpus, tmp_path: Path, make: Callable[[], TokenEmbeddings], message: str
+) -> None:
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    write_safe(SequenceTagger(one_hot(corpus), dictionary, "ner", hidden_size=8), tmp_path)
+    with pytest.raises(NotData, match=message):
+        write_safe(SequenceTagger(make(), dictionary, "ner", hidden_size=8), tmp_path)
+    assert not (tmp_path / "config.json").exists()
+
+
+# --- files from elsewhere ---
+
+
+@pytest.fixture
+def folder(run: Path, tmp_path: Path) -> Path:
+    """The two files alone."""
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(run / name, tmp_path / name)
+    return tmp_path
+
+
+def change(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+class Bomb:
+    """A pickle that leaves a trace when it is read."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.trace,))
+
+
+def test_a_pickle_in_place_of_safetensors_is_refused_and_never_read(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb(folder / "trace")))
+    with pytest.raises(FlairNasError, match=r"model.safetensors: is damaged, or of another tagger than config.json"):
+        load_tagger(folder)
+    digest = sum_of_file(folder / "model.safetensors")
+    change(folder, weights={"file": "model.safetensors", "sha256": digest})
+    with pytest.raises(FlairNasError, match=r"model.safetensors: this is no safetensors file"):
+        load_tagger(folder)
+    torch.save({"a": Bomb(folder / "trace")}, folder / "model.safetensors")
+    change(folder, weights={"sha256": sum_of_file(folder / "model.safetensors")})
+    with pytest.raises(FlairNasError, match=r"this is no safetensors file"):
+        load_tagger(folder)
+    assert not (folder / "trace").exists()
+
+
+def test_embeddings_of_other_kinds_are_not_made(folder: Path) -> None:
+    change(folder, embeddings={"__cls__": "TransformerWordEmbeddings", "model": "somebody/else"})
+    with pytest.raises(FlairNasError, match="TransformerWordEmbeddings cannot be rebuilt from data"):
+        load_tagger(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "version 2 is not known here"),
+        ({"format": "bert"}, "expected a format flair-nas/tagger"),
+        ({"settings": {}}, "is not that of a whole tagger"),
+        ({"embeddings": {"__cls__": "WordEmbeddings"}}, "is not that of a whole tagger"),
+        ({"weights": None}, "is not that of a whole tagger"),
+    ],
+)
+def test_a_faulty_config_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+    change(folder, **changes)
+    with pytest.raises(FlairNasError, match=message):
+        load_tagger(folder)
+
+
+def test_one_that_is_cut_short_and_one_beyond_memory(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    settings = json.loads(text)["settings"]
+    change(folder, settings=settings | {"hidden_size": 10_000_000})
+    with pytest.raises(FlairNasError, match="hidden_size 10000000: .* GB"):
+        load_tagger(folder)
+    (folder / "config.json").write_text(text[: len(text) // 2])
+    with pytest.raises(FlairNasError, match="is damaged, it is no JSON"):
+        load_tagger(folder)
