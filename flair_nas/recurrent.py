@@ -17,10 +17,8 @@ from flair_nas.library import load_genotype
 from flair_nas.operations import product_dtype
 from flair_nas.packing import Packing
 from flair_nas.recurrence import run_cell
+from flair_nas.rnn_text import LAYER_NUMBERS
 from flair_nas.state import RecurrentState, initial_state
-
-LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
-"""The arguments of `SearchedRNN` that are no sizes."""
 
 
 class SearchedRNN(nn.Module):

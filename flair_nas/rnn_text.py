@@ -13,9 +13,11 @@ from typing import Any
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPTION_NAMES, Genotype
 from flair_nas.library import UnknownGenotype, known_names, load_genotype
-from flair_nas.recurrent import LAYER_NUMBERS
 
 log = logging.getLogger("flair_nas")
+
+LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
+"""The arguments of `SearchedRNN` that are no sizes."""
 
 
 def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> tuple[Genotype, dict[str, float]]:

@@ -93,7 +93,9 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     assert [job[-5:] for job in jobs[2:]] == ["seed1"] * 10 + ["seed2"] * 10  # all with one seed come first
     assert said.startswith((out / "table.md").read_text()) and "## A trial" in said
     jobs.clear()
-    assert main(["tables", "show", str(out), "--format", "csv"]) == 0
+    picture = tmp_path / "table.svg"
+    assert main(["tables", "show", str(out), "--format", "csv", "--picture", str(picture)]) == 0
+    assert "as large (2)" in picture.read_text()
     shown = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     header = shown[0]
     assert header[:5] == ["layer", "tags & more, test F1", "P(better)", "published", "weights"]

@@ -30,8 +30,9 @@ import flair_nas
 from flair_nas import FlairNasError, SearchedRNN, bundled_names, load_genotype, random_genotype
 from flair_nas.library import resource_path
 from flair_nas.rnn_text import parse_rnn
+from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn
+from flair_nas.tagging.rnn_type import build_rnn
 
 WIDTH, HIDDEN = 6, 8
 GATED = random_genotype(1, nodes=3, edges_per_node=2, history=2)

@@ -17,6 +17,7 @@ EXAMPLES = """examples:
   flair-nas tables run --table mine.yaml --text my_text/ --budget 8h --out runs/mine
   flair-nas tables run --resume runs/mine
   flair-nas tables show runs/mine --format latex
+  flair-nas tables show runs/mine --picture mine.svg
 
 A table is a YAML file: docs/tables.md says what is in it. What has been run is never run again."""
 
@@ -37,6 +38,9 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("folder", metavar="DIR", help="what `tables run` was given as --out")
     parser.add_argument(
         "--format", choices=("markdown", "csv", "latex"), default="markdown", help="how (default: markdown)"
+    )
+    parser.add_argument(
+        "--picture", metavar="FILE", help="also draw it, seeds as points, mean and deviation as bars (.svg, .png, .pdf)"
     )
 
 
@@ -60,12 +64,20 @@ def show(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tables show``."""
     from flair_nas.select.ledger import Ledger
     from flair_nas.tables.running import COPY
-    from flair_nas.tables.showing import FORMATS, grid_of
+    from flair_nas.tables.showing import FORMATS, grid_of, panels_of
     from flair_nas.tables.spec import load_table
 
     folder = user_path(arguments.folder)
     if not (folder / COPY).exists() or not (folder / "ledger.json").exists():
         raise FlairNasError(f"{arguments.folder} holds no table (no {COPY} and ledger.json in it)")
     table = load_table(str(folder / COPY))
-    print(FORMATS[arguments.format](table, grid_of(table, Ledger(folder / "ledger.json"))), end="")
+    ledger = Ledger(folder / "ledger.json")
+    if arguments.picture is not None:
+        from flair_nas.drawing.comparison import draw_comparison
+
+        picture = user_path(arguments.picture)
+        if picture.suffix not in (".svg", ".png", ".pdf"):
+            raise FlairNasError(f"--picture {picture} must end in .svg, .png or .pdf")
+        draw_comparison(panels_of(table, ledger), picture)
+    print(FORMATS[arguments.format](table, grid_of(table, ledger)), end="")
     return 0

@@ -22,9 +22,11 @@ from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.files import check_writable
 from flair_nas.paths import how_to_convert, typed, user_path
+from flair_nas.rnn_text import parse_rnn
 from flair_nas.settings import resolve
+from flair_nas.sharing.hub import PREFIX
 from flair_nas.stopping import stopped_at_once
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger
@@ -77,6 +79,8 @@ def train(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag train``."""
     message = "--out DIR is needed: the folder for model, settings, figures and predictions"
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
+    if config.rnn.upper() not in FLAIR_TYPES:
+        parse_rnn(config.rnn, FLAIR_TYPES, "--rnn")  # before Flair is loaded, which takes seconds
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers
@@ -153,6 +157,7 @@ def _add_evaluate(actions: Any) -> None:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag evaluate``."""
+    _check_model(arguments.model)
     if arguments.predictions is not None:
         _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
     with stopped_at_once():
@@ -242,6 +247,7 @@ def _check_predictions(path: Path, model: Path) -> None:
 
 def predict(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag predict``."""
+    _check_model(arguments.model)
     if arguments.sentences and arguments.text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
     if arguments.text not in (None, "-") and not (path := user_path(arguments.text)).is_file():
@@ -278,6 +284,12 @@ def _lines(path: str | None) -> Iterator[str]:
 
 
 # --- shared ---
+
+
+def _check_model(name: str) -> None:
+    """Refuses a path that leads nowhere, before Flair is loaded, which takes seconds."""
+    if not name.startswith(PREFIX) and not user_path(name).exists():
+        raise FlairNasError(f"{user_path(name)}: no such model file")
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:

@@ -22,8 +22,8 @@ from flair_nas.language_model.lstm import VariationalLSTM
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.paths import user_path
-from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
-from flair_nas.rnn_text import parse_rnn
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
 
 OTHER_LAYERS = ("lstm",)
 """What `rnn` may be besides a genotype."""

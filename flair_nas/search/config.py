@@ -66,7 +66,7 @@ def genotype_of(text: str) -> Genotype:
     Raises:
         FlairNasError: there is none, or an option that is not one of a genotype's.
     """
-    from flair_nas.rnn_text import parse_rnn  # needs torch
+    from flair_nas.rnn_text import parse_rnn
 
     genotype, numbers = parse_rnn(text, name="genotype")
     if numbers:

@@ -13,7 +13,7 @@ from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.library import bundled_names
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.select.config import SelectSettings
-from flair_nas.tagging.rnn_type import FLAIR_TYPES
+from flair_nas.tagging.config import FLAIR_TYPES
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in
-from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.rnn_type import FLAIR_TYPES
+from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 
 log = logging.getLogger("flair_nas")
 

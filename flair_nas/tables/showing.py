@@ -49,11 +49,9 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     remarks = []
     for column in table.columns:
         runs = [_runs(ledger, row, column) for row in table.rows]
-        good = [[run for run in of if "counts" in run] for of in runs]  # not those that failed, and no searches
-        task = TASKS[column.task]
-        part = "test" if any(run["test"] is not None for of in good for run in of) else task.dev
-        figures = [[float(task.figure(unpacked(run["counts"]).sum(0))) for run in of] for of in good]
-        add(f"{column.name}, {part} {task.title}", [mean_and_spread(of) for of in figures])
+        good, task = _good(runs), TASKS[column.task]
+        title, figures = figures_of(table, ledger, column)
+        add(title, [mean_and_spread(of) for of in figures])
         add("P(better)", ["-", *(_chance(of, good[0], task) for of in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
         add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
@@ -73,6 +71,25 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         f"{duration(ledger.seconds)} in all.",
     )
     return Grid(headers, rows, remarks)
+
+
+def figures_of(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:
+    """What a column shows, and the figures of its runs, row by row."""
+    good, task = _good([_runs(ledger, row, column) for row in table.rows]), TASKS[column.task]
+    part = "test" if any(run["test"] is not None for of in good for run in of) else task.dev
+    figures = [[float(task.figure(unpacked(run["counts"]).sum(0))) for run in of] for of in good]
+    return f"{column.name}, {part} {task.title}", figures
+
+
+def panels_of(table: Table, ledger: Ledger) -> dict[str, dict[str, list[float]]]:
+    """The figures of a table by column and row, as `flair_nas.drawing.comparison.draw_comparison` takes them."""
+    of_columns = [figures_of(table, ledger, column) for column in table.columns]
+    return {title: {row.name: of for row, of in zip(table.rows, figures)} for title, figures in of_columns}
+
+
+def _good(runs: Sequence[Runs]) -> list[Runs]:
+    """Those that did not fail, and are no searches."""
+    return [[run for run in of if "counts" in run] for of in runs]
 
 
 def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:

@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting, takes_flair_names
 
+FLAIR_TYPES = ("LSTM", "GRU", "RNN")
+"""The recurrent layers that Flair builds itself; left to Flair."""
+
 
 def all_different(values: list[Any]) -> str:
     """What is wrong with a list in which a value comes twice."""

@@ -7,11 +7,9 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.recurrent import LAYER_NUMBERS, SearchedRNN
-from flair_nas.rnn_text import parse_rnn
-
-FLAIR_TYPES = ("LSTM", "GRU", "RNN")
-"""What Flair builds itself; left to Flair."""
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
+from flair_nas.tagging.config import FLAIR_TYPES
 
 _CONFIG_FORMAT = "flair-nas/rnn"
 

@@ -29,7 +29,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.rnn_text import parse_rnn, say_risks
 from flair_nas.runs import Run, open_run, read_figures
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 from flair_nas.tagging.corpora import (
     TaggingCorpus,
     describe_corpus,
@@ -43,7 +43,6 @@ from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import OF_ALL_WORDS, flair_says, no_flair_bars, no_flair_remarks
-from flair_nas.tagging.rnn_type import FLAIR_TYPES
 from flair_nas.tagging.safe_file import NotData, write_safe
 
 log = logging.getLogger("flair_nas")
