@@ -1,4 +1,4 @@
-"""Puts tables into docs/figures.md, so that no figure in them is typed by hand.
+"""Puts tables into docs/figures.md, so that no figure in them is typed by hand, and draws README's.
 
     python benchmarks/fill.py [--check]
 
@@ -11,22 +11,42 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "figures.md"
 PART = re.compile(r"(<!-- made by (\w+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!-- end -->)", re.S)
 
 
+PICTURES = {"wnut-small": "wnut.svg"}
+
+
 def table(name: str) -> str:
     """A table of `flair-nas tables`, from a copy of its folder's ledger.json and table.yaml."""
-    from flair_nas.select.ledger import Ledger
     from flair_nas.tables.showing import grid_of, to_markdown
+
+    spec, ledger = kept(name)
+    grid = grid_of(spec, ledger)
+    run = [row for row in grid.rows if row[1] != "-"]  # --rows may have left some out
+    return to_markdown(spec, grid._replace(rows=run)).partition("\n\n")[2]  # the page has headings of its own
+
+
+def kept(name: str) -> Any:
+    """A table and its ledger."""
+    from flair_nas.select.ledger import Ledger
     from flair_nas.tables.spec import load_table
 
     folder = HERE / "results" / "tables" / name
-    spec = load_table(str(folder / "table.yaml"))
-    shown = to_markdown(spec, grid_of(spec, Ledger(folder / "ledger.json")))
-    return shown.partition("\n\n")[2]  # the page has headings of its own
+    return load_table(str(folder / "table.yaml")), Ledger(folder / "ledger.json")
+
+
+def draw() -> None:
+    """Draws the tables that have a picture."""
+    from flair_nas.drawing.comparison import draw_comparison
+    from flair_nas.tables.showing import panels_of
+
+    for name, picture in PICTURES.items():
+        draw_comparison(panels_of(*kept(name)), PAGE.parent / picture)
 
 
 def filled(text: str) -> str:
@@ -50,6 +70,7 @@ def main() -> int:
     after = filled(before)
     if not arguments.check:
         PAGE.write_text(after, encoding="utf-8")
+        draw()
     return int(arguments.check and after != before)
 
 
