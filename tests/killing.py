@@ -150,6 +150,10 @@ def contents(out: Path) -> dict[str, Any]:
 def _content(path: Path) -> Any:
     if path.suffix == ".pt":
         return _state(path)
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in text.splitlines()]

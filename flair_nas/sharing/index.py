@@ -48,7 +48,7 @@ def add_index(url: str) -> dict[str, str]:
 
     def build(_: Path) -> dict[str, Any]:
         refuse_offline(url)
-        return {"url": url, "genotypes": _read(url, fetch(url))}
+        return {"url": url, "genotypes": read_index(url, fetch(url))}
 
     _, content = cached_folder(_KIND, _key(url), build, None, refresh=True)
     found: dict[str, str] = content["genotypes"]
@@ -93,7 +93,12 @@ def _key(url: str) -> str:
     return hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
-def _read(url: str, content: bytes) -> dict[str, str]:
+def read_index(url: str, content: bytes) -> dict[str, str]:
+    """The sources by name that an index file has.
+
+    Raises:
+        FlairNasError: it is no index, or an entry is faulty.
+    """
     try:
         data = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError):
