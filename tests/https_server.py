@@ -42,7 +42,7 @@ def content(body: bytes | str, status: int = 200, **headers: str) -> Answer:
 
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         handler.send_response(status)
-        for name, value in ({"Content_Length": str(len(data))} | headers).items():
+        for name, value in ({"Content_Length": str(len(data)), "Connection": "close"} | headers).items():
             handler.send_header(name.replace("_", "-"), value)
         handler.end_headers()
         if handler.command != "HEAD":

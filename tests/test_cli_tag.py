@@ -494,7 +494,7 @@ def test_ctrl_c_that_a_library_turns_into_its_own_error_still_stops(
             raise ImportError("could not import a module") from stop
 
     monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", interrupted)
-    assert "stopped" in refused(capsys, "tag", "predict", "--model", "none", "text", code=130)
+    assert "stopped" in refused(capsys, "tag", "predict", "--model", ".", "text", code=130)
 
 
 def error_of(first: type[BaseException], second: BaseException, how: str) -> Callable[..., None]:
@@ -533,14 +533,14 @@ def test_what_an_error_came_from_decides_what_is_said(
     code: int, said: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", error_of(first, second, how))
-    assert refused(capsys, "tag", "predict", "--model", "none", "text", code=code) == f"flair-nas: {said}\n"
+    assert refused(capsys, "tag", "predict", "--model", ".", "text", code=code) == f"flair-nas: {said}\n"
 
 
 @pytest.mark.parametrize("how", ["hidden", "other cause"])
 def test_a_defect_after_a_ctrl_c_that_was_dealt_with_is_shown(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", error_of(KeyboardInterrupt, RuntimeError("a defect"), how))
     with pytest.raises(RuntimeError, match="a defect"):
-        main(["tag", "predict", "--model", "none", "text"])
+        main(["tag", "predict", "--model", ".", "text"])
 
 
 def test_a_defect_is_not_taken_for_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,7 +549,7 @@ def test_a_defect_is_not_taken_for_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", broken)
     with pytest.raises(RuntimeError, match="a defect"):
-        main(["tag", "predict", "--model", "none", "text"])
+        main(["tag", "predict", "--model", ".", "text"])
 
 
 # What is said.

@@ -211,6 +211,7 @@ def test_a_file_of_100_megabytes_is_left_early(server: Server, tmp_path: Path, p
 
     def endless(handler: object) -> None:
         handler.send_response(200)  # type: ignore[attr-defined]
+        handler.send_header("Connection", "close")  # type: ignore[attr-defined]
         for name, value in promised.items():
             handler.send_header(name.replace("_", "-"), value)  # type: ignore[attr-defined]
         handler.end_headers()  # type: ignore[attr-defined]

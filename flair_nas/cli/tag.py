@@ -157,9 +157,9 @@ def _add_evaluate(actions: Any) -> None:
 
 def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag evaluate``."""
-    _check_model(arguments.model)
     if arguments.predictions is not None:
         _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
+    _check_model(arguments.model)
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
