@@ -43,7 +43,7 @@ def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FLAIR_NAS_OFFLINE", raising=False)
     monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(backoff_factor=0.01))
-    monkeypatch.setattr(https, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(https, "_ANSWER_SECONDS", 1.0)
     return server
 
 
@@ -129,7 +129,7 @@ def test_a_server_that_fails_is_asked_again(server: Server) -> None:
 
 def test_a_server_that_does_not_answer(server: Server, tmp_path: Path) -> None:
     def sleeps(_: object) -> None:
-        time.sleep(1.5)
+        time.sleep(2.5)
 
     assert load_genotype(server.put("/once.json", sleeps, JSON)) == GENOTYPE
     url = server.put("/ever.json", sleeps)
