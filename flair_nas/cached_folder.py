@@ -73,7 +73,8 @@ def cached_folder(
                     _remove(folder)
                 found = build(part)
                 _write_manifest(part, fingerprint, found)
-                _remove(folder)
+                if refresh:
+                    _remove(folder)
                 _put_in_place(part, folder, kind.content)
         return folder, found
     except OSError as error:

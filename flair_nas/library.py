@@ -7,6 +7,7 @@ from pathlib import Path
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
 from flair_nas.paths import user_path
+from flair_nas.sharing import is_address
 
 
 class UnknownGenotype(GenotypeError):
@@ -58,17 +59,21 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
         FlairNasError: it cannot be fetched.
     """
+    from flair_nas.sharing.index import look_up
+
     if isinstance(source, Genotype):
         return source
     text = str(source)
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
-    if isinstance(source, str) and (path := _fetched(text)):
-        return Genotype.load(path)
+    if isinstance(source, str) and is_address(text):
+        return _fetched(text)
     if _names_a_file(source):
         path = user_path(source)
         found = path / "genotype.json"  # what a search leaves in its folder
         return Genotype.load(found if found.is_file() else path)
+    if known := look_up(text):
+        return _fetched(known)
     if _looks_written(text):
         return Genotype.parse(text)
     names = known_names()
@@ -77,15 +82,10 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     raise UnknownGenotype(f"{expected}; {hint.strip()}" if hint else expected, found=text)
 
 
-def _fetched(text: str) -> Path | None:
-    """The file that an address, or a name of an index, stands for; None for other texts."""
-    from flair_nas.sharing.downloads import download, is_address
-    from flair_nas.sharing.index import look_up
+def _fetched(address: str) -> Genotype:
+    from flair_nas.sharing.downloads import download  # loads requests
 
-    if is_address(text):
-        return download(text).path
-    known = None if _names_a_file(text) else look_up(text)
-    return None if known is None else download(known).path
+    return Genotype.load(download(address).path)
 
 
 def _names_a_file(source: str | Path) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from https_server import Server, content, redirect, serve
+from https_server import Server, be_impatient, content, redirect, serve
 
 from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
@@ -38,12 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The server, an empty cache, and little patience."""
     server, authority = running
-    server.asked.clear()
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("FLAIR_NAS_OFFLINE", raising=False)
-    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(backoff_factor=0.01))
-    monkeypatch.setattr(https, "_ANSWER_SECONDS", 1.0)
+    be_impatient(server, authority, tmp_path / "cache", monkeypatch)
     return server
 
 

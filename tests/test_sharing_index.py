@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from https_server import Server, content, serve
+from https_server import Server, be_impatient, content, serve
 
 from flair_nas import FlairNasError, load_genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.rnn_text import parse_rnn
-from flair_nas.sharing import https
 from flair_nas.sharing.index import add_index, indexes, remove_index
 
 GENOTYPE = random_genotype(5)
@@ -32,11 +31,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 @pytest.fixture
 def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     server, authority = running
-    server.asked.clear()
+    be_impatient(server, authority, tmp_path / "cache", monkeypatch)
     server.put("/team/cells/ours.json", JSON)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(backoff_factor=0.01))
     return server
 
 

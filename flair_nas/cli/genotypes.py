@@ -219,7 +219,8 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def get(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes get``."""
-    from flair_nas.sharing.downloads import download, is_address
+    from flair_nas.sharing import is_address
+    from flair_nas.sharing.downloads import download
     from flair_nas.sharing.index import indexes, look_up
 
     source = arguments.source if is_address(arguments.source) else look_up(arguments.source)

@@ -160,7 +160,7 @@ class _Selection:
                 raise FlairNasError(
                     f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
                     f"layers and learning rates take about {whole} with one seed; give more, or have less to compare: "
-                    "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match are four layers; or fewer --epochs"
+                    "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match are three layers; or fewer --epochs"
                 )
         if config.random is not None:
             return config.random

@@ -21,7 +21,6 @@ from flair_nas.sharing.offline import refuse_offline
 log = logging.getLogger("flair_nas")
 
 _KIND = Kind("genotypes", "genotypes")
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class Download(NamedTuple):
@@ -36,11 +35,6 @@ class Download(NamedTuple):
     path: Path
     address: str
     sha256: str
-
-
-def is_address(text: str) -> bool:
-    """Whether a text begins as addresses do: ``https://``, ``hf://``, or ones that `download` refuses."""
-    return _ADDRESS.match(text) is not None
 
 
 def download(source: str, refresh: bool = False) -> Download:

@@ -9,8 +9,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from flair_nas.errors import FlairNasError, shown
+from flair_nas.sharing import MOST_BYTES
 
-MOST_BYTES = 1_000_000
 _ANSWER_SECONDS = 10.0  # to a connection, and between two parts of an answer
 _WHOLE_SECONDS = 60.0
 _MOST_REDIRECTS = 5

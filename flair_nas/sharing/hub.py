@@ -12,7 +12,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.paths import read_file
-from flair_nas.sharing.https import MOST_BYTES
+from flair_nas.sharing import MOST_BYTES
 
 PREFIX = "hf://"
 FILE = "genotype.json"
@@ -124,18 +124,16 @@ def _patiently(ask: Callable[[], Any]) -> Any:
     return ask()
 
 
-class _no_bars:
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
     """Within the block, huggingface_hub draws no bar; one of 1 kB is over before it can be seen."""
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
-    def __enter__(self) -> None:
-        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
-
-        self.were_disabled = are_progress_bars_disabled()
-        if not self.were_disabled:
-            disable_progress_bars()
-
-    def __exit__(self, *_: object) -> None:
-        from huggingface_hub.utils import enable_progress_bars
-
-        if not self.were_disabled:
-            enable_progress_bars()
+    if are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()

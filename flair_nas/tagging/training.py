@@ -42,7 +42,7 @@ from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.quiet import OF_ALL_WORDS, flair_says, no_flair_bars, no_flair_remarks
+from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.safe_file import NotData, write_safe
 
 log = logging.getLogger("flair_nas")
@@ -248,9 +248,7 @@ def _place_model(run: Run, best: Run) -> None:
 def _write_as_data(folder: Path) -> None:
     """Writes the model of a run as data."""
     try:
-        with no_flair_remarks(*OF_ALL_WORDS):
-            tagger = SequenceTagger.load(folder / "model.pt")
-        write_safe(tagger, folder)
+        write_safe(load_tagger(folder / "model.pt"), folder)
     except NotData as error:
         log.info("model.pt is written, and no model.safetensors: %s", error)
 
