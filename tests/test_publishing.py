@@ -120,6 +120,12 @@ def test_a_tagger_goes_to_the_hub_and_comes_back(server: Server, run: Path, tmp_
     assert python(TAG.format(load=BY_DATA), server, tmp_path / "new") == expected
     assert not any("pytorch_model.bin" in asked for asked in server.asked)
 
+    server.asked.clear()
+    for variable in ("FLAIR_NAS_OFFLINE", "HF_HUB_OFFLINE"):
+        offline = f"import os; os.environ[{variable!r}] = '1'; {BY_DATA}"
+        assert python(TAG.format(load=offline), server, tmp_path / "new") == expected  # from the Hub's own cache
+    assert server.asked == []
+
 
 def test_a_repository_without_data_is_not_read_by_load_tagger(server: Server, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
@@ -133,3 +139,6 @@ except ValueError as error:
     print(error)
 """
     assert "has no model.safetensors with a config.json; if you trust its author" in python(code, server, tmp_path)
+    offline = f"import os; os.environ['FLAIR_NAS_OFFLINE'] = '1'\n{code}".replace("team/pickle", "team/never")
+    said = python(offline, server, tmp_path)
+    assert "hf://team/never: is not in the cache, and FLAIR_NAS_OFFLINE keeps flair-nas off the network" in said

@@ -10,6 +10,7 @@ from urllib3.util import Retry
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.sharing import MOST_BYTES
+from flair_nas.sharing.offline import refuse_offline
 
 _ANSWER_SECONDS = 10.0  # to a connection, and between two parts of an answer
 _WHOLE_SECONDS = 60.0
@@ -31,9 +32,11 @@ def fetch(url: str) -> bytes:
         url: its address, ``https://...``.
 
     Raises:
-        FlairNasError: there is none, the server cannot be reached or fails four times, it leads on to something else
-            than https or in a circle, or the file has more than `MOST_BYTES` or takes more than a minute.
+        FlairNasError: the network is not to be used, there is no such file, the server cannot be reached or fails four
+            times, it leads on to something else than https or in a circle, or the file has more than `MOST_BYTES` or
+            takes more than a minute.
     """
+    refuse_offline(url)
     with requests.Session() as session:
         session.max_redirects = _MOST_REDIRECTS
         session.adapters.clear()  # of http, so that no redirect leads there

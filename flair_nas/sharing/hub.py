@@ -13,6 +13,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.paths import read_file
 from flair_nas.sharing import MOST_BYTES
+from flair_nas.sharing.offline import kept_offline_by, refuse_offline
 
 PREFIX = "hf://"
 FILE = "genotype.json"
@@ -27,8 +28,10 @@ def fetch_from_hub(source: str) -> bytes:
         source: ``hf://owner/name``, and ``@revision``: a branch, tag or commit.
 
     Raises:
-        FlairNasError: there is no such repository, revision or file, it is too large, or the Hub cannot be reached.
+        FlairNasError: the network is not to be used, there is no such repository, revision or file, it is too large, or
+            the Hub cannot be reached.
     """
+    refuse_offline(source)
     repository, revision = _parts(source)
     from huggingface_hub import HfApi
 
@@ -45,7 +48,7 @@ def fetch_from_hub(source: str) -> bytes:
 
 
 def fetch_folder(source: str, files: Sequence[str]) -> Path:
-    """Some files of a repository, in the Hub's own cache.
+    """Some files of a repository, in the Hub's own cache; offline, what is there is taken as it is.
 
     Args:
         source: as for `fetch_from_hub`.
@@ -59,9 +62,18 @@ def fetch_folder(source: str, files: Sequence[str]) -> Path:
     """
     repository, revision = _parts(source)
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
+    offline = bool(kept_offline_by(source))
     with _explained(source, revision):
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(files)))
+        try:
+            folder = snapshot_download(
+                repository, revision=revision, allow_patterns=list(files), local_files_only=offline
+            )
+            return Path(folder)
+        except LocalEntryNotFoundError:
+            refuse_offline(source)
+            raise
 
 
 def _parts(source: str) -> tuple[str, str | None]:

@@ -20,7 +20,6 @@ from urllib.parse import urljoin
 from flair_nas.cached_folder import Kind, cached_folder, kept_folders
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.paths import typed
-from flair_nas.sharing.offline import refuse_offline
 
 log = logging.getLogger("flair_nas")
 
@@ -48,7 +47,6 @@ def add_index(url: str) -> dict[str, str]:
     from flair_nas.sharing.https import fetch  # loads requests, which looking a name up need not
 
     def build(_: Path) -> dict[str, Any]:
-        refuse_offline(url)
         return {"url": url, "genotypes": read_index(url, fetch(url))}
 
     _, content = cached_folder(_KIND, _key(url), build, None, refresh=True)
