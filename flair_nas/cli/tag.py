@@ -162,7 +162,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     _check_model(arguments.model)
     with stopped_at_once():
         quiet_flair(arguments)
-        from flair_nas.tagging.corpora import NAMES, load_corpus, parse_columns, read_column_file
+        from flair_nas.tagging.column_files import parse_columns, read_column_file
+        from flair_nas.tagging.corpora import NAMES, load_corpus
         from flair_nas.tagging.evaluation import evaluate_tagger
 
     tagger = _load_tagger(arguments)

@@ -17,7 +17,8 @@ from flair.training_utils import EmbeddingStorageMode
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.paths import user_path
-from flair_nas.tagging.corpora import PREDICTED, is_token_level, labels_of
+from flair_nas.tagging.column_files import PREDICTED
+from flair_nas.tagging.corpora import is_token_level, labels_of
 from flair_nas.tagging.frozen import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 

@@ -29,14 +29,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.rnn_text import parse_rnn, say_risks
 from flair_nas.runs import Run, open_run, read_figures
+from flair_nas.tagging.column_files import parse_columns
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
-from flair_nas.tagging.corpora import (
-    TaggingCorpus,
-    describe_corpus,
-    load_corpus,
-    parse_columns,
-    sentences_of,
-)
+from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
