@@ -51,10 +51,10 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "ess-joint": {"learn": "joint", "phase_steps": 115, **ESS},
     "gdas": {"sampling": "straight-through", **SIGNAL},
     "i-darts-perturbation": {"selection": "perturbation", **SIGNAL},
-    "ess-inter": {"learn": "inter", "fixed": "i-darts-ptb", **ESS},
+    "ess-inter": {"learn": "inter", "fixed": "i-darts-ptb", "init_range": 0.25, **ESS},
     "ess-intra": {"fixed": HAND_MADE, "relaxation": "darts"},
     "ess-joint-unlinked": {"learn": "joint", "phase_steps": 115, "gate_links": False, **ESS},
-    "random-shared": {"strategy": "random-shared", "samples": 1000, "epochs": 9},
+    "random-shared": {"strategy": "random-shared", "samples": 1000, "epochs": 9, "init_range": 0.25},
     "darts-second": {"relaxation": "darts", "order": 2},
     "darts-second-signal": {"relaxation": "darts", "order": 2, **SIGNAL},
 }

@@ -33,26 +33,33 @@ def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, high
     return state + torch.sigmoid(c) * (operation(z) - state)
 
 
-def default_range(hidden_size: int) -> float:
-    """What weights start in, uniform in plus and minus this, where nothing else is said: 1.5 / √H.
+def default_range(width: int) -> float:
+    """What weights start in, uniform in plus and minus this, where nothing else is said: 1.5 / √width.
 
     The 0.04 of the papers' code is 1.17 / √850; at other widths the same scale goes with √H. From √3 / √H on a product
     is longer than its factor, on average, and what relu and identity pass on grows; dropout of h with 0.25 lowers that
     to 1.5. docs/decisions.md has the figures.
 
     Args:
-        hidden_size: H.
+        width: H for the matrices of a cell, the rows of a matrix for those of gates.
     """
-    return 1.5 / math.sqrt(hidden_size)
+    return 1.5 / math.sqrt(width)
 
 
-def supernet_range(hidden_size: int) -> float:
-    """The same of a relaxed cell with normalised states, whose gradients grow sooner: 1.17 / √H, the papers' at 850.
+def supernet_range(width: int) -> float:
+    """The same of a relaxed cell, whose states are normalised and gradients grow sooner: 1.17 / √width.
+
+    That is the scale of the papers' code, 0.04 at a width of 850.
 
     Args:
-        hidden_size: H.
+        width: as for `default_range`.
     """
-    return 1.17 / math.sqrt(hidden_size)
+    return 1.17 / math.sqrt(width)
+
+
+def ranges(init_range: float | None, default: Callable[[int], float]) -> Callable[[int], float]:
+    """What gives the range of a matrix for its width: always `init_range`, or `default` where that is None."""
+    return default if init_range is None else lambda width: init_range
 
 
 class SearchedCell(nn.Module):
@@ -62,7 +69,7 @@ class SearchedCell(nn.Module):
         input_size: D.
         hidden_size: H.
         genotype: the architecture.
-        init_range: weights start uniform in +-init_range.
+        init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
@@ -70,7 +77,7 @@ class SearchedCell(nn.Module):
         input_gate.weight_entry [m, H, D], input_gate.weight_nodes [m, D, D].
     """
 
-    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float) -> None:
+    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float | None) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
         self.init_range = init_range
@@ -89,11 +96,13 @@ class SearchedCell(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws the weights anew from the global generator."""
+        range_of = ranges(self.init_range, default_range)
+        own_range = range_of(self.hidden_size)
         for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
-            nn.init.uniform_(weight, -self.init_range, self.init_range)
+            nn.init.uniform_(weight, -own_range, own_range)
         for gate in (self.state_gate, self.input_gate):
             if gate is not None:
-                gate.reset_parameters(self.init_range)
+                gate.reset_parameters(range_of)
 
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
         """One time step, by the equations; engines do the same for a whole sequence.

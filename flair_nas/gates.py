@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,21 +13,23 @@ from flair_nas.kernels.plan import GatePlan, gate_plan
 from flair_nas.operations import GATE_FORMS, OPERATIONS, product
 
 
-def reset_gate_parameters(weight_entry: Tensor, weight_nodes: Tensor, form: str, init_range: float) -> None:
+def reset_gate_parameters(
+    weight_entry: Tensor, weight_nodes: Tensor, form: str, range_of: Callable[[int], float]
+) -> None:
     """Draws the weights of a gate.
 
     Args:
         weight_entry: [m, E, G].
         weight_nodes: [m, G, G].
         form: one of `GATE_FORMS`.
-        init_range: weights are uniform in +-init_range. A form that multiplies the signal by the gate alone starts with
-            entry weights of unit gain instead, wider by sqrt(m) because the gate averages m nodes; see
-            docs/decisions.md.
+        range_of: gives for the number of rows of a matrix, E or G, the range that it is uniform in, plus and minus. A
+            form that multiplies the signal by the gate alone starts with entry weights of unit gain instead, wider by
+            sqrt(m) because the gate averages m nodes; see docs/decisions.md.
     """
-    history, entry_size, _ = weight_entry.shape
-    entry_range = math.sqrt(3 * history / entry_size) if GATE_FORMS[form].unit_gain else init_range
+    history, entry_size, gate_size = weight_entry.shape
+    entry_range = math.sqrt(3 * history / entry_size) if GATE_FORMS[form].unit_gain else range_of(entry_size)
     nn.init.uniform_(weight_entry, -entry_range, entry_range)
-    nn.init.uniform_(weight_nodes, -init_range, init_range)
+    nn.init.uniform_(weight_nodes, -range_of(gate_size), range_of(gate_size))
 
 
 class InterCellGate(nn.Module):
@@ -46,13 +48,13 @@ class InterCellGate(nn.Module):
         self.weight_entry = nn.Parameter(torch.empty(gate.history, entry_size, gate_size))  # [m, E, G]
         self.weight_nodes = nn.Parameter(torch.empty(gate.history, gate_size, gate_size))  # [m, G, G]
 
-    def reset_parameters(self, init_range: float) -> None:
+    def reset_parameters(self, range_of: Callable[[int], float]) -> None:
         """Draws the weights.
 
         Args:
-            init_range: as `reset_gate_parameters` takes it.
+            range_of: as `reset_gate_parameters` takes it.
         """
-        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, init_range)
+        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, range_of)
 
     @property
     def history(self) -> int:

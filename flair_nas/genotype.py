@@ -219,6 +219,11 @@ class Genotype:
 
     # --- the field's named tuple ---
 
+    @property
+    def carries_gated(self) -> bool:
+        """Whether s_0 keeps a part of the gated h, which can grow without bound; files of version 1 with gates do."""
+        return self.highway and self.state_gate is not None and self.carry == "gated"
+
     @classmethod
     def from_darts(cls, recurrent: Sequence[Any], concat: Iterable[int] | None = None, **options: Any) -> Genotype:
         """Takes the named tuple of the DARTS code: ``Genotype.from_darts(*DARTS_V2)``.

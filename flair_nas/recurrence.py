@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any, Protocol
@@ -44,7 +45,7 @@ class GateLike(Protocol):
     def shares(self) -> tuple[Tensor, Tensor] | None:
         """Mixing weights of a relaxed gate: of its entries, [m, 5], and of its pairs, [m (m - 1) / 2, 5]."""
 
-    def reset_parameters(self, init_range: float) -> None:
+    def reset_parameters(self, range_of: Callable[[int], float]) -> None:
         """Draws the weights."""
 
 

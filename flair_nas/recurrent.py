@@ -34,7 +34,8 @@ class SearchedRNN(nn.Module):
         dropout: dropout on the output of each layer but the last.
         input_dropout: variational dropout of the input of each layer and direction; one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product; one mask per sequence.
-        init_range: weights start uniform in +-init_range; None for 1.5 / √H. The papers' code has 0.04 at H = 850.
+        init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows. The
+            papers' code has 0.04 at H = 850.
 
     Attributes:
         cells: a `SearchedCell` per layer and direction, at index layer * num_directions + direction.
@@ -73,9 +74,7 @@ class SearchedRNN(nn.Module):
         ):
             if not 0 <= probability < 1:
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
-        if init_range is None:
-            init_range = default_range(hidden_size)
-        if not 0 < init_range <= 1e6:
+        if init_range is not None and not 0 < init_range <= 1e6:
             raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
@@ -85,10 +84,16 @@ class SearchedRNN(nn.Module):
                 "learned; use gate='residual', or pass a state that is not zero",
                 stacklevel=2,
             )
+        if genotype.carries_gated:
+            warnings.warn(
+                "carry='gated', which is what genotype files of version 1 mean: what the layer keeps of its past can "
+                "grow without bound; with carry='ungated' it cannot",
+                stacklevel=2,
+            )
         self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
         self.num_layers, self.bidirectional, self.batch_first = num_layers, bool(bidirectional), bool(batch_first)
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
-        self.init_range = init_range
+        self.init_range = default_range(hidden_size) if init_range is None else init_range
         self.cells = nn.ModuleList(
             SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range)
             for layer in range(num_layers)

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
@@ -64,6 +64,13 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
         ) from None
 
 
+def text_of(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
+    """The text that `parse_rnn` reads as this genotype (but for its origin) and these arguments of `SearchedRNN`."""
+    usual = Genotype(genotype.nodes).options
+    options = {name: value for name, value in genotype.options.items() if value != usual[name]} | dict(numbers or {})
+    return ",".join([genotype.one_line(), *(f"{name}={value}" for name, value in options.items())])
+
+
 def comparable(architecture: str) -> str:
     """A layer's description as it is compared with that of another version of flair-nas.
 
@@ -88,24 +95,24 @@ def comparable(architecture: str) -> str:
     return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
-def say_risks(genotype: Genotype | None, text: str) -> None:
+def say_risks(text: str, others: Sequence[str] = ()) -> None:
     """Says so where a layer that is about to be trained learns nothing, or carries the gated state unasked.
 
     Args:
-        genotype: of the layer; None for another kind of layer.
         text: what stands for it, as `parse_rnn` takes it.
+        others: layers of which nothing is said.
     """
-    source, options = _split_options(text)
-    if genotype is not None and genotype.silent:
+    if text.upper() in [other.upper() for other in others]:
+        return
+    (genotype, _), (source, options) = parse_rnn(text), _split_options(text)
+    if genotype.silent:
         log.warning(
             "%s has gate=product and no sigmoid in cell and input gate: a state of zeros stays zero, and nothing is "
             "learned; use %s",
             brief(source),
             shlex.quote(f"{text},gate=residual"),
         )
-    if genotype is None or genotype.state_gate is None or "carry" in dict(options):
-        return
-    if genotype.highway and genotype.carry == "gated":
+    if genotype.carries_gated and "carry" not in dict(options):
         log.warning(
             "%s has carry=gated, which is what files of version 1 mean: what it keeps of its past can grow without "
             "bound until the loss is not finite; with %s it cannot",

@@ -288,9 +288,11 @@ def test_parameters_have_the_names_shapes_and_range_of_the_contract() -> None:
         for weight in (searched_cell.weight_input, searched_cell.weight_hidden, searched_cell.weight_nodes):
             assert weight.abs().max() <= 1.5 / 200**0.5  # 1.5 / √H by default
             assert weight.std().item() == pytest.approx(1.5 / 200**0.5 / 3**0.5, rel=0.02)
-        for weight in searched_cell.parameters():  # a gate may start in a range of its own, but it is drawn
-            assert weight.abs().max() < 1
-            assert weight.std() > 0.01
+        for gate in (searched_cell.state_gate, searched_cell.input_gate):  # each matrix by its own rows
+            for weight in gate.parameters():
+                most = 1.5 / weight.shape[1] ** 0.5
+                assert weight.abs().max() <= most
+                assert weight.std().item() == pytest.approx(most / 3**0.5, rel=0.05)
     plain = SearchedRNN(D, H, cell((Edge("relu", 0),), highway=False), init_range=0.5)
     shapes = {name: tuple(weight.shape) for name, weight in plain.cells[0].named_parameters()}
     assert shapes == {"weight_input": (D, H), "weight_hidden": (H, H), "weight_nodes": (1, H, H)}

@@ -11,7 +11,8 @@ import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.rnn_text import _split_options, parse_rnn, say_risks
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.rnn_text import _split_options, parse_rnn, say_risks, text_of
 
 
 @pytest.mark.parametrize(
@@ -76,10 +77,20 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
 
     def said(text: str) -> str:
         caplog.clear()
-        say_risks(parse_rnn(text)[0], text)
+        say_risks(text, ["LSTM"])
         return caplog.text
 
     assert f"with {path},combine=sum,carry=ungated it cannot" in said(f"{path},combine=sum")
     assert said(f"{path},carry=gated") == said(f"{path},carry=ungated") == said(f"{path},highway=false") == ""
     assert said("tanh0/state=tanh") == said("tanh0") == said("tanh0/input=tanh") == said("ess-ptb") == ""
     assert "use tanh0/input=tanh,gate=product,gate=residual" in said("tanh0/input=tanh,gate=product")
+    assert said("lstm") == ""
+    with pytest.warns(UserWarning, match="carry='gated', which is what genotype files of version 1 mean"):
+        SearchedRNN(3, 4, path)
+
+
+@pytest.mark.parametrize("text", ["tanh0-relu1", "tanh0/state=tanh,gate=product,carry=gated", "relu0,highway=False"])
+def test_a_text_of_a_genotype_is_read_as_that_genotype(text: str) -> None:
+    genotype, _ = parse_rnn(text)
+    assert parse_rnn(text_of(genotype, {"init_range": 0.1})) == (genotype, {"init_range": 0.1})
+    assert text_of(genotype) == text

@@ -17,10 +17,11 @@ import pytest
 from killing import write_text
 from test_tagging_training import write_corpus
 
-from flair_nas import random_genotype
+from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
-from flair_nas.select import on_tags
+from flair_nas.rnn_text import parse_rnn
+from flair_nas.select import on_tags, on_text
 from flair_nas.select.bootstrap import packed, unpacked, unseen_in
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.workers import Job, Outcome, Pool
@@ -229,6 +230,17 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     said = capsys.readouterr().out
     assert "found on tags & more failed: not finite in epoch 1" in said and "over 1 seed." in said
     assert re.search(r"\| LSTM \| \d+\.\d\d \|", said) and re.search(r"\| drawn \| - \|", said)
+
+
+@pytest.mark.parametrize("task", [on_tags, on_text])
+def test_a_searched_layer_keeps_the_options_of_its_genotype(task: Any, corpus: str, text: str, tmp_path: Path) -> None:
+    gates = {"learn": "joint", "history": 1, "gate": "product", "carry": "gated", "nodes": 1}
+    data = {"corpus": corpus, "embeddings": ["one-hot"]} if task is on_tags else {"text": text}
+    small = {"hidden_size": 4, "batch_size": 4, "epochs": 1, "device": "cpu"}
+    found = task.search({**gates, **data, **small}, str(tmp_path / "search"))["genotype"]
+    genotype, _ = parse_rnn(found)
+    assert (genotype.gate, genotype.carry) == ("product", "gated")
+    assert genotype == Genotype.load(tmp_path / "search" / "genotype.json")
 
 
 def test_the_size_is_that_of_the_other_row_with_its_own_settings(text: str, tmp_path: Path, jobs: list[str]) -> None:

@@ -193,7 +193,7 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: li
     assert config.embeddings == [*words, "pooled-flair:news-forward", "pooled-flair:news-backward"]
     assert preset in preset_names("tagging")
     rnn = "i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb"
-    assert config.rnn == f"{rnn},init_range=0.04"
+    assert (config.rnn, config.init_range) == (rnn, 0.04)
 
 
 def test_settings_survive_yaml(tmp_path: Path) -> None:

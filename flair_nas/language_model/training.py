@@ -29,6 +29,7 @@ from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text
 from flair_nas.language_model.model import LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
 from flair_nas.language_model.saved import (
+    OTHER_LAYERS,
     SavedLanguageModel,
     build_language_model,
     layer_of,
@@ -88,7 +89,7 @@ def train_language_model(
     with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
         if corpus is None:
             corpus = load_text_of(config, progress=progress)
-        say_risks(layer[0], config.rnn)
+        say_risks(config.rnn, OTHER_LAYERS)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)

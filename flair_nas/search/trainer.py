@@ -28,7 +28,7 @@ from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchSettings, genotype_of, strategy_class
+from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
 from flair_nas.search.objectives import Objective
@@ -94,10 +94,8 @@ def search_genotype(
         command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        if config.learn == "intra" and config.fixed is not None:
-            say_risks(config.fixed_genotype(), config.fixed)
-        for candidate in config.candidates:
-            say_risks(genotype_of(candidate), candidate)
+        for text in [*([config.fixed] if config.learn == "intra" and config.fixed else []), *config.candidates]:
+            say_risks(text)
         # the main process keeps the folder for all
         run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
         learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)

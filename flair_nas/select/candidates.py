@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.genotype import random_genotype
 from flair_nas.library import bundled_names
-from flair_nas.rnn_text import parse_rnn
+from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import FLAIR_TYPES
 
@@ -95,9 +95,7 @@ def _with_gates(text: str, history: int) -> str | None:
         return None
     drawn = random_genotype(1, history=history)
     gated = dataclasses.replace(genotype, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
-    plain = Genotype(genotype.nodes).options
-    options = {name: value for name, value in gated.options.items() if value != plain[name]} | numbers
-    return ",".join([gated.one_line(), *(f"{name}={value}" for name, value in options.items())])
+    return text_of(gated, numbers)
 
 
 def random_layers(config: SelectSettings, count: int) -> list[Layer]:

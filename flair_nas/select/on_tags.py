@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from flair_nas.recurrent import SearchedRNN
-from flair_nas.rnn_text import parse_rnn
+from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
@@ -140,11 +140,13 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
     be_quiet()
     found = search_genotype(TaggingSearchConfig(**settings), folder, text=_corpus(settings), progress=False)
-    return {"genotype": found.genotype.one_line()}
+    return {"genotype": text_of(found.genotype)}
 
 
 def usage(settings: Mapping[str, Any]) -> list[str]:
     """The line for Flair."""
-    arguments = f'rnn_type="{settings["rnn"]}", hidden_size={settings["hidden_size"]}'
+    from flair_nas.tagging.training import rnn_type
+
+    arguments = f'rnn_type="{rnn_type(TaggerConfig(**settings))}", hidden_size={settings["hidden_size"]}'
     return ["In Flair:", "", "```python", "import flair_nas  # makes the layer known to Flair", "",
             f"SequenceTagger(..., {arguments})", "```"]  # fmt: skip

@@ -17,6 +17,7 @@ from flair_nas.language_model.corpus import END, TextCorpus, load_text_of
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import Counts, packed
 from flair_nas.select.jobs import be_quiet, history_in
 from flair_nas.settings import kinds_of
@@ -124,7 +125,7 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
     from flair_nas.search.trainer import search_genotype
 
     be_quiet()
-    return {"genotype": search_genotype(SearchConfig(**settings), folder, progress=False).genotype.one_line()}
+    return {"genotype": text_of(search_genotype(SearchConfig(**settings), folder, progress=False).genotype)}
 
 
 def usage(settings: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file, write_text
+from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
@@ -26,6 +27,7 @@ from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.workers import Job, Pool, make_pool
+from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
     from flair_nas.select.ray_pool import RayPool
@@ -121,7 +123,10 @@ class _Selection:
         data = work.read(config.one())
         self.ledger.check(work.fingerprint(data))
         work.prepare(config.one(), data, self.progress)
-        layers = [*named_layers(config), *self._searched()]
+        named = named_layers(config)
+        for layer in named:
+            say_risks(layer.rnn, FLAIR_TYPES)
+        layers = [*named, *self._searched()]
         if config.match:
             matched = matched_lstm(config, work.counter(data), [*layers, *random_layers(config, 1)])
             layers += [matched] if matched else []

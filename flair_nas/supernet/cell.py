@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell, edge, supernet_range
+from flair_nas.cell import SearchedCell, edge, ranges, supernet_range
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.kernels.engine import Normalisation
@@ -38,7 +38,8 @@ class CellSupernet(nn.Module):
         batch_norm: normalise the nodes' states.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range, 1.17 / √H if None; architecture weights at 1e-3 N(0, 1).
+        init_range: weights start uniform in +-init_range, 1.17 / √H if None, those of gates 1.17 / √rows; architecture
+            weights at 1e-3 N(0, 1).
 
     Attributes:
         sampler: how shares are made of architecture weights in training.
@@ -75,7 +76,7 @@ class CellSupernet(nn.Module):
         check_relaxation(relaxation)
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
-        self.init_range = supernet_range(hidden_size) if init_range is None else init_range
+        self.init_range = init_range
         self.weight_input = nn.Parameter(torch.empty(input_size, 2 * hidden_size))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))
@@ -101,12 +102,14 @@ class CellSupernet(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws all weights anew from the global generator."""
+        range_of = ranges(self.init_range, supernet_range)
+        own_range = range_of(self.hidden_size)
         for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
-            nn.init.uniform_(weight, -self.init_range, self.init_range)
+            nn.init.uniform_(weight, -own_range, own_range)
         nn.init.normal_(self.arch, std=1e-3)
         for gate in (self.state_gate, self.input_gate):
             if gate is not None:
-                gate.reset_parameters(self.init_range)
+                gate.reset_parameters(range_of)
 
     def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
         """Runs the supernet over whole sequences.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +52,9 @@ class GateSupernet(nn.Module):
         self.arch_entry = nn.Parameter(torch.empty(history, len(OPERATIONS)))
         self.arch = nn.Parameter(torch.empty(history * (history - 1) // 2 if links else 0, len(OPERATIONS)))
 
-    def reset_parameters(self, init_range: float) -> None:
+    def reset_parameters(self, range_of: Callable[[int], float]) -> None:
         """Draws the weights as `InterCellGate` does; architecture weights start at 1e-3 N(0, 1)."""
-        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, init_range)
+        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, range_of)
         for arch in (self.arch_entry, self.arch):
             nn.init.normal_(arch, std=1e-3)
 

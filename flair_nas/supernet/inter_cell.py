@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell, default_range
+from flair_nas.cell import SearchedCell
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
@@ -30,7 +30,7 @@ class InterCellSupernet(nn.Module):
         gate_links: the nodes of a gate read one another.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range, 2 / √H if None; architecture weights at 1e-3 N(0, 1).
+        init_range: weights start uniform in +-init_range, as a layer's if None; architecture weights at 1e-3 N(0, 1).
 
     Attributes:
         sampler: how shares are made of architecture weights in training.
@@ -70,7 +70,7 @@ class InterCellSupernet(nn.Module):
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
-        self.cell = SearchedCell(input_size, hidden_size, bare, init_range or default_range(hidden_size))
+        self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
         self.sampler = Sampler()
         options = (gate, relaxation, self.sampler, gate_links)
         self.cell.state_gate, self.cell.input_gate = relaxed_gates(history, input_size, hidden_size, *options)

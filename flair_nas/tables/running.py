@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.files import write_text
 from flair_nas.paths import user_path
+from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
 from flair_nas.select.candidates import identity, matched_size
@@ -38,6 +39,7 @@ from flair_nas.tables.spec import (
     slug,
     table_file,
 )
+from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
     from flair_nas.select.ray_pool import RayPool
@@ -74,6 +76,8 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
         make_pool(config) as pool,
     ):
         running = _Running(run, pool, table)
+        for text in {row.rnn: None for row in table.rows if row.rnn}:
+            say_risks(text, FLAIR_TYPES)
         run.accept()
         write_text(run.folder / COPY, table_file(source).read_text(encoding="utf-8"))
         return table, running.ledger, running.run_all()
@@ -218,7 +222,11 @@ def _rows_named(table: Table, names: Sequence[str]) -> list[Row]:
 
 def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:
     """Of a run, but for its seed: other settings, another layer or other data give another name."""
-    kept = {name: value for name, value in settings.items() if name not in (*_PLACES, "seed", "seeds")}
+    kept = {
+        name: value  # what is not set, as new settings mostly are, says nothing
+        for name, value in settings.items()
+        if value is not None and name not in (*_PLACES, "seed", "seeds")
+    }
     if "rnn" in kept:
         kept["rnn"] = identity(kept["rnn"])
     digest = hashlib.sha256(json.dumps([kept, data], sort_keys=True).encode()).hexdigest()[:8]

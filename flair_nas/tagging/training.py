@@ -45,7 +45,7 @@ log = logging.getLogger("flair_nas")
 _LONG_FOR_CRF = 1000**2 * 32  # tokens squared times sentences: half a minute a step
 
 # settings that may differ when a run goes on
-_MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
+_MAY_CHANGE = ("epochs", "seeds", "device", "data_root", "init_range")
 
 
 def train_taggers(
@@ -123,8 +123,7 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
         )
     describe_corpus(tagging_corpus)
     _warn_of_length(config, tagging_corpus.corpus)
-    if config.rnn.upper() not in FLAIR_TYPES:
-        say_risks(parse_rnn(config.rnn)[0], config.rnn)
+    say_risks(config.rnn, FLAIR_TYPES)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _result(runs[seed], tagging_corpus, seed, parts) for seed in config.seeds}
     results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, parts, progress) for seed in config.seeds]
@@ -154,15 +153,17 @@ def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
 
 
 def rnn_type(config: TaggerConfig) -> str:
-    """The `rnn_type` for Flair that the setting `rnn` stands for: Flair's own in capitals, else checked.
+    """The `rnn_type` for Flair that `rnn` and `init_range` stand for: Flair's own in capitals, else checked.
 
     Raises:
         FlairNasError: nothing is known by that name.
     """
     if config.rnn.upper() in FLAIR_TYPES:
         return config.rnn.upper()
-    parse_rnn(config.rnn, FLAIR_TYPES)
-    return config.rnn
+    numbers = parse_rnn(config.rnn, FLAIR_TYPES)[1]
+    if config.init_range is None or "init_range" in numbers:
+        return config.rnn
+    return f"{config.rnn},init_range={config.init_range}"
 
 
 def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
