@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import torch
 from small_search import KINDS, small, write_text
 
 from flair_nas.genotype import Genotype
-from flair_nas.search.health import Changes, Health, entropy, identity_share, verdict
+from flair_nas.search.health import (
+    Changes,
+    Health,
+    entropy,
+    identity_share,
+    verdict,
+    verdict_of_decisions,
+    verdict_of_scores,
+)
 from flair_nas.search.trainer import search_genotype
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
@@ -82,13 +91,13 @@ def test_identity_can_be_limited() -> None:
     assert all(edge.op != "identity" for edges in two for edge in edges)
 
 
-def sentence(**changes: Any) -> str:
+def sentence(losses: Sequence[float | None] = (5.0, 4.0), **changes: Any) -> str:
     part = {"update": 0.1, "drift": 0.0, "drifts": False, "entropy": 0.5}
     figures: dict[str, Any] = {
         "parts": {"intra": part}, "identity_share": 0.1, "margin": 0.5, "clear": 1.0, "changed": 0, "over": 3,
         "nodes": 8,
     }  # fmt: skip
-    return verdict({**figures, **changes})  # type: ignore[typeddict-item]
+    return verdict({**figures, **changes}, losses)  # type: ignore[typeddict-item]
 
 
 def test_the_verdict_is_one_plain_sentence() -> None:
@@ -99,6 +108,14 @@ def test_the_verdict_is_one_plain_sentence() -> None:
     assert "one epoch does not tell" in sentence(changed=None)
     moving = {"update": 0.1, "drift": 0.9, "drifts": True, "entropy": 0.5}
     assert "still move" in sentence(parts={"inter": moving})
+    assert "its supernet got worse: a valid loss of 7.86 at the end, of 5.90 at its best" in sentence((5.96, 5.9, 7.86))
+    assert "a valid loss of inf at the end" in sentence((5.96, None))
+    for said in (sentence(), sentence(clear=0.25)):
+        assert said.endswith("flair-nas select compares it with random cells and the LSTM")
+    assert "3 decisions, the valid loss rises by 0.2000 more" in verdict_of_decisions([0.3, 0.1, 0.2])
+    said = verdict_of_scores([5, 4, 4.5, math.inf], "loss")
+    assert "of the 3 candidates" in said and "the next is behind it by 0.5000 in loss, the last by 1.0000" in said
+    assert verdict_of_scores([4.0], "loss") == verdict_of_scores([math.inf], "loss") == ""
 
 
 @pytest.mark.parametrize("kind", ["first", "joint", "inter", "decided"])
@@ -116,8 +133,8 @@ def test_every_epoch_has_its_health_and_the_result_its_verdict(
         assert 0 <= health["clear"] <= 1 and 0 <= health["identity_share"] <= 1 and health["nodes"] >= 2
         for part in health["parts"].values():
             assert 0 < part["entropy"] <= 1 and 0 < part["update"] < 2 and -1 <= part["drift"] <= 1
-    decided = "decided by perturbation"
-    assert result.verdict.startswith(decided) if kind == "decided" else result.verdict == verdict(lines[-1]["health"])
+    own = verdict(lines[-1]["health"], [line["valid_loss"] for line in lines])
+    assert result.verdict.startswith("decided by perturbation") if kind == "decided" else result.verdict == own
     written = Genotype.load(tmp_path / "run" / "genotype.json")
     assert written.origin["verdict"] == result.verdict and written == result.genotype
     again = search_genotype(small(text, **KINDS[kind]), tmp_path / "run", progress=False)

@@ -49,7 +49,8 @@ def test_the_most_useful_edges_and_operations_stay(keep: int, relaxation: str) -
         return -float((relax(arch, relaxation) * worth).sum())
 
     others = relax(arch, relaxation)[:3].clone()
-    decide(arch, relaxation, [3, 4, 5], keep, range(1, 5), score)
+    margins = decide(arch, relaxation, [3, 4, 5], keep, range(1, 5), score)
+    assert len(margins) == 1 + keep and min(margins) > 0
     shares = relax(arch, relaxation)
     torch.testing.assert_close(shares[:3], others)
     assert shares[4, 2] == pytest.approx(1 if relaxation == "darts" else 1 / keep)
@@ -64,7 +65,7 @@ def test_a_loss_that_is_no_number_means_that_it_was_needed() -> None:
     def score() -> float:
         return math.nan if relax(arch, "darts")[0, IDENTITY] == 0 else 1.0
 
-    decide(arch, "darts", [0], 1, range(1, 5), score)
+    assert decide(arch, "darts", [0], 1, range(1, 5), score) == [math.inf]
     assert relax(arch, "darts")[0, IDENTITY] == 1
 
 
@@ -75,7 +76,7 @@ def test_a_search_is_decided_and_the_model_stays_as_it_was(kind: str, text: Path
     for _ in range(2):
         objective = objective_of(config)
         before = {name: value.clone() for name, value in objective.module.state_dict().items()}
-        found.append(select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False))
+        found.append(select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False)[0])
         for name, value in objective.module.state_dict().items():
             assert torch.equal(value, before[name]), name
         assert objective.module.training
@@ -92,7 +93,7 @@ def test_nothing_is_kept_that_was_not_decided(edges_per_node: int, relaxation: s
     settings = {"nodes": 4, "relaxation": relaxation, "edges_per_node": edges_per_node, "avoid_first": True}
     config = small(text, selection="perturbation", selection_steps=0, **settings)
     objective = objective_of(config)
-    found = select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False)
+    found, _ = select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False)
     for number, edges in enumerate(found.nodes, start=1):
         tails = [edge.tail for edge in edges]
         assert len(set(tails)) == len(tails) == min(edges_per_node, max(1, number - 1))

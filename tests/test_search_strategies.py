@@ -166,11 +166,16 @@ def test_phases_alternate_by_budget(text: Path) -> None:
     assert torch.equal(bits(strategy.objective.module.parameters()), bits(again.objective.module.parameters()))
 
 
-def test_a_phase_is_half_an_epoch_by_default(text: Path) -> None:
+def test_phases_begin_elsewhere_in_each_epoch(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = strategy_of(small(text, **JOINT))
-    half = -(-strategy.steps(1) // 2)
-    turns = run_steps(strategy, 5)
-    assert turns[:half] == ["intra"] * half and turns[half] == "inter"
+    steps = strategy.steps(1)
+    phase = strategy._phase_steps(1)
+    turns = run_steps(strategy, phase + 1)
+    assert turns[:phase] == ["intra"] * phase and turns[phase] == "inter" and steps % phase
+    for steps in range(1, 1000):
+        monkeypatch.setattr(strategy, "steps", lambda _, steps=steps: steps)
+        phase = strategy._phase_steps(1)
+        assert 1 <= phase <= 116 and steps % phase and (phase <= steps // 2 or steps < 5)
 
 
 @pytest.mark.parametrize("learn", ["intra", "inter"])

@@ -137,7 +137,9 @@ class SearchSettings:
     parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **COUNT)
     epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
     phase_steps: int | None = setting(
-        None, "learn joint: steps of a phase at most; then it is the other part's turn (half an epoch)", **COUNT
+        None,
+        "learn joint: steps of a phase at most; then it is the other part's turn (115, or less than half an epoch)",
+        **COUNT,
     )
     convergence: float = setting(
         0.0, "a phase, or a search, ends when MAD has changed by less than this share of itself, and the architecture "
@@ -206,6 +208,8 @@ class SearchSettings:
             )
         if self.learn == "intra" and changed(self, "inter_learning_rate"):
             found.append("inter_learning_rate is of gates that are searched: learn must be inter or joint")
+        if self.learn == "inter" and (self.avoid_first or self.most_identity is not None):
+            found.append("avoid_first and most_identity are of a cell that is searched: learn must be intra or joint")
         if not self.gate_links and not self.history:
             found.append("gate_links belongs to gates: history must be at least 1")
         if self.fresh_moments and self.learn != "joint":

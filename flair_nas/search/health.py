@@ -163,9 +163,22 @@ def figures_of(
     }
 
 
-def verdict(figures: Figures) -> str:
-    """One plain sentence on the genotype of a search, from its health after the last epoch."""
+COMPARE = "flair-nas select compares it with random cells and the LSTM"
+
+
+def verdict(figures: Figures, losses: Sequence[float | None]) -> str:
+    """One plain sentence on the genotype of a search, from its health after the last epoch.
+
+    Args:
+        figures: that health.
+        losses: of the supernet on the validation part after each epoch; None where one was not finite.
+    """
     doubts = []
+    finite = [math.inf if loss is None else loss for loss in losses]
+    if finite and finite[-1] > finite[0]:
+        doubts.append(
+            f"its supernet got worse: a valid loss of {finite[-1]:.2f} at the end, of {min(finite):.2f} at its best"
+        )
     if figures["clear"] < 0.5:
         doubts.append(f"in {1 - figures['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
     if figures["changed"] is None:
@@ -176,9 +189,40 @@ def verdict(figures: Figures) -> str:
             + ("epoch" if figures["over"] == 1 else f"{figures['over']} epochs")
         )
     if doubts:
-        why = "; ".join(doubts)
-        beside = "Train random cells beside it (flair-nas genotypes random draws one)"
-        return f"this genotype is close to arbitrary: {why}. {beside}"
+        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. {COMPARE}"
     if any(part["drifts"] for part in figures["parts"].values()):
         return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
-    return "settled: its choices are clear and stay, and the architecture weights move on in no direction"
+    return (
+        "settled: its choices are clear and stay, and the architecture weights move on in no direction. That is no "
+        f"measure of how good it is: {COMPARE}"
+    )
+
+
+def verdict_of_decisions(margins: Sequence[float]) -> str:
+    """The same where the supernet's loss without each edge and operation has decided.
+
+    Args:
+        margins: of each decision, by how much more the validation loss rises without what was kept than without the
+            next best, in nats.
+    """
+    return (
+        f"decided by perturbation: in the median of {len(margins)} decisions, the valid loss rises by "
+        f"{statistics.median(margins):.4f} more without what was kept than without the next best, in the closest by "
+        f"{min(margins):.4f} (the figures of health are of the architecture weights, which this overrules). {COMPARE}"
+    )
+
+
+def verdict_of_scores(scores: Collection[float], unit: str) -> str:
+    """The same where candidates were compared.
+
+    Args:
+        scores: of those that came to the last comparison, the smaller the better.
+        unit: what they are, in words.
+    """
+    best, *others = sorted(score for score in scores if math.isfinite(score)) or [math.nan]
+    if not others:
+        return ""
+    return (
+        f"the best of the {len(others) + 1} candidates that came to the last comparison: the next is behind it by "
+        f"{others[0] - best:.4f} in {unit}, the last by {others[-1] - best:.4f}. {COMPARE}"
+    )

@@ -34,7 +34,7 @@ _KEPT = range(1, len(NAMES))  # all operations but drop
 
 def select_by_perturbation(
     objective: Objective, config: SearchSettings, descent: WeightDescent, reduce: Reduce | None, progress: bool
-) -> Genotype:
+) -> tuple[Genotype, list[float]]:
     """Decides a supernet node by node; its weights and architecture weights are afterwards as they were before.
 
     Args:
@@ -45,29 +45,29 @@ def select_by_perturbation(
         progress: draw a progress bar.
 
     Returns:
-        The genotype.
+        The genotype; and of each decision, by how much more the loss rises without what was kept than without the next.
 
     Raises:
         NotFinite: a training loss of the steps between two decisions.
     """
     with _as_before(objective):
         nodes = list(_nodes(objective, config))
-        tuned = 0
+        tuned, margins = 0, list[float]()
         for node in tqdm(nodes, "deciding nodes", disable=not progress, leave=False):
-            node(lambda: _valid_loss(objective, config, reduce))
+            margins += node(lambda: _valid_loss(objective, config, reduce))
             objective.load_state_dict({})
             for _ in range(config.selection_steps):
                 step = tuned % objective.steps(config.epochs)
                 descent.step(config.epochs, step, objective.training_batch(config.epochs, step))
                 tuned += 1
-        return objective.supernet.genotype(config.edges_per_node)
+        return objective.supernet.genotype(config.edges_per_node), margins
 
 
 Score = Callable[[], float]
 """The validation loss as architecture weights are now."""
 
 
-def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Callable[[Score], None]]:
+def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Callable[[Score], list[float]]]:
     """What decides each node of the cell, then of the gates, as far as they are relaxed."""
     supernet, count = objective.supernet, config.edges_per_node
     if isinstance(supernet, BothDirections):  # both share what is decided
@@ -75,7 +75,7 @@ def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Callable[[S
 
     def node(
         arch: Tensor, relaxation: str, rows: Sequence[int], keep: int, operations: range
-    ) -> Callable[[Score], None]:
+    ) -> Callable[[Score], list[float]]:
         return lambda score: decide(arch, relaxation, rows, keep, operations, score)
 
     if isinstance(supernet, CellSupernet):
@@ -95,7 +95,7 @@ def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Callable[[S
 
 def decide(
     arch: Tensor, relaxation: str, rows: Sequence[int], keep: int, operations: Sequence[int], score: Score
-) -> None:
+) -> list[float]:
     """Decides one node: switches off all its edges but `keep`, and of those all operations but one.
 
     Args:
@@ -105,19 +105,31 @@ def decide(
         keep: how many stay.
         operations: which of the columns may stay.
         score: the validation loss, the lower the better; the higher without something, the more that was worth.
+
+    Returns:
+        Of each choice, of edges and of operations, how much more what is kept was worth than the next best.
     """
+    margins = []
     if len(rows) > keep:
         worth = {row: _without(arch, partial(_switch_off, arch, relaxation, row), score) for row in rows}
-        kept = sorted(rows, key=lambda row: (-worth[row], row))[:keep]
+        ranked = sorted(rows, key=lambda row: (-worth[row], row))
+        kept = ranked[:keep]
+        margins.append(_lead(worth[ranked[keep - 1]], worth[ranked[keep]]))
         for row in set(rows) - set(kept):
             _switch_off(arch, relaxation, row)
     else:
         kept = list(rows)
     for row in sorted(kept):
         worth = {k: _without(arch, partial(_set, arch, row, k, OFF), score) for k in operations}
-        best = min(operations, key=lambda k: (-worth[k], k))
+        best, *others = sorted(operations, key=lambda k: (-worth[k], k))
+        margins += [_lead(worth[best], worth[others[0]])] if others else []
         _set(arch, row, slice(None), OFF)
         _set(arch, row, best, 0.0)
+    return margins
+
+
+def _lead(worth: float, of_next: float) -> float:
+    return 0.0 if worth == of_next else worth - of_next  # both may be infinite
 
 
 def _without(arch: Tensor, switch_off: Callable[[], None], score: Score) -> float:

@@ -94,8 +94,11 @@ def search_genotype(
         command = f"torchrun --nproc-per-node {accelerator.num_processes} -m flair_nas search"
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
-        for text in [*([config.fixed] if config.learn == "intra" and config.fixed else []), *config.candidates]:
-            say_risks(text)
+        for source in [*([config.fixed] if config.learn == "intra" and config.fixed else []), *config.candidates]:
+            say_risks(source)
+        if config.learn == "intra" and changed(config, "carry"):
+            log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
+                        config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
         # the main process keeps the folder for all
         run = by_main(accelerator, lambda: stack.enter_context(_open(config, out, command))) or Run(out, config)
         learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
@@ -137,7 +140,7 @@ class _Search:
             from flair_nas.drawing.progress import draw_progress
 
             draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.measure)
-        return SearchResult(genotype, run.history, run.folder, self.objective.measure, self.strategy.verdict())
+        return SearchResult(genotype, run.history, run.folder, self.objective.measure, self._verdict())
 
     # --- epochs ---
 
@@ -290,6 +293,9 @@ class _Search:
             "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
         }
 
+    def _verdict(self) -> str:
+        return self.strategy.verdict([line["valid_loss"] for line in self.run.history])
+
     def _write_genotype(self) -> Genotype:
         origin: dict[str, Any] = {
             "method": self.strategy.method(self.config),
@@ -298,7 +304,7 @@ class _Search:
             "settings": {name: value for name, value in changed(self.config).items() if name not in _PLACES},
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
-            **({"verdict": said} if (said := self.strategy.verdict()) else {}),
+            **({"verdict": said} if (said := self._verdict()) else {}),
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)

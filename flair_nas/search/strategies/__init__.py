@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from flair_nas.genotype import Genotype
@@ -89,8 +90,12 @@ class Strategy(Protocol):
         """The same, where the end of an epoch has more to say; called once an epoch."""
         return self.figures()
 
-    def verdict(self) -> str:
-        """One plain sentence on how far the genotype can be relied on; empty where there is nothing to say."""
+    def verdict(self, losses: Sequence[float | None]) -> str:
+        """One plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
+
+        Args:
+            losses: on the validation part after each epoch; None where one was not finite.
+        """
         return ""
 
     @abstractmethod

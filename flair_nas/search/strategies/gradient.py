@@ -5,6 +5,7 @@ DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,11 +17,14 @@ from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.convergence import Convergence
 from flair_nas.search.descent import WeightDescent, check_finite
-from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict
+from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict, verdict_of_decisions
 from flair_nas.search.objectives import Objective
 from flair_nas.search.selection import select_by_perturbation
 from flair_nas.search.strategies import StepFigures, Strategy
 from flair_nas.settings import changed
+
+PHASE_STEPS = 115
+"""Steps of a phase of joint search, by the costs that ESS publishes."""
 
 CURVE = 20
 """Points of an epoch's MAD curve in the history."""
@@ -62,6 +66,7 @@ class GradientStrategy(Strategy):
         self.changes = Changes(self.phases)
         self.health: Figures | None = None  # at the end of the last epoch
         self.selected: Genotype | None = None  # by perturbation, at the end
+        self.margins: list[float] = []  # of its decisions
         self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
@@ -83,6 +88,8 @@ class GradientStrategy(Strategy):
             found.append(
                 f"temperature {config.temperature:g} must not be below temperature_end, {config.temperature_end:g}"
             )
+        if config.selection != "perturbation" and changed(config, "selection_steps"):
+            found.append(f"selection_steps belongs to selection perturbation, not {config.selection}")
         if config.selection == "perturbation" and config.most_identity is not None:
             found.append(
                 "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"
@@ -112,7 +119,7 @@ class GradientStrategy(Strategy):
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """A step of the architecture weights whose phase it is, then one of the model weights."""
-        self.selected = None
+        self.selected, self.margins = None, []
         self._set_temperature(epoch, step)
         if step == 0:
             self.curve = []
@@ -175,7 +182,15 @@ class GradientStrategy(Strategy):
             sampler.straight_through = config.sampling == "straight-through"
 
     def _phase_steps(self, epoch: int) -> int:
-        return self.config.phase_steps or -(-self.steps(epoch) // 2)
+        """Where the settings leave it open, less than half an epoch, and no whole part of one.
+
+        Both streams of data begin anew with an epoch: cell and gates would each learn on the same half of it for ever.
+        """
+        if self.config.phase_steps:
+            return self.config.phase_steps
+        steps = self.steps(epoch)
+        phase = min(PHASE_STEPS, -(-2 * steps // 5))
+        return phase if steps % phase else phase + 1
 
     def deviations(self) -> dict[str, float]:
         """MAD of the parts that are learned."""
@@ -193,11 +208,11 @@ class GradientStrategy(Strategy):
         self.health = figures_of(self.parts, supernet.softmaxes(), margins, self.genotype(), self.changes)
         return {**self.figures(), "health": self.health}
 
-    def verdict(self) -> str:
+    def verdict(self, losses: Sequence[float | None]) -> str:
         """One plain sentence on the genotype."""
         if self.selected:
-            return "decided by perturbation; the figures of health are of the architecture weights, which it overrules"
-        return verdict(self.health) if self.health else ""
+            return verdict_of_decisions(self.margins) if self.margins else ""
+        return verdict(self.health, losses) if self.health else ""
 
     def converged(self) -> bool:
         """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
@@ -210,7 +225,7 @@ class GradientStrategy(Strategy):
             self._set_temperature(last, self.steps(last) - 1)  # a search that goes on here has made no step
             randomness = random_state()
             options = (self.objective, self.config, self.descent, self.reduce, progress)
-            self.selected = select_by_perturbation(*options)
+            self.selected, self.margins = select_by_perturbation(*options)
             restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:
@@ -230,6 +245,7 @@ class GradientStrategy(Strategy):
             "changes": self.changes.state(),
             "health": self.health,
             "selected": self.selected and self.selected.to_json(),
+            "margins": self.margins,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -241,3 +257,4 @@ class GradientStrategy(Strategy):
         self.changes.restore(state.get("changes", []))  # older ones have none of these
         self.health = state.get("health")
         self.selected = Genotype.from_json(state["selected"]) if state.get("selected") else None
+        self.margins = state.get("margins", [])  # older searches kept none

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings, genotype_of
 from flair_nas.search.descent import NotFinite, WeightDescent
+from flair_nas.search.health import verdict_of_scores
 from flair_nas.search.objectives import Objective
 from flair_nas.search.selection import loss_on_segments
 from flair_nas.search.strategies import StepFigures, Strategy
@@ -36,7 +38,7 @@ def draw(config: SearchSettings, number: int) -> Genotype:
 
 
 _OF_GRADIENTS = (
-    *("sampling", "temperature", "temperature_end", "selection", "most_identity"),
+    *("sampling", "temperature", "temperature_end", "selection", "selection_steps", "most_identity"),
     *("warmup_epochs", "arch_clip", "arch_beta2", "fresh_moments"),
 )
 """Settings that only a gradient has a use for."""
@@ -102,6 +104,15 @@ class _Candidates(_WholeCells):
         """That of the architecture at hand, on the whole validation part; one that is not a number is the worst."""
         cost = self.objective.measure.cost(self.objective.evaluate())
         return math.inf if math.isnan(cost) else cost
+
+    def verdict(self, losses: Sequence[float | None]) -> str:
+        """How far the best is ahead."""
+        unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
+        return verdict_of_scores([self.scores[number] for number in self.compared() if number in self.scores], unit)
+
+    def compared(self) -> Collection[int]:
+        """The candidates that the last comparison was between."""
+        return self.scores
 
     def converged(self) -> bool:
         """Never: every candidate counts."""
@@ -295,6 +306,10 @@ class IndependentRandomSearch(_Candidates):
         best = min((self.scores[number] for number in self.alive if number in self.scores), default=math.inf)
         of_best = self.objective.measure.best(best)
         return {"candidates": len(self.scores), **of_best, "rung": self.rung + 1, "alive": len(self.alive)}
+
+    def compared(self) -> Collection[int]:
+        """Those that are left."""
+        return self.alive
 
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
