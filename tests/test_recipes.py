@@ -55,7 +55,7 @@ def assert_near(found: dict[str, Tensor], expected: dict[str, Tensor], start: di
         assert error < 1e-8 * max(1.0, float(value.abs().max())), f"{name}: off by {error:.1e}, moved by {moved:.1e}"
 
 
-@pytest.mark.parametrize(("relaxation", "order"), [("i-darts", 1), ("darts", 2), ("i-darts", 2)])
+@pytest.mark.parametrize(("relaxation", "order"), [("i-darts", 1), ("darts", 1), ("darts", 2), ("i-darts", 2)])
 def test_a_search_is_that_of_the_plain_loop(relaxation: str, order: int, text: Path) -> None:
     config = small(
         text, relaxation=relaxation, order=order, hidden_size=4, bptt=4, vary_length=False, learning_rate=1.0, clip=0.3,

@@ -182,9 +182,9 @@ class GradientStrategy(Strategy):
             sampler.straight_through = config.sampling == "straight-through"
 
     def _phase_steps(self, epoch: int) -> int:
-        """Where the settings leave it open, less than half an epoch, and no whole part of one.
+        """Where the settings leave it open, about two fifths of an epoch at most, and no whole part of one.
 
-        Both streams of data begin anew with an epoch: cell and gates would each learn on the same half of it for ever.
+        Both streams of data begin anew with an epoch: cell and gates would each learn on the same part of it for ever.
         """
         if self.config.phase_steps:
             return self.config.phase_steps
