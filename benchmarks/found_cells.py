@@ -17,7 +17,7 @@ import json
 import math
 import statistics
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -239,48 +239,39 @@ def table_of_searches() -> str:
 
 
 def table_of_models() -> str:
-    """Perplexities, and how each name stands against random cells; a model that is not finite is worse than all."""
+    """Perplexities, and how each name stands against random cells; a cell with a model not finite is worse than all."""
     models = read("retrain")
-    random = cells_of([run for name in RANDOM for run in models.get(name, [])])
-    everyone, noise = {name: cells_of(runs) for name, runs in models.items()}, noise_of(every_cell())
+    fit = fitted([run for runs in models.values() for run in runs])
+    rows = {name: list(dict.fromkeys(run["name"] for run in runs)) for name, runs in models.items()}  # cells
+    random = [name for name in RANDOM if name in models]
     standing = {
-        name: against(cells, random, noise, name not in KNOWN)
-        for name, cells in everyone.items()
-        if name not in RANDOM and random
+        name: against(fit, cells, random, name not in KNOWN) for name, cells in rows.items() if name not in RANDOM
     }
     corrected = holm({name: p for name, (_, _, p) in standing.items() if name not in KNOWN})
+    everyone = f"{len(random)} random cells"
+    rows = {name: cells for name, cells in rows.items() if name not in RANDOM} | {everyone: random}
+    models[everyone] = [run for name in random for run in models[name]]
     lines = [
-        f"| model | cells, models | not finite | valid perplexity | test | rank of each among {len(random)} random | "
+        f"| model | cells, models | not finite | valid perplexity | rank of each among {len(random)} random | "
         "better than random by | P(better) | p | p, Holm | identity | parameters | CPU s / epoch |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    rows = {name: runs for name, runs in models.items() if name not in RANDOM}
-    rows[f"{len(random)} random cells"] = [run for name in RANDOM for run in models.get(name, [])]
-
-    def mean_of(row: tuple[str, Any]) -> float:
-        return float(np.mean([np.mean(cell) for cell in cells_of(row[1])] or [np.inf]))
-
-    ordered = sorted(rows.items(), key=mean_of)
-    for name, runs in ordered:
-        cells, good = cells_of(runs), [run for run in runs if "error" not in run]
-        if not runs:
-            continue
-        values = [run["valid_perplexity"] for run in good]
-        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-        test = f"{statistics.mean(run['test_perplexity'] for run in good):.2f}" if good else "-"
-        ranks = ", ".join(str(1 + sum(np.mean(other) < np.mean(cell) for other in random)) for cell in cells)
+    for name, cells in sorted(rows.items(), key=lambda row: sum(fit.cells[cell] for cell in row[1]) / len(row[1])):
+        runs, good = models[name], [run for run in models[name] if "error" not in run]
+        values = [fit.cells[cell] for cell in cells]
+        spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 and math.isfinite(sum(values)) else ""
+        ranks = ", ".join(str(1 + sum(fit.cells[other] < value for other in random)) for value in values)
         compared = "- | - | - | -"
         if name in standing:
             gain, chance, p = standing[name]
             of_chance = "-" if math.isnan(chance) else f"{chance:.2f}"
             of_p = f"{p:.3f} | {corrected[name]:.2f}" if name in corrected else "- | -"
             compared = f"{gain:.2f} | {of_chance} | {of_p}"
+        seconds = f"{statistics.mean(run['cpu_seconds_per_epoch'] for run in good):.0f}" if good else "-"
         lines.append(
-            f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | "
-            f"{statistics.mean(values) if values else math.inf:.2f}{spread} | {test} | "
+            f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | {statistics.mean(values):.2f}{spread} | "
             f"{ranks if len(cells) <= 5 else '-'} | {compared} | {identity_of(runs)} | "
-            f"{runs[0].get('parameters', 0):,} | "
-            f"{statistics.mean(run['cpu_seconds_per_epoch'] for run in good) if good else math.nan:.0f} |"
+            f"{runs[0].get('parameters', 0):,} | {seconds} |"
         )
     return "\n".join(lines)
 
@@ -292,20 +283,41 @@ def identity_of(runs: list[dict[str, Any]]) -> str:
     return f"{edges.count('identity') / len(edges):.0%}" if edges else "-"
 
 
-def cells_of(runs: list[dict[str, Any]]) -> list[list[float]]:
-    """The valid perplexities of each cell's models."""
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        found.setdefault(run["name"], []).append(run.get("valid_perplexity", math.inf))
-    return list(found.values())
+class Fitted(NamedTuple):
+    """Perplexities as a sum of cell and seed: models of one seed share their first weights and the order of the text.
+
+    Args:
+        cells: of each model's name its cell's perplexity with seed 1; inf where a model of it was not finite.
+        models: of each name how many models there are.
+        noise: the variance that is left, between the models of a cell; nan where no cell has two.
+        seeds: of each seed by how much its models lie above those of seed 1.
+    """
+
+    cells: dict[str, float]
+    models: dict[str, int]
+    noise: float
+    seeds: dict[int, float]
 
 
-def noise_of(cells: list[list[float]]) -> float:
-    """The variance between the seeds of one cell's models, pooled over all cells that have several; nan for none."""
-    several = [cell for cell in cells if len(cell) > 1 and np.isfinite(cell).all()]
-    if not several:
-        return math.nan
-    return float(sum(np.var(cell) * len(cell) for cell in several) / sum(len(cell) - 1 for cell in several))
+def fitted(runs: list[dict[str, Any]]) -> Fitted:
+    """Fits that sum to all models by least squares."""
+    good = [run for run in runs if "error" not in run]
+    failed = {run["name"] for run in runs if "error" in run}
+    names, seeds = sorted({run["name"] for run in good}), sorted({run["seed"] for run in good} | {1})
+    rows = np.zeros((len(good), len(names) + len(seeds) - 1))
+    for row, run in zip(rows, good):
+        row[names.index(run["name"])] = 1
+        if place := seeds.index(run["seed"]):
+            row[len(names) + place - 1] = 1
+    values = np.array([run["valid_perplexity"] for run in good])
+    found, _, rank, _ = np.linalg.lstsq(rows, values, rcond=None)
+    left = len(good) - rank
+    noise = float(((values - rows @ found) ** 2).sum() / left) if left else math.nan
+    cells = {name: math.inf if name in failed else float(value) for name, value in zip(names, found)}
+    models = {name: sum(run["name"] == name for run in runs) for name in {run["name"] for run in runs}}
+    return Fitted(
+        {**dict.fromkeys(failed, math.inf), **cells}, models, noise, dict(zip(seeds[1:], found[len(names) :]))
+    )
 
 
 def holm(chances: dict[str, float]) -> dict[str, float]:
@@ -317,44 +329,39 @@ def holm(chances: dict[str, float]) -> dict[str, float]:
     return corrected
 
 
-def against(
-    cells: list[list[float]], random: list[list[float]], noise: float, sampled: bool
-) -> tuple[float, float, float]:
+def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> tuple[float, float, float]:
     """How cells stand against random ones.
 
     Args:
-        cells: perplexities of each cell's models.
-        random: those of random cells.
-        noise: the variance between the seeds of a cell's models.
-        sampled: another search would have found other cells; otherwise only seeds differ.
+        fit: perplexities of all cells.
+        cells: the names of those that are looked at.
+        random: the names of random ones.
+        sampled: another search would have found other cells; otherwise only models differ.
 
     Returns:
         By how much the mean cell is better; how probable it is that such cells are better than random ones (bootstrap
-        over cells and seeds, deviations enlarged for the size of the samples); the one-sided p of a permutation test
-        over all ways to take as many cells out of both.
+        over cells, or normal noise between models; deviations enlarged for the size of the samples); the one-sided p of
+        a permutation test over all ways to take as many cells out of both.
     """
     draw = np.random.default_rng(0)
-    means, of_random = [float(np.mean(cell)) for cell in cells], [float(np.mean(cell)) for cell in random]
-    gain = float(np.mean(of_random) - np.mean(means))
-    finite = np.isfinite(means).all() and np.isfinite(of_random).all()
-    if not finite or (len(means) < 2 if sampled else math.isnan(noise)):
+    means, of_random = np.array([fit.cells[name] for name in cells]), np.array([fit.cells[name] for name in random])
+    gain = float(of_random.mean() - means.mean())
+    finite = bool(np.isfinite(means).all() and np.isfinite(of_random).all())
+    if not finite or (len(means) < 2 if sampled else math.isnan(fit.noise)):
         chance = math.nan  # one search does not tell how searches differ, nor one model how models do
     else:
 
-        def resampled(values: list[float], groups: list[list[float]], vary: bool) -> np.ndarray:
+        def resampled(values: np.ndarray) -> np.ndarray:
             count = len(values)
-            centre, factor = np.mean(values), math.sqrt(count / max(count - 1, 1))
-            if vary and count > 1:
-                chosen = np.asarray(values)[draw.integers(0, count, (10_000, count))]
-                return centre + factor * (chosen.mean(1) - centre)
-            of_mean = math.sqrt(sum(noise / len(group) for group in groups)) / count
-            return centre + of_mean * draw.standard_normal(10_000)
+            drawn = values[draw.integers(0, count, (10_000, count))].mean(1)
+            return values.mean() + math.sqrt(count / (count - 1)) * (drawn - values.mean())
 
-        gains = resampled(of_random, random, True) - resampled(means, cells, sampled)
-        chance = float((gains > 0).mean())
-    everyone = np.asarray(means + of_random)
+        deviation = math.sqrt(sum(fit.noise / fit.models[name] for name in cells)) / len(cells)
+        of_cells = resampled(means) if sampled else means.mean() + deviation * draw.standard_normal(10_000)
+        chance = float((resampled(of_random) > of_cells).mean())
+    everyone = np.concatenate([means, of_random])
     sums = np.array([sum(chosen) for chosen in itertools.combinations(everyone.tolist(), len(means))])
-    p = float((sums <= sum(means) + 1e-9).mean())
+    p = float((sums <= means.sum() + 1e-9).mean())
     return gain, chance, p
 
 
@@ -371,16 +378,15 @@ def order() -> str:
 
     alike = [run for run in runs if run["genotype"] and load_genotype(run["genotype"]).state_gate is None]
     gained = statistics.mean(run["history"][-2] - run["history"][-1] for run in runs)
+    fit = fitted(runs)
+    seeds = "; ".join(
+        f"models of seed {seed} are {value:+.2f} from those of seed 1" for seed, value in fit.seeds.items()
+    )
     return (
         f"Rank correlation (Spearman) between epoch {half} and the last: {correlation(runs)} models, "
         f"{correlation(alike)} with cells without gates. The last epoch lowers perplexity by {gained:.2f} on average. "
-        f"Between two models of one cell the standard deviation is {math.sqrt(noise_of(every_cell())):.2f}."
+        f"{seeds}; between two models of one cell the standard deviation is {math.sqrt(fit.noise):.2f} besides."
     )
-
-
-def every_cell() -> list[list[float]]:
-    """The valid perplexities of the models of each cell there is."""
-    return [cell for runs in read("retrain").values() for cell in cells_of(runs)]
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import math
 import re
 import subprocess
 import sys
@@ -16,6 +18,22 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 def test_the_tables_are_those_of_the_kept_figures() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / "fill.py"), "--check"])
     assert done.returncode == 0, "run: python benchmarks/fill.py"
+
+
+def test_cells_and_seeds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    found_cells = importlib.import_module("found_cells")
+    of_cells, of_seeds = {"a": 60.0, "b": 58.0, "c": 59.0}, {1: 0.0, 2: -1.5}
+    runs = [
+        {"name": name, "seed": seed, "valid_perplexity": of_cells[name] + of_seeds[seed]}
+        for name, seed in (("a", 1), ("a", 2), ("b", 2), ("c", 1), ("c", 2))
+    ]
+    fit = found_cells.fitted([*runs, {"name": "d", "seed": 1, "error": "not finite"}])
+    assert fit.cells == pytest.approx({**of_cells, "d": math.inf}) and fit.seeds == pytest.approx({2: -1.5})
+    assert fit.noise == pytest.approx(0, abs=1e-20) and fit.models == {"a": 2, "b": 1, "c": 2, "d": 1}
+    gain, _, p = found_cells.against(fit, ["b"], ["a", "c"], True)
+    assert gain == pytest.approx(1.5) and p == pytest.approx(1 / 3)
+    assert found_cells.holm({"x": 0.01, "y": 0.04, "z": 0.03}) == pytest.approx({"x": 0.03, "y": 0.06, "z": 0.06})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
