@@ -247,7 +247,8 @@ def table_of_models() -> str:
     standing = {
         name: against(fit, cells, random, name not in KNOWN) for name, cells in rows.items() if name not in RANDOM
     }
-    corrected = holm({name: p for name, (_, _, p) in standing.items() if name not in KNOWN})
+    family = [name for name in SEARCHES if len(rows.get(name, [])) > 1]
+    corrected = holm({name: standing[name][2] for name in family})
     everyone = f"{len(random)} random cells"
     rows = {name: cells for name, cells in rows.items() if name not in RANDOM} | {everyone: random}
     models[everyone] = [run for name in random for run in models[name]]
@@ -265,7 +266,8 @@ def table_of_models() -> str:
         if name in standing:
             gain, chance, p = standing[name]
             of_chance = "-" if math.isnan(chance) else f"{chance:.2f}"
-            of_p = f"{p:.3f} | {corrected[name]:.2f}" if name in corrected else "- | -"
+            of_p = f"{p:.3f}" if name not in KNOWN else "-"
+            of_p += f" | {corrected[name]:.2f}" if name in corrected else " | -"
             compared = f"{gain:.2f} | {of_chance} | {of_p}"
         seconds = f"{statistics.mean(run['cpu_seconds_per_epoch'] for run in good):.0f}" if good else "-"
         lines.append(
@@ -354,7 +356,7 @@ def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> 
         def resampled(values: np.ndarray) -> np.ndarray:
             count = len(values)
             drawn = values[draw.integers(0, count, (10_000, count))].mean(1)
-            return values.mean() + math.sqrt(count / (count - 1)) * (drawn - values.mean())
+            return values.mean() + math.sqrt(count / max(count - 1, 1)) * (drawn - values.mean())
 
         deviation = math.sqrt(sum(fit.noise / fit.models[name] for name in cells)) / len(cells)
         of_cells = resampled(means) if sampled else means.mean() + deviation * draw.standard_normal(10_000)

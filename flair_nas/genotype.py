@@ -217,12 +217,12 @@ class Genotype:
         of_gate = [op for node in self.input_gate.nodes for op in (node.entry, *(edge.op for edge in node.edges))]
         return "sigmoid" not in of_cell + of_gate
 
-    # --- the field's named tuple ---
-
     @property
     def carries_gated(self) -> bool:
         """Whether s_0 keeps a part of the gated h, which can grow without bound; files of version 1 with gates do."""
         return self.highway and self.state_gate is not None and self.carry == "gated"
+
+    # --- the field's named tuple ---
 
     @classmethod
     def from_darts(cls, recurrent: Sequence[Any], concat: Iterable[int] | None = None, **options: Any) -> Genotype:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas.cell import SearchedCell, default_range
+from flair_nas.cell import SearchedCell
 from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
 from flair_nas.library import load_genotype
@@ -84,16 +84,10 @@ class SearchedRNN(nn.Module):
                 "learned; use gate='residual', or pass a state that is not zero",
                 stacklevel=2,
             )
-        if genotype.carries_gated:
-            warnings.warn(
-                "carry='gated', which is what genotype files of version 1 mean: what the layer keeps of its past can "
-                "grow without bound; with carry='ungated' it cannot",
-                stacklevel=2,
-            )
         self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
         self.num_layers, self.bidirectional, self.batch_first = num_layers, bool(bidirectional), bool(batch_first)
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
-        self.init_range = default_range(hidden_size) if init_range is None else init_range
+        self.init_range = init_range
         self.cells = nn.ModuleList(
             SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range)
             for layer in range(num_layers)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import _split_options, parse_rnn, say_risks, text_of
+from flair_nas.tagging.rnn_type import build_rnn
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,11 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
     assert said("tanh0/state=tanh") == said("tanh0") == said("tanh0/input=tanh") == said("ess-ptb") == ""
     assert "use tanh0/input=tanh,gate=product,gate=residual" in said("tanh0/input=tanh,gate=product")
     assert said("lstm") == ""
-    with pytest.warns(UserWarning, match="carry='gated', which is what genotype files of version 1 mean"):
-        SearchedRNN(3, 4, path)
+    with pytest.warns(UserWarning, match="carry=gated, which is what genotype files of version 1 mean"):
+        build_rnn(path, input_size=3, hidden_size=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_rnn(f"{path},carry=gated", input_size=3, hidden_size=4)
 
 
 @pytest.mark.parametrize("text", ["tanh0-relu1", "tanh0/state=tanh,gate=product,carry=gated", "relu0,highway=False"])

@@ -64,8 +64,8 @@ class LanguageModelSettings(TextSettings):
         0, "after a loss that is not finite, go back to the best epoch, at most so often (DARTS does)", low=0, high=1000
     )
     init_range: float | None = setting(
-        None, "weights of the layer start uniform in +-this (1.5 / sqrt(H); the papers' code: 0.04)", low=1e-12,
-        high=10, before=0.04,
+        None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850)",
+        low=1e-12, high=10, before=0.04,
     )  # fmt: skip
     embedding_init_range: float = setting(
         0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10

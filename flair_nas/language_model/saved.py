@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from flair_nas.cell import papers_range
 from flair_nas.checkpoints import check_sums
 from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError, shown
@@ -82,7 +83,8 @@ def build_language_model(
         if genotype is None:
             rnn = VariationalLSTM(embedding_size, config.hidden_size, config.layers, **dropouts)
         else:
-            numbers: dict[str, Any] = {"init_range": config.init_range} | dropouts | options
+            init_range = config.init_range or papers_range(config.hidden_size)
+            numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options
             rnn = SearchedRNN(embedding_size, config.hidden_size, genotype, config.layers, **numbers)
         return LanguageModel(
             vocabulary_size,

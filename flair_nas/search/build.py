@@ -79,7 +79,7 @@ def _supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCe
         "gate": config.gate,
         "carry": config.carry,
         "gate_links": config.gate_links,
-        "init_range": config.init_range or strategy_class(config.strategy).init_range(config),
+        "init_range": config.init_range,
         "input_dropout": config.input_dropout,
         "recurrent_dropout": config.recurrent_dropout,
     }
@@ -87,9 +87,9 @@ def _supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCe
     if config.learn == "inter":
         assert fixed is not None
         return InterCellSupernet(input_size, hidden_size, fixed, config.history, config.relaxation, **options)
-    return CellSupernet(
-        input_size, hidden_size, config.nodes, config.relaxation, history=config.history, fixed_gates=fixed, **options
-    )
+    options |= {"history": config.history, "fixed_gates": fixed}
+    options["range_of"] = strategy_class(config.strategy).range_of
+    return CellSupernet(input_size, hidden_size, config.nodes, config.relaxation, **options)
 
 
 def seed_processes(config: SearchSettings, accelerator: Accelerator) -> None:

@@ -138,7 +138,7 @@ class SearchSettings:
     epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
     phase_steps: int | None = setting(
         None,
-        "learn joint: steps of a phase at most; then it is the other part's turn (115, or two fifths of an epoch)",
+        "learn joint: steps of a phase at most; then it is the other part's turn (about 115)",
         **COUNT,
     )
     convergence: float = setting(

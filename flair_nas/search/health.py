@@ -164,6 +164,7 @@ def figures_of(
 
 
 COMPARE = "flair-nas select compares it with random cells and the LSTM"
+"""What to do about a genotype of unknown worth."""
 
 
 def verdict(figures: Figures, losses: Sequence[float | None]) -> str:
@@ -171,11 +172,12 @@ def verdict(figures: Figures, losses: Sequence[float | None]) -> str:
 
     Args:
         figures: that health.
-        losses: of the supernet on the validation part after each epoch; None where one was not finite.
+        losses: of the supernet on the validation part after each epoch, None where one was not finite; none where they
+            tell nothing.
     """
     doubts = []
     finite = [math.inf if loss is None else loss for loss in losses]
-    if finite and finite[-1] > finite[0]:
+    if finite and (finite[-1] > finite[0] or math.isinf(finite[-1])):
         doubts.append(
             f"its supernet got worse: a valid loss of {finite[-1]:.2f} at the end, of {min(finite):.2f} at its best"
         )
@@ -216,7 +218,7 @@ def verdict_of_scores(scores: Collection[float], unit: str) -> str:
     """The same where candidates were compared.
 
     Args:
-        scores: of those that came to the last comparison, the smaller the better.
+        scores: of those that came to the last comparison, the smaller the better; those that failed are left out.
         unit: what they are, in words.
     """
     best, *others = sorted(score for score in scores if math.isfinite(score)) or [math.nan]

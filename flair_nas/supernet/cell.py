@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell, edge, ranges, supernet_range
+from flair_nas.cell import SearchedCell, edge, papers_range, ranges
 from flair_nas.gates import InterCellGate
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.kernels.engine import Normalisation
@@ -38,8 +38,8 @@ class CellSupernet(nn.Module):
         batch_norm: normalise the nodes' states.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range, 1.17 / √H if None, those of gates 1.17 / √rows; architecture
-            weights at 1e-3 N(0, 1).
+        init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
+        range_of: the range instead where that is None, for a width: H, of gates the rows of each matrix. 1.17 / √width.
 
     Attributes:
         sampler: how shares are made of architecture weights in training.
@@ -70,13 +70,14 @@ class CellSupernet(nn.Module):
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         init_range: float | None = None,
+        range_of: Callable[[int], float] = papers_range,
     ) -> None:
         super().__init__()
         check_sizes(input_size, hidden_size, nodes, history, gate, carry, input_dropout, recurrent_dropout, init_range)
         check_relaxation(relaxation)
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
-        self.init_range = init_range
+        self.init_range, self.range_of = init_range, range_of
         self.weight_input = nn.Parameter(torch.empty(input_size, 2 * hidden_size))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))
@@ -102,7 +103,7 @@ class CellSupernet(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws all weights anew from the global generator."""
-        range_of = ranges(self.init_range, supernet_range)
+        range_of = ranges(self.init_range, self.range_of)
         own_range = range_of(self.hidden_size)
         for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
             nn.init.uniform_(weight, -own_range, own_range)

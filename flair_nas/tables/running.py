@@ -49,6 +49,7 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
+_LATER = ("init_range",)  # of taggers: tables that were begun before did not have it
 
 
 def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]:
@@ -76,7 +77,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
         make_pool(config) as pool,
     ):
         running = _Running(run, pool, table)
-        for text in {row.rnn: None for row in table.rows if row.rnn}:
+        for text in dict.fromkeys(row.rnn for row in running.rows if row.rnn):
             say_risks(text, FLAIR_TYPES)
         run.accept()
         write_text(run.folder / COPY, table_file(source).read_text(encoding="utf-8"))
@@ -223,9 +224,9 @@ def _rows_named(table: Table, names: Sequence[str]) -> list[Row]:
 def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:
     """Of a run, but for its seed: other settings, another layer or other data give another name."""
     kept = {
-        name: value  # what is not set, as new settings mostly are, says nothing
+        name: value
         for name, value in settings.items()
-        if value is not None and name not in (*_PLACES, "seed", "seeds")
+        if name not in (*_PLACES, "seed", "seeds") and not (name in _LATER and value is None)
     }
     if "rnn" in kept:
         kept["rnn"] = identity(kept["rnn"])

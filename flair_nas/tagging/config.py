@@ -48,7 +48,7 @@ class TaggerConfig:
     word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **PROBABILITY)
     locked_dropout: float = setting(0.5, "variational dropout of the recurrent layer's input and output", **PROBABILITY)
     init_range: float | None = setting(
-        None, "weights of a searched layer start uniform in +-this (1.5 / sqrt(H); the papers' code: 0.04)", low=1e-12,
+        None, "weights of a searched layer start uniform in +-this (1.5 / sqrt(H), of gates / sqrt(rows))", low=1e-12,
         high=10,
     )  # fmt: skip
     crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token", flair="use_crf")

@@ -19,6 +19,7 @@ from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
 from flair_nas.paths import user_path
 from flair_nas.sharing.hub import PREFIX, fetch_folder
+from flair_nas.sharing.offline import refuse_offline
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -75,6 +76,7 @@ def _fetched(source: str) -> Path:
     """The folder of a repository's tagger, as far as it is data."""
     folder = fetch_folder(source, (WEIGHTS, CONFIG))
     if not holds_safe_tagger(folder):
+        refuse_offline(source)  # what is kept may be a part
         name = source.removeprefix(PREFIX)
         raise FlairNasError(
             f"{source}: this repository has no {WEIGHTS} with a {CONFIG}; if you trust its author, Flair reads its "

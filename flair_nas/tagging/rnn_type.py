@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 from flair_nas.errors import FlairNasError
@@ -51,6 +52,12 @@ def build_rnn(
     else:
         genotype, given = parse_rnn(rnn_type, FLAIR_TYPES)
         options |= given
+        if genotype.carries_gated and "carry=" not in rnn_type:
+            warnings.warn(
+                "carry=gated, which is what genotype files of version 1 mean: what the layer keeps of its past can "
+                f"grow without bound; with rnn_type={rnn_type + ',carry=ungated'!r} it cannot",
+                stacklevel=2,
+            )
     try:
         return SearchedRNN(
             input_size, hidden_size, genotype, num_layers, bidirectional=bidirectional, batch_first=True, **options

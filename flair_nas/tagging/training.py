@@ -45,7 +45,7 @@ log = logging.getLogger("flair_nas")
 _LONG_FOR_CRF = 1000**2 * 32  # tokens squared times sentences: half a minute a step
 
 # settings that may differ when a run goes on
-_MAY_CHANGE = ("epochs", "seeds", "device", "data_root", "init_range")
+_MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
 
 
 def train_taggers(

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from flair_nas.cell import papers_range
 from flair_nas.genotype import Genotype
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class Strategy(Protocol):
         return 1
 
     @staticmethod
-    def init_range(config: SearchSettings) -> float | None:
-        """What the layer's weights start in where the settings do not say; None for what the supernet does itself."""
-        return None
+    def range_of(width: int) -> float:
+        """What the weights of a supernet of a cell start in where the settings do not say."""
+        return papers_range(width)
 
     @staticmethod
     def method(config: SearchSettings) -> str:

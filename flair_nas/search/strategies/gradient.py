@@ -44,6 +44,7 @@ class GradientStrategy(Strategy):
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
+        self.half_epochs = False  # as phases were before, for searches that began so
         if config.learn == "joint" and config.convergence and config.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
                 f"convergence_steps {config.convergence_steps} must be less than the steps of a phase, "
@@ -182,15 +183,19 @@ class GradientStrategy(Strategy):
             sampler.straight_through = config.sampling == "straight-through"
 
     def _phase_steps(self, epoch: int) -> int:
-        """Where the settings leave it open, about two fifths of an epoch at most, and no whole part of one.
+        """Where the settings leave it open, about 115, an odd number of phases an epoch, three at least.
 
-        Both streams of data begin anew with an epoch: cell and gates would each learn on the same part of it for ever.
+        Both streams of data begin anew with an epoch: with an even number, cell and gates would each learn on the same
+        part of it for ever.
         """
         if self.config.phase_steps:
             return self.config.phase_steps
         steps = self.steps(epoch)
-        phase = min(PHASE_STEPS, -(-2 * steps // 5))
-        return phase if steps % phase else phase + 1
+        if self.half_epochs:
+            return -(-steps // 2)
+        count = 2 * round((steps / PHASE_STEPS - 1) / 2) + 1
+        phase = -(-steps // max(3, count))
+        return phase if steps % (2 * phase) else phase + 1
 
     def deviations(self) -> dict[str, float]:
         """MAD of the parts that are learned."""
@@ -210,9 +215,10 @@ class GradientStrategy(Strategy):
 
     def verdict(self, losses: Sequence[float | None]) -> str:
         """One plain sentence on the genotype."""
-        if self.selected:
-            return verdict_of_decisions(self.margins) if self.margins else ""
-        return verdict(self.health, losses) if self.health else ""
+        if self.selected:  # older searches kept no margins
+            return verdict_of_decisions(self.margins) if self.margins else "decided by perturbation"
+        sampled = self.config.sampling != "none"  # then the mixture that is evaluated was never trained
+        return verdict(self.health, [] if sampled else losses) if self.health else ""
 
     def converged(self) -> bool:
         """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
@@ -242,6 +248,7 @@ class GradientStrategy(Strategy):
             "windows": {name: window.state() for name, window in self.windows.items()},
             "phase": self.phase,
             "steps_in_phase": self.steps_in_phase,
+            "half_epochs": self.half_epochs,
             "changes": self.changes.state(),
             "health": self.health,
             "selected": self.selected and self.selected.to_json(),
@@ -258,3 +265,4 @@ class GradientStrategy(Strategy):
         self.health = state.get("health")
         self.selected = Genotype.from_json(state["selected"]) if state.get("selected") else None
         self.margins = state.get("margins", [])  # older searches kept none
+        self.half_epochs = state.get("half_epochs", True)

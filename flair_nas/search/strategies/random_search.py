@@ -65,9 +65,9 @@ class _WholeCells(Strategy):
         return found
 
     @staticmethod
-    def init_range(config: SearchSettings) -> float | None:
+    def range_of(width: int) -> float:
         """That of a cell: nothing is mixed or normalised."""
-        return default_range(config.hidden_size)
+        return default_range(width)
 
 
 class _Candidates(_WholeCells):
@@ -89,6 +89,7 @@ class _Candidates(_WholeCells):
         self.supernet, self.samples = objective.supernet, config.samples
         self.descent = WeightDescent(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
+        self.finished = False
         self.steps_done = 0
 
     def steps(self, epoch: int) -> int:
@@ -106,7 +107,9 @@ class _Candidates(_WholeCells):
         return math.inf if math.isnan(cost) else cost
 
     def verdict(self, losses: Sequence[float | None]) -> str:
-        """How far the best is ahead."""
+        """How far the best is ahead, once all are compared."""
+        if not self.finished:
+            return ""
         unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
         return verdict_of_scores([self.scores[number] for number in self.compared() if number in self.scores], unit)
 
@@ -129,11 +132,12 @@ class _Candidates(_WholeCells):
 
     def state_dict(self) -> dict[str, Any]:
         """Scores and place."""
-        return {"scores": dict(self.scores), "steps_done": self.steps_done}
+        return {"scores": dict(self.scores), "steps_done": self.steps_done, "finished": self.finished}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts them back."""
         self.scores, self.steps_done = dict(state["scores"]), state["steps_done"]
+        self.finished = state.get("finished", False)
 
 
 class SharedRandomSearch(_Candidates):
@@ -147,6 +151,7 @@ class SharedRandomSearch(_Candidates):
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draws an architecture and descends its training loss."""
+        self.finished = False  # of a search that is extended
         # numbers below `samples` belong to the candidates
         self.supernet.choose(draw(self.config, self.samples + self.steps_done))
         self.steps_done += 1
@@ -167,7 +172,7 @@ class SharedRandomSearch(_Candidates):
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
             scores[number] = self.score()
-        self.scores = scores
+        self.scores, self.finished = scores, True
         module.train()
 
 
@@ -314,6 +319,7 @@ class IndependentRandomSearch(_Candidates):
     def finish(self, progress: bool) -> None:
         """Scores the last candidate."""
         self._end_turn()
+        self.finished = True
 
     def genotype(self) -> Genotype:
         """The best of the candidates that are left; before any is scored, the first."""
