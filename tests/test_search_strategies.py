@@ -607,6 +607,8 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
         ({"strategy": "random-independent", "candidates": ["nowhere"]}, "candidates: .*nowhere"),
         ({"strategy": "random-independent", "candidates": ["i-darts-ptb"]}, "candidates: i-darts-ptb is not of this"),
         ({"fixed": "relu0-tanh1/state=tanh,init_range=0.1"}, "fixed: .*init_range has no meaning here"),
+        ({"selection_steps": 5}, "selection_steps belongs to selection perturbation, not argmax"),
+        ({**KINDS["inter"], "most_identity": 1}, "avoid_first and most_identity are of a cell that is searched"),
         ({"rungs": 2, "candidates": ["tanh0-tanh0"]}, "rungs belongs .*candidates belongs"),
         ({"warmup_epochs": 2}, "warmup_epochs 2 must be less than epochs 2"),
         ({"temperature": 5.0}, "temperature and temperature_end belong to sampling"),

@@ -25,6 +25,7 @@ from flair_nas.select import on_tags, on_text
 from flair_nas.select.bootstrap import packed, unpacked, unseen_in
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.workers import Job, Outcome, Pool
+from flair_nas.tables import running
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tables.showing import Grid, to_latex
@@ -230,6 +231,14 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     said = capsys.readouterr().out
     assert "found on tags & more failed: not finite in epoch 1" in said and "over 1 seed." in said
     assert re.search(r"\| LSTM \| \d+\.\d\d \|", said) and re.search(r"\| drawn \| - \|", said)
+
+
+def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
+    table = load_table("wnut-small")
+    row, column = table.rows[0], table.columns[0]
+    old = {"rnn": "lstm", "hidden_size": 256, "label_type": None}
+    assert running._name(row, column, old, "") == running._name(row, column, {**old, "init_range": None}, "")
+    assert running._name(row, column, old, "") != running._name(row, column, {**old, "init_range": 0.04}, "")
 
 
 @pytest.mark.parametrize("task", [on_tags, on_text])

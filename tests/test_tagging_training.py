@@ -35,6 +35,7 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.prediction import load_tagger
+from flair_nas.tagging.rnn_type import build_rnn
 from flair_nas.tagging.training import train_taggers
 
 PEOPLE = ("Ada Byron", "Alan", "Grace Hopper", "Edsger")
@@ -194,6 +195,17 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: li
     assert preset in preset_names("tagging")
     rnn = "i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb"
     assert (config.rnn, config.init_range) == (rnn, 0.04)
+
+
+def test_a_start_of_weights_is_that_of_the_settings_unless_the_layer_says() -> None:
+    def text(rnn: str) -> str:
+        return training.rnn_type(TaggerConfig(rnn=rnn, init_range=0.04))
+
+    assert text("darts-v2") == "darts-v2,init_range=0.04" and text("lstm") == "LSTM"
+    assert text("darts-v2,init_range=0.1") == "darts-v2,init_range=0.1"
+    assert training.rnn_type(TaggerConfig(rnn="darts-v2")) == "darts-v2"
+    layer = build_rnn(text("darts-v2"), input_size=30, hidden_size=40)
+    assert max(float(weight.abs().max()) for weight in layer.parameters()) <= 0.04
 
 
 def test_settings_survive_yaml(tmp_path: Path) -> None:
