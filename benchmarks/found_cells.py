@@ -16,6 +16,7 @@ import itertools
 import json
 import math
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -316,7 +317,7 @@ def fitted(runs: list[dict[str, Any]]) -> Fitted:
     left = len(good) - rank
     noise = float(((values - rows @ found) ** 2).sum() / left) if left else math.nan
     cells = {name: math.inf if name in failed else float(value) for name, value in zip(names, found)}
-    models = {name: sum(run["name"] == name for run in runs) for name in {run["name"] for run in runs}}
+    models = Counter(run["name"] for run in runs)
     return Fitted(
         {**dict.fromkeys(failed, math.inf), **cells}, models, noise, dict(zip(seeds[1:], found[len(names) :]))
     )
@@ -387,7 +388,8 @@ def order() -> str:
     return (
         f"Rank correlation (Spearman) between epoch {half} and the last: {correlation(runs)} models, "
         f"{correlation(alike)} with cells without gates. The last epoch lowers perplexity by {gained:.2f} on average. "
-        f"{seeds}; between two models of one cell the standard deviation is {math.sqrt(fit.noise):.2f} besides."
+        f"In the fit, {seeds}; between two models of one cell the standard deviation is {math.sqrt(fit.noise):.2f} "
+        "besides."
     )
 
 

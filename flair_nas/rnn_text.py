@@ -104,7 +104,7 @@ def say_risks(text: str, others: Sequence[str] = ()) -> None:
     """
     if text.upper() in [other.upper() for other in others]:
         return
-    (genotype, _), (source, options) = parse_rnn(text), _split_options(text)
+    (genotype, _), (source, _) = parse_rnn(text), _split_options(text)
     if genotype.silent:
         log.warning(
             "%s has gate=product and no sigmoid in cell and input gate: a state of zeros stays zero, and nothing is "
@@ -112,13 +112,23 @@ def say_risks(text: str, others: Sequence[str] = ()) -> None:
             brief(source),
             shlex.quote(f"{text},gate=residual"),
         )
-    if genotype.carries_gated and "carry" not in dict(options):
+    if carries_gated_unasked(genotype, text):
         log.warning(
             "%s has carry=gated, which is what files of version 1 mean: what it keeps of its past can grow without "
             "bound until the loss is not finite; with %s it cannot",
             brief(source),
             shlex.quote(f"{text},carry=ungated"),
         )
+
+
+def carries_gated_unasked(genotype: Genotype, text: str) -> bool:
+    """Whether a layer carries the gated state, as files of version 1 do, and the text for it does not say so.
+
+    Args:
+        genotype: what `parse_rnn` has read of the text.
+        text: that text.
+    """
+    return genotype.carries_gated and "carry" not in dict(_split_options(text)[1])
 
 
 def _split_options(text: str) -> tuple[str, list[tuple[str, str]]]:

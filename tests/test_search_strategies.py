@@ -169,7 +169,6 @@ def test_phases_alternate_by_budget(text: Path) -> None:
 
 def test_phases_begin_elsewhere_in_each_epoch(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = strategy_of(small(text, **JOINT))
-    steps = strategy.steps(1)
     phase = strategy._phase_steps(1)
     turns = run_steps(strategy, phase + 1)
     assert turns[:phase] == ["intra"] * phase and turns[phase] == "inter"

@@ -9,7 +9,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.recurrent import SearchedRNN
-from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
+from flair_nas.rnn_text import LAYER_NUMBERS, carries_gated_unasked, parse_rnn
 from flair_nas.tagging.config import FLAIR_TYPES
 
 _CONFIG_FORMAT = "flair-nas/rnn"
@@ -52,7 +52,7 @@ def build_rnn(
     else:
         genotype, given = parse_rnn(rnn_type, FLAIR_TYPES)
         options |= given
-        if genotype.carries_gated and "carry=" not in rnn_type:
+        if carries_gated_unasked(genotype, rnn_type):
             warnings.warn(
                 "carry=gated, which is what genotype files of version 1 mean: what the layer keeps of its past can "
                 f"grow without bound; with rnn_type={rnn_type + ',carry=ungated'!r} it cannot",
