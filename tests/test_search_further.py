@@ -27,7 +27,7 @@ from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchConfig, strategy_class
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.strategies.random_search import draw
+from flair_nas.search.strategies.whole_cells import draw
 from flair_nas.search.trainer import SearchResult, search_genotype
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,13 +27,10 @@ from flair_nas.search.descent import NotFinite, WeightDescent
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.strategies import Strategy, gradient
 from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.search.strategies.random_search import (
-    FINALISTS,
-    IndependentRandomSearch,
-    Sampling,
-    SharedRandomSearch,
-    draw,
-)
+from flair_nas.search.strategies.random_independent import IndependentRandomSearch
+from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch
+from flair_nas.search.strategies.sample import Sampling
+from flair_nas.search.strategies.whole_cells import draw
 from flair_nas.supernet import mean_absolute_deviation
 
 
