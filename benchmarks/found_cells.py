@@ -58,6 +58,10 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "random-shared": {"strategy": "random-shared", "samples": 1000, "epochs": 9, "init_range": 0.25},
     "darts-second": {"relaxation": "darts", "order": 2},
     "darts-second-signal": {"relaxation": "darts", "order": 2, **SIGNAL},
+    "halving-joint": {
+        **{"strategy": "random-independent", "samples": 32, "rungs": 4, "epochs": 9, "init_range": 0.25},
+        **{"learn": "joint", "history": 3},
+    },
 }
 # read off the architecture weights of a search once more; or its cell without its gates
 DERIVED = {

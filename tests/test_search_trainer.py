@@ -155,6 +155,14 @@ def test_a_sampled_cell_has_no_figure_of_a_supernet_that_it_was_never_in(
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
+def test_a_carry_that_nothing_heeds_is_said_with_what_to_do(
+    text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(text, tmp_path / "run", strategy="sample", carry="gated")
+    assert "carry=gated is of gates that are searched, and none are" in caplog.text
+    assert "--fixed NAME,carry=gated" in caplog.text
+
+
 def test_a_search_is_shown_while_it_runs(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,7 +23,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.select import on_tags, on_text
 from flair_nas.select.bootstrap import packed, unpacked, unseen_in
+from flair_nas.select.config import SelectConfig
 from flair_nas.select.ledger import Ledger
+from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
 from flair_nas.tables import running
 from flair_nas.tables.config import TableConfig
@@ -239,6 +241,26 @@ def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
     old = {"rnn": "lstm", "hidden_size": 256, "label_type": None}
     assert running._name(row, column, old, "") == running._name(row, column, {**old, "init_range": None}, "")
     assert running._name(row, column, old, "") != running._name(row, column, {**old, "init_range": 0.04}, "")
+
+
+def test_a_layer_that_is_not_known_to_train_is_told_before_anything_is_trained(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Pool, "run", stop)
+    risky = "tanh0/input=tanh,gate=product"
+    table = TABLE[: TABLE.index("  text:")] + f"rows:\n  LSTM: {{rnn: lstm}}\n  cell: {{rnn: '{risky}'}}\n"
+    selection = {"embeddings": ["one-hot"], "hidden_size": 8, "seeds": [1, 2], "random": 0, "candidates": [risky]}
+    for command in (
+        lambda: run_table(TableConfig(table=written(tmp_path, corpus, table), device="cpu"), tmp_path / "table"),
+        lambda: select_layer(SelectConfig(corpus=corpus, device="cpu", **selection), tmp_path / "selection"),
+    ):
+        caplog.clear()
+        with pytest.raises(KeyboardInterrupt):
+            command()
+        assert caplog.text.count(f"use {risky},gate=residual") == 1
 
 
 @pytest.mark.parametrize("task", [on_tags, on_text])
