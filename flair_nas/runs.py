@@ -212,13 +212,17 @@ def open_run(
     """
     out = user_path(out)
     _check(out, config, may_change, quantity)
+    is_new = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
         raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
-    with _kept(out):
+    with contextlib.ExitStack() as stack:
+        if is_new:
+            stack.callback(_remove_empty, out)  # a run that refuses its data leaves nothing behind
+        stack.enter_context(_kept(out))
         _check(out, config, may_change, quantity)  # another process may have been here since
         for path in [*out.glob(".*.part"), *out.glob("*/.*.part")]:  # a killed process could not take them away
             if is_part(path, _WRITTEN):
@@ -232,6 +236,11 @@ def open_run(
             if (out / "config.yaml").exists():
                 again = f"in this directory, go on with: {command} --resume {typed(out)}"
             raise RunStopped(f"{str(stop) or 'stopped'}; {again}") from None
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # it is not empty, as a rule
+        folder.rmdir()
 
 
 def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -> None:

@@ -121,6 +121,17 @@ def test_a_folder_with_something_else_is_refused_and_left_as_it_was(tmp_path: Pa
     assert names_in(full) == ["thesis.tex"] and file.read_text() == "mine"
 
 
+def test_a_run_that_is_refused_leaves_no_folder_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for folder in ("new", "there"):
+        with pytest.raises(ValueError), open_run(tmp_path / folder, Walk()):
+            raise ValueError
+    assert names_in(tmp_path) == ["there"]
+    with open_run(tmp_path / "new", Walk()) as run:
+        run.accept()
+    assert names_in(tmp_path) == ["new", "there"]
+
+
 def test_the_settings_of_the_run_that_is_there_have_to_be_the_same(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(to_yaml(Walk()))
     with open_run(tmp_path, Walk(steps=9), may_change=["steps"]):
@@ -204,7 +215,7 @@ def test_a_disk_without_locks_is_used_with_a_warning(
     monkeypatch.setattr("fcntl.flock", unsupported)
     with open_run(tmp_path / "run", Walk()):
         assert "cannot be locked (No locks available)" in caplog.text
-    assert names_in(tmp_path / "run") == []
+    assert names_in(tmp_path) == []
 
 
 # --- one run ----------------------------------------------------------------------------------------------------------
