@@ -96,6 +96,7 @@ KNOWN = {
 BEFORE = sorted((Path(__file__).parent / "genotypes" / "before").glob("*.json"))  # found before searches were mended
 KNOWN |= {f"before-{path.stem}": str(path) for path in BEFORE}
 WITHIN = "random-within-gates"  # random cells within the gates that ess-intra searches within
+GATED = "random-gated"  # random cells with random gates, the space of ess-joint
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
 
@@ -119,9 +120,9 @@ def run_search(name: str, seed: int, text: str, out: Path) -> None:
     dataclasses.replace(result.genotype, origin=origin).save(GENOTYPES / f"{name}-seed{seed}.json")
     for derived in (derived for derived, source in DERIVED.items() if source == name):
         genotype_of(result.out, derived, origin).save(GENOTYPES / f"{derived}-seed{seed}.json")
-    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("text", "device")}
     figures = {"name": name, "seed": seed, "genotype": result.genotype.one_line(), "verdict": result.verdict}
-    write(name_of("search", name, seed), {**figures, "settings": settings, "history": result.history})
+    figures |= {"settings": settings_of(config), "history": result.history}
+    write(name_of("search", name, seed), figures)
 
 
 def genotype_of(run: Path, derived: str, origin: dict[str, Any]) -> Genotype:
@@ -143,7 +144,7 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
     size = size_of(None if rnn == "lstm" else genotype_from(rnn))
     start = {} if rnn == "lstm" else {"init_range": 2 / math.sqrt(size)}  # of layers when these runs began
     config = LanguageModelConfig(text=text, rnn=rnn, hidden_size=size, seed=seed, **start, **TEXT, **RETRAIN)
-    figures: dict[str, Any] = {"name": name, "seed": seed, "hidden_size": size}
+    figures: dict[str, Any] = {"name": name, "seed": seed, "hidden_size": size, "settings": settings_of(config)}
     figures["genotype"] = "" if rnn == "lstm" else genotype_from(rnn).one_line()
     folder = out / name_of("retrain", name, seed)
     try:
@@ -157,6 +158,11 @@ def run_retraining(name: str, rnn: str, seed: int, text: str, out: Path) -> None
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     figures |= {key: metrics[key] for key in kept} | {"history": [line["valid_perplexity"] for line in lines]}
     write(name_of("retrain", name, seed), figures)
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """What a run was made with, wherever its text lies."""
+    return {key: value for key, value in dataclasses.asdict(config).items() if key not in ("text", "device", "rnn")}
 
 
 def genotype_from(rnn: str) -> Genotype:
@@ -186,6 +192,8 @@ def models_of(name: str) -> dict[str, str]:
         return {name: random_genotype(int(name.removeprefix("random-"))).one_line()}
     if name == WITHIN:
         return {f"{name}-of{number}": within_gates(random_genotype(number)) for number in range(1, 7)}
+    if name == GATED:
+        return {f"{name}-of{number}": random_genotype(number, history=3).one_line() for number in range(1, 7)}
     paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
     return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
 
@@ -411,7 +419,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
-    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, *SEARCHES, *DERIVED]
+    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, GATED, *SEARCHES, *DERIVED]
     names = known if arguments.names == ["all"] else arguments.names
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")

@@ -18,11 +18,12 @@ from flair_nas.library import load_genotype
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
-from flair_nas.select.bootstrap import counts_in, f1, resampled
+from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
-from flair_nas.select.report import Answer, Scored, paragraph_of
+from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
 from flair_nas.select.selection import select_layer
+from flair_nas.select.tasks import TAGGING
 from flair_nas.select.workers import Job, Outcome, Pool
 from flair_nas.tagging.prediction import load_tagger
 
@@ -264,17 +265,35 @@ def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer(corpus: st
 
 
 @pytest.mark.parametrize(
-    ("of_winner", "words"), [(41.5, "gru is better by 1.50 ("), (39.5, "gru is worse by 0.50 (")], ids=["ahead", "not"]
+    ("of_winner", "words"),
+    [(41.5, "gru is better by 1.50 ("), (39.5, "gru is worse by 0.50 ("), (40.001, "They are level (")],
+    ids=["ahead", "not", "level"],
 )
 def test_the_answer_says_who_is_better(of_winner: float, words: str) -> None:
     lstm, gru = (Candidate(Layer(name, name, 256), 0.1, name) for name in ("lstm", "gru"))
     gain = of_winner - 40
-    probability = 0.9 if gain > 0 else 0.3
+    probability = 0.9 if gain > 1 else 0.3 if gain < 0 else 0.5
     scored = Scored(gru, of_winner, (39.0, 42.0)), Scored(lstm, 40.0, (39.0, 41.0))
     text = paragraph_of(Answer("test", 3, *scored, (gain - 2, gain + 2), probability), SelectConfig())
     assert f"lstm (H 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00). {words}" in text
-    assert f"it is the better one with a probability of {probability:.2f}" in text
-    assert ("here it is not" in text) is (gain < 0)
+    assert f"gru is the better one with a probability of {probability:.2f}" in text
+    assert ("here it is not; rather stay with lstm" in text) is (gain < 1)
+
+
+def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
+    lstm = Candidate(Layer("lstm", "lstm", 256), 0.1, "lstm")
+    counts = [packed(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]
+    runs = [{"counts": of_seed, "test": 0.0} for of_seed in counts]
+    answer = answer_of(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs])
+    assert answer.winner.figure == pytest.approx(200 / 3) and answer.winner.interval == (0.0, 100.0)
+
+
+def test_the_first_rows_of_a_report_are_shown() -> None:
+    report = "# Layers\n\nlstm.\n\n| layer |\n| --- |\n" + "".join(f"| {n} |\n" for n in range(12)) + "\nfailed\n"
+    assert shortened(report, 12) == report
+    said = shortened(report)
+    assert said.startswith(report[: report.index("| 10 |")]) and "| 11 |" not in said and "\nfailed\n" in said
+    assert said.endswith("... and 2 more layers and learning rates, in report.md\n")
 
 
 # --- bootstrap ---

@@ -17,7 +17,7 @@ from flair_nas.stopping import stopped_at_once
 EXAMPLES = """examples:
   flair-nas select --corpus wnut_17 --budget 2h --out runs/wnut
   flair-nas select --corpus my_data/ --embeddings word:vectors.gensim char --budget 45m --out runs/mine
-  flair-nas select --corpus demo --candidates gru i-darts-ptb genotype.json --random 5 --out runs/few
+  flair-nas select --corpus demo --embeddings one-hot char --candidates gru genotype.json --random 5 --out runs/few
   flair-nas select --text my_text/ --preset ptb-small --budget 4h --out runs/text
   flair-nas select --resume runs/wnut --budget 4h
 
@@ -61,10 +61,11 @@ def run(arguments: argparse.Namespace) -> int:
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
     with stopped_at_once():
         quiet_flair(arguments)
+        from flair_nas.select.report import shortened
         from flair_nas.select.selection import select_layer
 
     found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
-    print(found.report, end="")
+    print(shortened(found.report), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
     if isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")

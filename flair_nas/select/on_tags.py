@@ -144,9 +144,14 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def usage(settings: Mapping[str, Any]) -> list[str]:
-    """The line for Flair."""
+    """The lines for Flair."""
     from flair_nas.tagging.training import rnn_type
 
     arguments = f'rnn_type="{rnn_type(TaggerConfig(**settings))}", hidden_size={settings["hidden_size"]}'
+    training = (
+        f"learning_rate={settings['learning_rate']:g}, mini_batch_size={settings['batch_size']}, "
+        f"max_epochs={settings['epochs']}"
+    )
     return ["In Flair:", "", "```python", "import flair_nas  # makes the layer known to Flair", "",
-            f"SequenceTagger(..., {arguments})", "```"]  # fmt: skip
+            f"tagger = SequenceTagger(..., {arguments})",
+            f"ModelTrainer(tagger, corpus).train(..., {training})", "```"]  # fmt: skip

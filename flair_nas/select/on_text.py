@@ -130,5 +130,6 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 def usage(settings: Mapping[str, Any]) -> list[str]:
     """The flags for another training."""
-    size = f"--hidden-size {settings['hidden_size']} --learning-rate {settings['learning_rate']:g}"
-    return ["To train it again:", "", "```sh", f"flair-nas lm train --rnn '{settings['rnn']}' {size} ...", "```"]
+    names = ("hidden_size", "learning_rate", "epochs")
+    flags = " ".join(f"--{name.replace('_', '-')} {settings[name]:g}" for name in names)
+    return ["To train it again:", "", "```sh", f"flair-nas lm train --rnn '{settings['rnn']}' {flags} ...", "```"]

@@ -67,7 +67,7 @@ def answer_of(task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[M
     """
     counts = [[unpacked(run["counts"]) for run in of] for of in runs]
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", len(runs[0])
-    drawn = resampled(counts, task.figure)
+    drawn = resampled(counts, task.figure).clip(0, task.most)
     scored = [
         Scored(candidate, float(np.mean([task.figure(of_seed.sum(0)) for of_seed in of])), _middle(drawn[:, place]))
         for place, (candidate, of) in enumerate(zip(ranked, counts))
@@ -98,11 +98,14 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     else:
         assert answer.interval is not None and answer.probability is not None
         gain = task.gain(winner.figure, other.figure)
-        how = f"{winner.candidate.layer.name} is {'better' if gain >= 0 else 'worse'} by {abs(gain):.2f}"
+        name = winner.candidate.layer.name
+        how = f"{name} is {'better' if gain > 0 else 'worse'} by {abs(gain):.2f}"
+        if f"{abs(gain):.2f}" == "0.00":
+            how = "They are level"
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
             f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
-            f"better: {_range(answer.interval)}); over {_over(answer)}, it is the better one with a probability of "
+            f"better: {_range(answer.interval)}); over {_over(answer)}, {name} is the better one with a probability of "
             f"{answer.probability:.2f}{_reading(answer, to_beat)}."
         )
     if winner.figure == 0:
@@ -124,9 +127,13 @@ def _reading(answer: Answer, to_beat: bool) -> str:
     assert answer.probability is not None
     if answer.probability >= _SURE:
         return ""
-    if answer.probability >= 0.5:
-        return ", so that it may be luck" if not to_beat else ""
-    return ": where layers were compared it was ahead, here it is not"
+    if to_beat:
+        return ""
+    if answer.probability > 0.5:
+        return ", so that it may be luck"
+    assert answer.other is not None
+    stay = f"rather stay with {answer.other.candidate.layer.name} than take what is below"
+    return f": where layers were compared it was ahead, here it is not; {stay}"
 
 
 def _name(candidate: Candidate) -> str:
@@ -187,6 +194,16 @@ def report_of(
     searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
     lines += [line for name, run in searches.items() for line in ("", f"{name} failed: {run['error']}")]
     return "\n".join(lines) + "\n"
+
+
+def shortened(report: str, rows: int = 10) -> str:
+    """A report with the first rows of its table alone."""
+    lines = report.splitlines(keepends=True)
+    table = [number for number, line in enumerate(lines) if line.startswith("|")][2:]  # after its head
+    for number in table[rows:]:
+        lines[number] = ""
+    left = len(table[rows:])
+    return "".join(lines) + (f"... and {left} more layers and learning rates, in report.md\n" if left else "")
 
 
 def mean_and_spread(values: Sequence[float]) -> str:

@@ -90,6 +90,7 @@ class _Selection:
         self.budget = seconds_of(self.config.budget) or math.inf
         self.rule = Rule()
         self.rungs = self.rule.rungs(self.config.epochs)
+        self.is_new = False  # whether anything was trained now
 
     def run_all(self) -> Selection:
         config, first = self.config, self.config.seeds[0]
@@ -113,6 +114,9 @@ class _Selection:
         seeds = config.seeds[: self._seed_count(alive)]
         jobs = [(candidate, seed, config.epochs, True) for seed in seeds for candidate in alive]
         self._train(jobs, f"{len(seeds)} seeds of {' and '.join(c.name for c in alive)}")
+        if not self.is_new:
+            log.info("%s is finished, so nothing was trained; --budget, --random or --candidates extend it",
+                     self.run.folder)  # fmt: skip
         return self._finish(everyone, alive, seeds)
 
     # --- before ---
@@ -226,6 +230,7 @@ class _Selection:
                 folder = str(self.run.folder / "runs" / name)
                 jobs.append(Job(name, self.task.work.train, (settings, folder, score)))
         if jobs:
+            self.is_new = True
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self.ledger.seconds), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs), start=1):
             if self.ledger.note(outcome):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -70,6 +71,7 @@ class Task:
         data: the setting that names its data.
         title: of its figure.
         higher_is_better: whether a larger figure is a better one.
+        most: the largest figure that there can be.
         score: what makes it of counts: a function of `flair_nas.select.bootstrap`.
         dev: what its users call the part that layers are compared on.
         model: what its users call what is trained.
@@ -83,6 +85,7 @@ class Task:
     data: str
     title: str
     higher_is_better: bool
+    most: float
     score: str
     dev: str
     model: str
@@ -114,11 +117,22 @@ class Task:
 
 
 TAGGING = Task(
-    "tagging", TaggerConfig, TaggingSearchConfig, "tagging", "corpus", "F1", True, "f1", "dev", "tagger", "on_tags"
+    "tagging",
+    TaggerConfig,
+    TaggingSearchConfig,
+    "tagging",
+    "corpus",
+    "F1",
+    True,
+    100.0,
+    "f1",
+    "dev",
+    "tagger",
+    "on_tags",
 )
 TEXT = Task(
-    "text", LanguageModelConfig, SearchConfig, "language_model", "text", "perplexity", False, "perplexity", "valid",
-    "language model", "on_text",
+    "text", LanguageModelConfig, SearchConfig, "language_model", "text", "perplexity", False, math.inf, "perplexity",
+    "valid", "language model", "on_text",
 )  # fmt: skip
 TASKS = {task.name: task for task in (TAGGING, TEXT)}
 """All of them, by name."""

@@ -151,7 +151,10 @@ def last_column(path: Path) -> int:
     """
     first = next(_sentences(path, text_column=0))[0]
     if len(first.fields) < 2:
-        raise FlairNasError(f"{path}:{first.line}: no label column, the row is {_shown(first)}")
+        raise FlairNasError(
+            f"{path}:{first.line}: no label column, the row is {_shown(first)}; columns are parted by blanks or tabs, "
+            "and the label is the last"
+        )
     return len(first.fields) - 1
 
 

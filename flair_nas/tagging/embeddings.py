@@ -126,8 +126,8 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
         return make(name)
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
         raise FlairNasError(
-            f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it ({shown(error)}); "
-            f"check the name and the network, or give a local file as {file_form}, or one-hot and char, which need none"
+            f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it; check the name and "
+            f"the network, or give a local file as {file_form}, or one-hot and char, which need none ({shown(error)})"
         ) from error
 
 
