@@ -180,9 +180,8 @@ def test_train_refuses_what_it_cannot_use(tmp_path: Path, capsys: CAPTURE, argum
      ["evaluate", "--model", "m", "--corpus", "demo", "--file", "f"], ["predict", "--model", "m", "--format", "xml"]],
 )  # fmt: skip
 def test_misspelt_commands_exit_with_2(capsys: CAPTURE, arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["tag", *arguments])
-    assert caught.value.code == 2 and "usage: flair-nas" in capsys.readouterr().err
+    assert main(["tag", *arguments]) == 2
+    assert f"flair-nas tag {arguments[0]} --help tells more" in capsys.readouterr().err
 
 
 # Stopping and going on.

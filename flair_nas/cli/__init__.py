@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from flair_nas.cli import genotypes, lm, search, select, tables, tag
 from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
@@ -17,9 +19,20 @@ EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect);
 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
 
 
+class _Parser(argparse.ArgumentParser):
+    """One whose errors are a line, like all others of the command, and offer what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
+        if choice:
+            known = re.findall(r"[\w-]+", choice[2])
+            message = f"unknown: {brief(choice[1])}; {did_you_mean(choice[1], known)}there are {', '.join(known)}"
+        raise FlairNasError(f"{message}; {self.prog} --help tells more")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="flair-nas",
         description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
         epilog=EXIT_CODES,
