@@ -36,6 +36,18 @@ def test_cells_and_seeds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     assert found_cells.holm({"x": 0.01, "y": 0.04, "z": 0.03}) == pytest.approx({"x": 0.03, "y": 0.06, "z": 0.06})
 
 
+def test_models_that_are_compared_were_trained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    found_cells = importlib.import_module("found_cells")
+    runs = [run for runs in found_cells.read("retrain").values() for run in runs if "settings" in run]
+    assert runs
+    for run in runs:
+        own = run["settings"]
+        assert own["init_range"] == (2 / math.sqrt(own["hidden_size"]) if run["genotype"] else None), run["name"]
+        for name in set(own) - {"hidden_size", "seed", "init_range"}:
+            assert own[name] == runs[0]["settings"][name], (run["name"], name)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_links_lead_to_a_file_and_a_heading(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
