@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import statistics
 from dataclasses import replace
 from typing import Any
 
@@ -301,17 +302,20 @@ def test_mixed_precision_stays_close(history: int) -> None:
     """Under autocast the products are bfloat16: three digits, and gradients for every parameter in its own dtype."""
     case = Case(history=history, training=False)  # nothing is amplified
     case.net.float()
-    xs, leaves = inputs().float(), list(case.net.parameters())
-    expected = case.run(xs)
-    expected += gradients(expected, leaves)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        actual = case.run(xs)
-    assert actual[1].dtype == torch.float32
-    actual = [result.float() for result in actual]
-    actual += gradients(actual, leaves)
-    for a, e in zip(actual, expected, strict=True):
-        assert a.dtype == e.dtype
-        assert (a - e).norm() <= 0.05 * e.norm() + 1e-6
+    leaves, errors = list(case.net.parameters()), []
+    for seed in range(9):  # of many inputs, as one whose states lie at the kink of relu may be far off, rightly
+        xs = inputs(seed=seed).float()
+        expected = case.run(xs)
+        expected += gradients(expected, leaves)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            actual = case.run(xs)
+        assert actual[1].dtype == torch.float32
+        actual = [result.float() for result in actual]
+        actual += gradients(actual, leaves)
+        assert [a.dtype for a in actual] == [e.dtype for e in expected]
+        pairs = [(a.detach(), e.detach()) for a, e in zip(actual, expected, strict=True)]
+        errors.append([float((a - e).norm() / (e.norm() + 1e-6)) for a, e in pairs])
+    assert max(map(statistics.median, zip(*errors, strict=True))) <= 0.05
     case.net.train()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         results = [result.float() for result in case.run(xs)]
