@@ -267,8 +267,8 @@ def table_of_models() -> str:
     models[everyone] = [run for name in random for run in models[name]]
     lines = [
         f"| model | cells, models | not finite | valid perplexity | rank of each among {len(random)} random | "
-        "better than random by | P(better) | p | p, Holm | identity | parameters | CPU s / epoch |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "better than random by | P(better) | p | p, Holm | identity | parameters |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, cells in sorted(rows.items(), key=lambda row: sum(fit.cells[cell] for cell in row[1]) / len(row[1])):
         runs, good = models[name], [run for run in models[name] if "error" not in run]
@@ -282,11 +282,10 @@ def table_of_models() -> str:
             of_p = f"{p:.3f}" if name not in KNOWN else "-"
             of_p += f" | {corrected[name]:.2f}" if name in corrected else " | -"
             compared = f"{gain:.2f} | {of_chance} | {of_p}"
-        seconds = f"{statistics.mean(run['cpu_seconds_per_epoch'] for run in good):.0f}" if good else "-"
         lines.append(
             f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | {statistics.mean(values):.2f}{spread} | "
             f"{ranks if len(cells) <= 5 else '-'} | {compared} | {identity_of(runs)} | "
-            f"{runs[0].get('parameters', 0):,} | {seconds} |"
+            f"{max(run.get('parameters', 0) for run in runs):,} |"
         )
     return "\n".join(lines)
 
