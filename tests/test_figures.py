@@ -33,6 +33,8 @@ def test_cells_and_seeds_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     assert fit.noise == pytest.approx(0, abs=1e-20) and fit.models == {"a": 2, "b": 1, "c": 2, "d": 1}
     gain, _, p = found_cells.against(fit, ["b"], ["a", "c"], True)
     assert gain == pytest.approx(1.5) and p == pytest.approx(1 / 3)
+    gain, chance, p = found_cells.against(fit, ["b", "d"], ["a", "c"], True)  # one that does not train comes last
+    assert gain == pytest.approx(1.5) and math.isnan(chance) and p == pytest.approx(2 / 3)
     assert found_cells.holm({"x": 0.01, "y": 0.04, "z": 0.03}) == pytest.approx({"x": 0.03, "y": 0.06, "z": 0.06})
 
 
