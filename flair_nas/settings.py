@@ -383,7 +383,8 @@ def load_preset(kind: str, name: str, config_type: type) -> dict[str, Any]:
     """
     names = preset_names(kind)
     if name not in names:
-        raise FlairNasError(f"unknown preset {brief(name)}; there are {', '.join(names) or 'none'}")
+        known = f"there are {', '.join(names) or 'none'}"
+        raise FlairNasError(f"unknown preset {brief(name)}; {did_you_mean(str(name), names)}{known}")
     return read_settings(resource_path("presets", kind, f"{name}.yaml"), config_type)
 
 

@@ -347,7 +347,7 @@ def test_the_bundled_gated_genotype_says_by_which_search_it_was_found() -> None:
     assert genotype.state_gate is not None and genotype.state_gate.history == 3
     assert genotype.input_gate is not None and genotype.input_gate.history == 3
     origin = genotype.origin
-    assert origin["method"].startswith("i-darts, first order") and origin["corpus"].startswith("ptb, 929,589 ")
+    assert origin["method"].startswith("I-DARTS, first order, within gates") and origin["corpus"] == "Penn Treebank"
     assert origin["command"].startswith("python benchmarks/search_quality.py search ess-")
     assert origin["figures"]["epochs"] == origin["settings"]["epochs"]
 

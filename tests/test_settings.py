@@ -195,7 +195,7 @@ def test_a_file_may_contradict_a_default_that_a_flag_changes(tmp_path: Path) -> 
 def test_presets_are_those_in_the_folder_of_their_kind(presets: Path) -> None:
     assert preset_names("soup") == ("leek",) and preset_names("salad") == ()
     assert load_preset("soup", "leek", Soup) == {"name": "leek", "litres": 0.2, "minutes": 30}
-    with pytest.raises(FlairNasError, match="unknown preset 'lek'; there are leek"):
+    with pytest.raises(FlairNasError, match=r"unknown preset 'lek'; did you mean leek\? there are leek"):
         load_preset("soup", "lek", Soup)
     with pytest.raises(FlairNasError, match="unknown preset '../soup/leek'"):
         load_preset("soup", "../soup/leek", Soup)
