@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import multiprocessing
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,9 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
     assert main([word for word in arguments if word != "-q"]) == 0
     said = capsys.readouterr()
     assert "ORG occurs in dev and not in train" in said.err and "labels in all: which layer" in said.err
+    assert re.search(
+        r"Beware: dev has \d+ labels in all: .* is mostly chance", (tmp_path / "run/report.md").read_text()
+    )
     assert "There is no test part: these figures are of dev, which chose" in said.out
     assert "With one seed, differences of several points are chance." in said.out
 

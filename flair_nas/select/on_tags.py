@@ -77,18 +77,17 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
     return count
 
 
-def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
+def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> str:
     """Describes the corpus, and embeds it for all processes."""
     from flair_nas.tagging.corpora import describe_corpus, sentences_of
     from flair_nas.tagging.embeddings import build_embeddings
     from flair_nas.tagging.frozen import keep_frozen
 
     describe_corpus(data)
-    labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
-    if labels < _FEW_LABELS:
-        log.warning("dev has %d labels in all: which layer is the best on it is mostly chance", labels)
     embeddings = build_embeddings(TaggerConfig(**settings).embeddings, data.corpus)
     keep_frozen(embeddings, data, on_disk=True, progress=progress)
+    labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
+    return f"dev has {labels} labels in all: which layer is the best on it is mostly chance" * (labels < _FEW_LABELS)
 
 
 def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:

@@ -156,16 +156,16 @@ def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
 
 
 def report_of(
-    answer: Answer, candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings, seconds: float
+    answer: Answer, candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings, caution: str = ""
 ) -> str:
-    """The answer, how to use it, and a table of all that was tried, as Markdown."""
+    """The answer, how far it can be relied on, how to use it, and a table of all that was tried, as Markdown."""
     task, winner = config.task, answer.winner.candidate
     lines = [f"# Recurrent layers for {getattr(config, task.data)}", "", paragraph_of(answer, config), ""]
+    lines += [f"**Beware: {caution}.**", ""] if caution else []
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
-    lines += [
-        f"The {task.model} is `model.pt`, that of the seed best on {task.dev}. {duration(seconds)} of {config.budget}."
-    ]
+    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}."]
+    lines += [f"{duration(ledger.seconds)} of {config.budget}."]
     lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
     lines += [
         f"| layer | H | rate | seeds | epochs | best {task.dev} {task.title} | test {task.title} | weights | "

@@ -91,6 +91,7 @@ class _Selection:
         self.rule = Rule()
         self.rungs = self.rule.rungs(self.config.epochs)
         self.is_new = False  # whether anything was trained now
+        self.caution = ""  # what the data are too small for
 
     def run_all(self) -> Selection:
         config, first = self.config, self.config.seeds[0]
@@ -126,7 +127,9 @@ class _Selection:
         config, work = self.config, self.task.work
         data = work.read(config.one())
         self.ledger.check(work.fingerprint(data))
-        work.prepare(config.one(), data, self.progress)
+        if caution := work.prepare(config.one(), data, self.progress):
+            log.warning("%s", caution)
+        self.caution = caution
         named = named_layers(config)
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)
@@ -275,7 +278,7 @@ class _Selection:
         source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(source, temporary)
-        report = report_of(answer, everyone, self.ledger, self.config, self.ledger.seconds)
+        report = report_of(answer, everyone, self.ledger, self.config, self.caution)
         write_text(self.run.folder / "report.md", report)
         self.ledger.save()
         return Selection(answer, report, self.run.folder)
