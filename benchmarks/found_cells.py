@@ -96,6 +96,7 @@ BEFORE = sorted((Path(__file__).parent / "genotypes" / "before").glob("*.json"))
 KNOWN |= {f"before-{path.stem}": str(path) for path in BEFORE}
 WITHIN = "random-within-gates"  # random cells within the gates that ess-intra searches within
 GATED = "random-gated"  # random cells with random gates, the space of ess-joint
+IDENTITY = "random-identity"  # random tails, all operations identity: what a drift to identity alone would give
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
 
@@ -193,6 +194,8 @@ def models_of(name: str) -> dict[str, str]:
         return {f"{name}-of{number}": within_gates(random_genotype(number)) for number in range(1, 7)}
     if name == GATED:
         return {f"{name}-of{number}": random_genotype(number, history=3).one_line() for number in range(1, 7)}
+    if name == IDENTITY:
+        return {f"{name}-of{number}": identity_alone(random_genotype(number)) for number in range(1, 7)}
     paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
     return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
 
@@ -201,6 +204,12 @@ def within_gates(cell: Genotype) -> str:
     """A cell with the gates drawn up by hand."""
     gates = load_genotype(HAND_MADE)
     return dataclasses.replace(cell, state_gate=gates.state_gate, input_gate=gates.input_gate).one_line()
+
+
+def identity_alone(cell: Genotype) -> str:
+    """A cell with the same tails, and identity for each operation."""
+    nodes = [[dataclasses.replace(edge, op="identity") for edge in node] for node in cell.nodes]
+    return Genotype(nodes).one_line()
 
 
 def write(name: str, figures: dict[str, Any]) -> None:
@@ -425,7 +434,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
-    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, GATED, *SEARCHES, *DERIVED]
+    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, GATED, IDENTITY, *SEARCHES, *DERIVED]
     names = known if arguments.names == ["all"] else arguments.names
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")
