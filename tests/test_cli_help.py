@@ -95,6 +95,19 @@ def test_help_of_a_verb_lists_its_flags_and_loads_nothing_heavy(verb: tuple[str,
     assert [flag for flag in FLAGS[verb].split() if flag not in words] == []
 
 
+def test_help_of_a_search_begins_with_what_all_need_and_has_sections() -> None:
+    lines = probe("search", "--help").output.splitlines()
+    assert lines[2] == "" and lines[3].startswith("Search a recurrent cell")  # two lines of usage, not a page
+    section, found = "", {}
+    for line in lines:
+        section = line.rstrip(":") if re.fullmatch(r"[a-z].*:", line) else section
+        found.update(dict.fromkeys(re.findall(r"^  (--[a-z-]+)", line), section))
+    expected = {"--out": "options", "--epochs": "options", "--nodes": "cell and gates", "--rungs": "random strategies",
+                "--clip": "model weights", "--arch-clip": "architecture weights (strategy gradient)",
+                "--bptt": "objective text"}  # fmt: skip
+    assert {flag: found[flag] for flag in expected} == expected
+
+
 def test_the_module_run_as_a_process_exits_with_the_code_of_its_help() -> None:
     command = [sys.executable, "-m", "flair_nas", "tag", "train", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

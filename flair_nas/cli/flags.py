@@ -80,6 +80,10 @@ def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None
         out: what the folder is for.
     """
     names = [name for kind in kinds.split() for name in preset_names(kind)]
+    # all flags would be a page of their own before the help begins
+    parser.usage = (
+        "%(prog)s --out DIR [--preset PRESET] [--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
+    )
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
     parser.add_argument("--preset", help=f"settings by name, those of a paper among them: {', '.join(names)}")
@@ -91,13 +95,17 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **vari
 
     Args:
         parser: what they are added to.
-        config_type: the dataclass of the settings.
+        config_type: the dataclass of the settings; it may have ``SECTIONS`` of the help, by the first setting of each.
         variants: dataclasses that inherit from it, one of which is used, by the words that say when; each has a group
             for its own settings in the help.
     """
     shared = {field.name for field in dataclasses.fields(config_type)}
+    section: Any = parser
+    sections: Mapping[str, str] = getattr(config_type, "SECTIONS", {})
     for name in kinds_of(config_type):
-        _add_flag(parser, name, variants or {"": config_type}, config_type)
+        if name in sections:
+            section = parser.add_argument_group(sections[name])
+        _add_flag(section, name, variants or {"": config_type}, config_type)
     for when, variant in variants.items():
         group = parser.add_argument_group(when)
         for name in kinds_of(variant):

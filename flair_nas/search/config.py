@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
@@ -85,14 +85,23 @@ class SearchSettings:
     """What searches have in common, whatever the model learns; the defaults are those of I-DARTS on Penn Treebank,
     where the papers give them, but for first weights and learning rate, which are for any size.
 
+    Attributes:
+        SECTIONS: of the help, by the first setting of each.
+
     Raises:
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
+    SECTIONS: ClassVar[dict[str, str]] = {
+        "nodes": "cell and gates",
+        "learning_rate": "model weights",
+        "arch_learning_rate": "architecture weights (strategy gradient)",
+        "samples": "random strategies",
+    }
+
     objective: str = setting(
         "text", f"what the model learns, and is searched on: {', '.join(OBJECTIVES)} (text)", choices=tuple(OBJECTIVES)
     )
-
     strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting(
         "i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)", check=_known_relaxation
@@ -100,61 +109,46 @@ class SearchSettings:
     order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
     learn: str = setting("intra", "what to search: the cell (intra), its gates (inter), or both in turn (joint)",
                          choices=("intra", "inter", "joint"))  # fmt: skip
+    hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
+    batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
+    epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
+    seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
+    precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
+                             choices=("float32", "bfloat16"))  # fmt: skip
+    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+
     nodes: int = setting(8, "nodes of the cell that is searched (learn inter: those of --fixed)", low=1, high=100)
-    history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
-    gate: str = setting("residual", f"form of the gates: {', '.join(GATE_FORMS)}", choices=GATE_FORMS)
-    carry: str = setting(
-        DEFAULT_CARRY, "with gates, what s_0 keeps of the past: h (ungated), or h times the state gate (gated)",
-        choices=CARRIES, before="gated",
-    )  # fmt: skip
-    gate_links: bool = setting(True, "the nodes of a gate read one another; otherwise each its own entry alone")
-    fixed: str | None = setting(
-        None, "genotype (options after commas) whose cell (learn inter) or gates (learn intra) stay as they are"
-    )
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
     most_identity: int | None = setting(
         None, "at most so many nodes of the genotype have an identity edge; the least certain take their next best",
         low=0, high=100,
     )  # fmt: skip
-    selection: str = setting(
-        "argmax", "how the genotype is read off at the end: argmax, the strongest edges; or perturbation, those that "
-        "the supernet misses the most (DARTS-PT)", choices=("argmax", "perturbation"),
+    history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
+    gate: str = setting("residual", f"form of the gates: {', '.join(GATE_FORMS)}", choices=GATE_FORMS)
+    gate_links: bool = setting(True, "the nodes of a gate read one another; otherwise each its own entry alone")
+    carry: str = setting(
+        DEFAULT_CARRY, "with gates, what s_0 keeps of the past: h (ungated), or h times the state gate (gated)",
+        choices=CARRIES, before="gated",
     )  # fmt: skip
-    selection_steps: int = setting(
-        20, "selection perturbation: steps of the model weights between two decisions", low=0, high=1_000_000
+    fixed: str | None = setting(
+        None, "genotype (options after commas) whose cell (learn inter) or gates (learn intra) stay as they are"
     )
-    sampling: str = setting(
-        "none", "shares in training: the softmax (none), with Gumbel noise (gumbel, as SNAS), or of that the strongest "
-        "alone (straight-through, as GDAS)", choices=("none", "gumbel", "straight-through"),
-    )  # fmt: skip
-    temperature: float = setting(
-        10.0, "sampling: what architecture weights and noise are divided by at first", low=1e-3, high=1e3
-    )
-    temperature_end: float = setting(0.1, "and in the last step; from step to step it falls evenly", low=1e-3, high=1e3)
-    hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
-    batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
-    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **COUNT)
-    epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
-    phase_steps: int | None = setting(
-        None,
-        "learn joint: steps of a phase at most; then it is the other part's turn (about 115)",
-        **COUNT,
-    )
-    convergence: float = setting(
-        0.0, "a phase, or a search, ends when MAD has changed by less than this share of itself, and the architecture "
-        "weights do not move on in one direction; 0: never", low=0, high=1,
-    )  # fmt: skip
-    convergence_steps: int = setting(100, "over that many steps", **COUNT)
-    warmup_epochs: int = setting(
-        0, "epochs at the beginning in which the model weights learn alone", low=0, high=1_000_000
-    )
+
     learning_rate: float = setting(10.0, "of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
         "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
     )
     weight_decay: float = setting(5e-7, "of the model weights", low=0, high=1)
     clip: float = setting(0.25, "the norm of the model's gradient is clipped to this", low=1e-12, high=1e12)
+    recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
+    input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
+    init_range: float | None = setting(
+        None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
+        "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10, before=0.04,
+    )  # fmt: skip
+    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **COUNT)
+
     arch_learning_rate: float = setting(3e-3, "of Adam for the architecture weights of the cell", low=1e-12, high=1e6)
     inter_learning_rate: float = setting(1e-3, "of Adam for those of the gates", low=1e-12, high=1e6)
     arch_weight_decay: float = setting(1e-3, "of the architecture weights", low=0, high=1)
@@ -165,8 +159,35 @@ class SearchSettings:
         0.999, "beta_2 of their Adam: how long a large gradient makes steps small", low=0, high=0.999999
     )
     fresh_moments: bool = setting(False, "learn joint: Adam forgets its moments when a phase begins")
-    recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
-    input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
+    warmup_epochs: int = setting(
+        0, "epochs at the beginning in which the model weights learn alone", low=0, high=1_000_000
+    )
+    phase_steps: int | None = setting(
+        None,
+        "learn joint: steps of a phase at most; then it is the other part's turn (about 115)",
+        **COUNT,
+    )
+    convergence: float = setting(
+        0.0, "a phase, or a search, ends when MAD has changed by less than this share of itself, and the architecture "
+        "weights do not move on in one direction; 0: never", low=0, high=1,
+    )  # fmt: skip
+    convergence_steps: int = setting(100, "over that many steps", **COUNT)
+    sampling: str = setting(
+        "none", "shares in training: the softmax (none), with Gumbel noise (gumbel, as SNAS), or of that the strongest "
+        "alone (straight-through, as GDAS)", choices=("none", "gumbel", "straight-through"),
+    )  # fmt: skip
+    temperature: float = setting(
+        10.0, "sampling: what architecture weights and noise are divided by at first", low=1e-3, high=1e3
+    )
+    temperature_end: float = setting(0.1, "and in the last step; from step to step it falls evenly", low=1e-3, high=1e3)
+    selection: str = setting(
+        "argmax", "how the genotype is read off at the end: argmax, the strongest edges; or perturbation, those that "
+        "the supernet misses the most (DARTS-PT)", choices=("argmax", "perturbation"),
+    )  # fmt: skip
+    selection_steps: int = setting(
+        20, "selection perturbation: steps of the model weights between two decisions", low=0, high=1_000_000
+    )
+
     samples: int = setting(100, "random strategies: random architectures to compare", low=0, high=1_000_000)
     sample_segments: int = setting(
         10, "random-shared and selection perturbation: validation segments that something is scored on at first",
@@ -176,14 +197,6 @@ class SearchSettings:
     rungs: int = setting(
         1, "random-independent: candidates are compared so many times, and only the better half goes on", low=1, high=20
     )
-    init_range: float | None = setting(
-        None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
-        "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10, before=0.04,
-    )  # fmt: skip
-    seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
-    precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
-                             choices=("float32", "bfloat16"))  # fmt: skip
-    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
     def __post_init__(self) -> None:
         problems = problems_of(self)
