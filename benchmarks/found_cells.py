@@ -97,6 +97,7 @@ KNOWN |= {f"before-{path.stem}": str(path) for path in BEFORE}
 WITHIN = "random-within-gates"  # random cells within the gates that ess-intra searches within
 GATED = "random-gated"  # random cells with random gates, the space of ess-joint
 IDENTITY = "random-identity"  # random tails, all operations identity: what a drift to identity alone would give
+LIKE = {"ess-intra": WITHIN, "halving-joint": GATED, "ess-joint": GATED, "i-darts-perturbation": IDENTITY}
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
 
@@ -300,6 +301,18 @@ def table_of_models() -> str:
     return "\n".join(lines)
 
 
+def table_of_spaces() -> str:
+    """Searches against random cells that share more with them: gates, or that all operations are identity."""
+    models = read("retrain")
+    fit = fitted([run for runs in models.values() for run in runs])
+    lines = ["| search | random cells | better than these by | P(better) | p |", "| --- | --- | --- | --- | --- |"]
+    for name, random in LIKE.items():
+        cells, others = ([run["name"] for run in models[of]] for of in (name, random))
+        gain, chance, p = against(fit, list(dict.fromkeys(cells)), list(dict.fromkeys(others)), True)
+        lines.append(f"| {name} | {random} | {gain:.2f} | {chance:.2f} | {p:.3f} |")
+    return "\n".join(lines)
+
+
 def identity_of(runs: list[dict[str, Any]]) -> str:
     """The share of identity edges in the cells of models, the mean over all."""
     cells = [load_genotype(run["genotype"]).nodes for run in runs if run["genotype"]]
@@ -430,7 +443,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/found_cells"), help="folder of the runs")
     arguments = parser.parse_args()
     if arguments.what == "table":
-        print("\n\n".join([table_of_searches(), table_of_models(), order()]))
+        print("\n\n".join([table_of_searches(), table_of_models(), table_of_spaces(), order()]))
         return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
