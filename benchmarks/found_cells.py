@@ -97,7 +97,15 @@ KNOWN |= {f"before-{path.stem}": str(path) for path in BEFORE}
 WITHIN = "random-within-gates"  # random cells within the gates that ess-intra searches within
 GATED = "random-gated"  # random cells with random gates, the space of ess-joint
 IDENTITY = "random-identity"  # random tails, all operations identity: what a drift to identity alone would give
-LIKE = {"ess-intra": WITHIN, "halving-joint": GATED, "ess-joint": GATED, "i-darts-perturbation": IDENTITY}
+IDENTITY_WITHIN = "identity-within-gates"  # and those within the gates drawn up by hand
+LIKE = [
+    ("ess-intra", WITHIN),
+    ("ess-intra", IDENTITY_WITHIN),
+    ("halving-joint", GATED),
+    ("ess-joint", GATED),
+    ("i-darts-perturbation", IDENTITY),
+    (IDENTITY_WITHIN, WITHIN),
+]
 RANDOM = [f"random-{number}" for number in range(1, 21)]
 
 
@@ -196,7 +204,9 @@ def models_of(name: str) -> dict[str, str]:
     if name == GATED:
         return {f"{name}-of{number}": random_genotype(number, history=3).one_line() for number in range(1, 7)}
     if name == IDENTITY:
-        return {f"{name}-of{number}": identity_alone(random_genotype(number)) for number in range(1, 7)}
+        return {f"{name}-of{number}": identity_alone(random_genotype(number)).one_line() for number in range(1, 7)}
+    if name == IDENTITY_WITHIN:
+        return {f"{name}-of{number}": within_gates(identity_alone(random_genotype(number))) for number in range(1, 5)}
     paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
     return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
 
@@ -207,10 +217,10 @@ def within_gates(cell: Genotype) -> str:
     return dataclasses.replace(cell, state_gate=gates.state_gate, input_gate=gates.input_gate).one_line()
 
 
-def identity_alone(cell: Genotype) -> str:
+def identity_alone(cell: Genotype) -> Genotype:
     """A cell with the same tails, and identity for each operation."""
     nodes = [[dataclasses.replace(edge, op="identity") for edge in node] for node in cell.nodes]
-    return Genotype(nodes).one_line()
+    return Genotype(nodes)
 
 
 def write(name: str, figures: dict[str, Any]) -> None:
@@ -305,8 +315,8 @@ def table_of_spaces() -> str:
     """Searches against random cells that share more with them: gates, or that all operations are identity."""
     models = read("retrain")
     fit = fitted([run for runs in models.values() for run in runs])
-    lines = ["| search | random cells | better than these by | P(better) | p |", "| --- | --- | --- | --- | --- |"]
-    for name, random in LIKE.items():
+    lines = ["| cells | other random cells | better than these by | P(better) | p |", "| --- | --- | --- | --- | --- |"]
+    for name, random in (pair for pair in LIKE if models.keys() >= set(pair)):
         cells, others = ([run["name"] for run in models[of]] for of in (name, random))
         gain, chance, p = against(fit, list(dict.fromkeys(cells)), list(dict.fromkeys(others)), True)
         lines.append(f"| {name} | {random} | {gain:.2f} | {chance:.2f} | {p:.3f} |")
@@ -447,7 +457,9 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
-    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, GATED, IDENTITY, *SEARCHES, *DERIVED]
+    known = (
+        list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, GATED, IDENTITY, IDENTITY_WITHIN, *SEARCHES, *DERIVED]
+    )
     names = known if arguments.names == ["all"] else arguments.names
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")
