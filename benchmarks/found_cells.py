@@ -325,9 +325,14 @@ def table_of_spaces() -> str:
 
 def identity_of(runs: list[dict[str, Any]]) -> str:
     """The share of identity edges in the cells of models, the mean over all."""
-    cells = [load_genotype(run["genotype"]).nodes for run in runs if run["genotype"]]
-    edges = [edge.op for cell in cells for node in cell for edge in node]
-    return f"{edges.count('identity') / len(edges):.0%}" if edges else "-"
+    shares = [share_of_identity(run["genotype"]) for run in runs if run["genotype"]]
+    return f"{statistics.mean(shares):.0%}" if shares else "-"
+
+
+def share_of_identity(genotype: str) -> float:
+    """The share of identity edges in a cell."""
+    edges = [edge.op for node in load_genotype(genotype).nodes for edge in node]
+    return edges.count("identity") / len(edges)
 
 
 class Fitted(NamedTuple):
@@ -430,8 +435,10 @@ def order() -> str:
         return f"{found.statistic:.2f} of {len(of)}"
 
     alike = [run for run in runs if run["genotype"] and load_genotype(run["genotype"]).state_gate is None]
-    gained = statistics.mean(run["history"][-2] - run["history"][-1] for run in runs)
+    shares = {run["name"]: share_of_identity(run["genotype"]) for run in alike}
     fit = fitted(runs)
+    of_identity = spearmanr(list(shares.values()), [fit.cells[name] for name in shares])
+    gained = statistics.mean(run["history"][-2] - run["history"][-1] for run in runs)
     seeds = "; ".join(
         f"models of seed {seed} are {value:+.2f} from those of seed 1" for seed, value in fit.seeds.items()
     )
@@ -439,7 +446,8 @@ def order() -> str:
         f"Rank correlation (Spearman) between epoch {half} and the last: {correlation(runs)} models, "
         f"{correlation(alike)} with cells without gates. The last epoch lowers perplexity by {gained:.2f} on average. "
         f"In the fit, {seeds}; between two models of one cell the standard deviation is {math.sqrt(fit.noise):.2f} "
-        "besides."
+        f"besides. The share of identity edges and perplexity: {of_identity.statistic:.2f} over {len(shares)} cells "
+        "without gates."
     )
 
 
