@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +17,6 @@ from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
-
-log = logging.getLogger("flair_nas")
 
 LAYERS = FLAIR_TYPES
 _FEW_LABELS = 100
@@ -77,17 +74,23 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
     return count
 
 
-def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> str:
+def shortage(data: Any) -> str:
+    """That dev has few labels."""
+    from flair_nas.tagging.corpora import sentences_of
+
+    labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
+    return f"dev has {labels} labels in all" if labels < _FEW_LABELS else ""
+
+
+def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
     """Describes the corpus, and embeds it for all processes."""
-    from flair_nas.tagging.corpora import describe_corpus, sentences_of
+    from flair_nas.tagging.corpora import describe_corpus
     from flair_nas.tagging.embeddings import build_embeddings
     from flair_nas.tagging.frozen import keep_frozen
 
     describe_corpus(data)
     embeddings = build_embeddings(TaggerConfig(**settings).embeddings, data.corpus)
     keep_frozen(embeddings, data, on_disk=True, progress=progress)
-    labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
-    return f"dev has {labels} labels in all: which layer is the best on it is mostly chance" * (labels < _FEW_LABELS)
 
 
 def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:

@@ -54,13 +54,16 @@ def counter(data: TextCorpus) -> Callable[[Mapping[str, Any]], int]:
     return count
 
 
-def prepare(settings: Mapping[str, Any], data: TextCorpus, progress: bool) -> str:
+def shortage(data: TextCorpus) -> str:
+    """That valid has few tokens."""
+    return f"valid has {len(data.valid)} tokens" if len(data.valid) < _FEW_WORDS else ""
+
+
+def prepare(settings: Mapping[str, Any], data: TextCorpus, progress: bool) -> None:
     """Says how large the text is; its token ids are in the cache for all processes since it was read."""
     tokens = {"train": data.train, "valid": data.valid, "test": data.test}
     sizes = ", ".join(f"{len(ids):,} {part}" for part, ids in tokens.items() if ids is not None)
     log.info("%s: %s tokens, %d types", data.name, sizes, len(data.vocabulary))
-    count = len(data.valid)
-    return f"valid has {count} tokens: which layer is the best on it is mostly chance" * (count < _FEW_WORDS)
 
 
 def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:

@@ -164,8 +164,8 @@ def report_of(
     lines += [f"**Beware: {caution}.**", ""] if caution else []
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
-    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}."]
-    lines += [f"{duration(ledger.seconds)} of {config.budget}."]
+    spent = f"{duration(ledger.seconds)} of {config.budget}"
+    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}. {spent}."]
     lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
     lines += [
         f"| layer | H | rate | seeds | epochs | best {task.dev} {task.title} | test {task.title} | weights | "

@@ -91,7 +91,7 @@ class _Selection:
         self.rule = Rule()
         self.rungs = self.rule.rungs(self.config.epochs)
         self.is_new = False  # whether anything was trained now
-        self.caution = ""  # what the data are too small for
+        self.caution = ""  # that the data are too small to choose on
 
     def run_all(self) -> Selection:
         config, first = self.config, self.config.seeds[0]
@@ -127,9 +127,10 @@ class _Selection:
         config, work = self.config, self.task.work
         data = work.read(config.one())
         self.ledger.check(work.fingerprint(data))
-        if caution := work.prepare(config.one(), data, self.progress):
-            log.warning("%s", caution)
-        self.caution = caution
+        if shortage := work.shortage(data):
+            self.caution = f"{shortage}: which layer is the best on it is mostly chance"
+            log.warning("%s", self.caution)
+        work.prepare(config.one(), data, self.progress)
         named = named_layers(config)
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)

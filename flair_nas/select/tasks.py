@@ -38,8 +38,11 @@ class TaskModule(Protocol):
     def counter(self, data: Any) -> Callable[[Mapping[str, Any]], int]:
         """Gives a function that tells how many weights the layer of a run has, or its model if it learns embeddings."""
 
-    def prepare(self, settings: Mapping[str, Any], data: Any, progress: bool) -> str:
-        """Says what the data are, and does once what each run would do; gives what they are too small for, or ""."""
+    def shortage(self, data: Any) -> str:
+        """What data have too little of to choose on; empty if nothing."""
+
+    def prepare(self, settings: Mapping[str, Any], data: Any, progress: bool) -> None:
+        """Says what the data are, and does once what each run would do."""
 
     def train(self, settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
         """Trains a model, or goes on with it, in a folder of its own; what it gives is for the ledger, as JSON data.
