@@ -106,7 +106,7 @@ def test_settings_come_from_preset_then_file_then_flags_and_resume_goes_on(text,
         (["--text", "x"], "--out DIR is needed"),
         (
             ["--text", "x", "--out", "y", "--preset", "ptb-smal"],
-            "'ptb-smal'; did you mean ptb-small. there are darts-ptb, ",
+            r"unknown preset 'ptb-smal'; did you mean ptb-small\? there are darts-ptb, ",
         ),
         (["--text", "x", "--out", "y", "--rnn", "i-darts"], "unknown rnn 'i-darts'"),
         (["--text", "x", "--out", "y", "--dropout", "2", "--clip", "0"], "dropout must be .*; clip must be "),

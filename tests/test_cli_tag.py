@@ -149,7 +149,10 @@ def test_flags_win_over_files_and_both_over_presets(corpus: str, tmp_path: Path,
     [
         (["--corpus", "demo"], "--out DIR is needed"),
         (["--corpus", "dmo", "--out", "{tmp}/run"], "unknown corpus 'dmo': did you mean demo"),
-        (["--preset", "ess", "--out", "{tmp}/run"], "did you mean ess-ner? there are ess-chunk"),
+        (
+            ["--preset", "ess", "--out", "{tmp}/run"],
+            "unknown preset 'ess'; did you mean ess-ner? there are ess-chunk",
+        ),
         (["--config", "{tmp}/none.yaml", "--out", "{tmp}/run"], "none.yaml: cannot read"),
         (["--rnn", "lstmm", "--out", "{tmp}/run"], "Did you mean LSTM"),
         (["--rnn", "lstm,recurrent_dropout=0.1", "--out", "{tmp}/run"], "lstm"),

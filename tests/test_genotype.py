@@ -348,6 +348,7 @@ def test_the_bundled_gated_genotype_says_by_which_search_it_was_found() -> None:
     assert genotype.input_gate is not None and genotype.input_gate.history == 3
     origin = genotype.origin
     assert origin["method"].startswith("I-DARTS, first order, within gates") and origin["corpus"] == "Penn Treebank"
+    assert origin["training_tokens"] == 929_589
     assert origin["command"].startswith("python benchmarks/search_quality.py search ess-")
     assert origin["figures"]["epochs"] == origin["settings"]["epochs"]
 

@@ -664,7 +664,8 @@ def test_presets(text: Path) -> None:
         config_type = settings_class(peek("objective", kind="search", preset=name, file=None) or "text")
         config = resolve(config_type, kind="search", preset=name)
         assert yaml.safe_load(yaml.safe_dump(config.__dict__)) == config.__dict__
-    with pytest.raises(FlairNasError, match=r"did you mean darts-ptb or i-darts-ptb\? there are darts-ptb"):
+    said = r"unknown preset 'darts-pt'; did you mean darts-ptb or i-darts-ptb\? there are darts-ptb"
+    with pytest.raises(FlairNasError, match=said):
         resolve(SearchConfig, kind="search", preset="darts-pt")
     config = resolve(SearchConfig, kind="search", preset="i-darts-ptb", flags={"nodes": 3})
     assert (config.nodes, config.hidden_size, config.batch_size, config.bptt, config.epochs) == (3, 300, 256, 35, 40)
