@@ -16,6 +16,7 @@ import json
 import math
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -199,28 +200,30 @@ def models_of(name: str) -> dict[str, str]:
         return {name: KNOWN[name]}
     if name in RANDOM:
         return {name: random_genotype(int(name.removeprefix("random-"))).one_line()}
-    if name == WITHIN:
-        return {f"{name}-of{number}": within_gates(random_genotype(number)) for number in range(1, 7)}
-    if name == GATED:
-        return {f"{name}-of{number}": random_genotype(number, history=3).one_line() for number in range(1, 7)}
-    if name == IDENTITY:
-        return {f"{name}-of{number}": identity_alone(random_genotype(number)).one_line() for number in range(1, 7)}
-    if name == IDENTITY_WITHIN:
-        return {f"{name}-of{number}": within_gates(identity_alone(random_genotype(number))) for number in range(1, 5)}
+    if name in DRAWN:
+        count, draw = DRAWN[name]
+        return {f"{name}-of{number}": draw(number).one_line() for number in range(1, count + 1)}
     paths = sorted(GENOTYPES.glob(f"{name}-seed*.json"))
     return {f"{name}-of{path.stem.rpartition('seed')[2]}": str(path) for path in paths}
 
 
-def within_gates(cell: Genotype) -> str:
+def within_gates(cell: Genotype) -> Genotype:
     """A cell with the gates drawn up by hand."""
     gates = load_genotype(HAND_MADE)
-    return dataclasses.replace(cell, state_gate=gates.state_gate, input_gate=gates.input_gate).one_line()
+    return dataclasses.replace(cell, state_gate=gates.state_gate, input_gate=gates.input_gate)
 
 
 def identity_alone(cell: Genotype) -> Genotype:
     """A cell with the same tails, and identity for each operation."""
-    nodes = [[dataclasses.replace(edge, op="identity") for edge in node] for node in cell.nodes]
-    return Genotype(nodes)
+    return Genotype([[dataclasses.replace(edge, op="identity") for edge in node] for node in cell.nodes])
+
+
+DRAWN: dict[str, tuple[int, Callable[[int], Genotype]]] = {  # how many, and each by its number
+    WITHIN: (6, lambda number: within_gates(random_genotype(number))),
+    GATED: (6, lambda number: random_genotype(number, history=3)),
+    IDENTITY: (6, lambda number: identity_alone(random_genotype(number))),
+    IDENTITY_WITHIN: (4, lambda number: within_gates(identity_alone(random_genotype(number)))),
+}
 
 
 def write(name: str, figures: dict[str, Any]) -> None:
@@ -274,7 +277,7 @@ def table_of_models() -> str:
     """Perplexities of cells that train, and how each name stands against random ones; by rank, others come last."""
     models = read("retrain")
     fit = fitted([run for runs in models.values() for run in runs])
-    rows = {name: list(dict.fromkeys(run["name"] for run in runs)) for name, runs in models.items()}  # cells
+    rows = {name: cells_of(runs) for name, runs in models.items()}
     random = [name for name in RANDOM if name in models]
     standing = {
         name: against(fit, cells, random, name not in KNOWN) for name, cells in rows.items() if name not in RANDOM
@@ -291,8 +294,8 @@ def table_of_models() -> str:
     ]
     for name, cells in sorted(rows.items(), key=lambda row: mean_of(fit, row[1])):
         runs, good = models[name], [run for run in models[name] if "error" not in run]
-        values = [fit.cells[cell] for cell in cells]
-        trained = [value for value in values if math.isfinite(value)]
+        values, trained = [fit.cells[cell] for cell in cells], trained_of(fit, cells)
+        mean = f"{mean_of(fit, cells):.2f}" if trained else "-"
         spread = f" ± {statistics.stdev(trained):.2f}" if len(trained) > 1 else ""
         ranks = ", ".join(str(1 + sum(fit.cells[other] < value for other in random)) for value in values)
         compared = "- | - | - | -"
@@ -304,7 +307,7 @@ def table_of_models() -> str:
             compared = f"{of_gain} | {of_chance} | {of_p}"
         lines.append(
             f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | "
-            f"{f'{mean_of(fit, cells):.2f}' if trained else '-'}{spread} | "
+            f"{mean}{spread} | "
             f"{ranks if len(cells) <= 5 else '-'} | {compared} | {identity_of(runs)} | "
             f"{max(run.get('parameters', 0) for run in runs):,} |"
         )
@@ -317,10 +320,14 @@ def table_of_spaces() -> str:
     fit = fitted([run for runs in models.values() for run in runs])
     lines = ["| cells | other random cells | better than these by | P(better) | p |", "| --- | --- | --- | --- | --- |"]
     for name, random in (pair for pair in LIKE if models.keys() >= set(pair)):
-        cells, others = ([run["name"] for run in models[of]] for of in (name, random))
-        gain, chance, p = against(fit, list(dict.fromkeys(cells)), list(dict.fromkeys(others)), True)
+        gain, chance, p = against(fit, cells_of(models[name]), cells_of(models[random]), True)
         lines.append(f"| {name} | {random} | {gain:.2f} | {chance:.2f} | {p:.3f} |")
     return "\n".join(lines)
+
+
+def cells_of(runs: list[dict[str, Any]]) -> list[str]:
+    """The names of the cells that models are of, each once."""
+    return list(dict.fromkeys(run["name"] for run in runs))
 
 
 def identity_of(runs: list[dict[str, Any]]) -> str:
@@ -381,9 +388,14 @@ def holm(chances: dict[str, float]) -> dict[str, float]:
     return corrected
 
 
+def trained_of(fit: Fitted, cells: list[str]) -> list[float]:
+    """The perplexities of those cells that train."""
+    return [fit.cells[cell] for cell in cells if math.isfinite(fit.cells[cell])]
+
+
 def mean_of(fit: Fitted, cells: list[str]) -> float:
     """The mean perplexity of those cells that train; inf where none does."""
-    trained = [fit.cells[cell] for cell in cells if math.isfinite(fit.cells[cell])]
+    trained = trained_of(fit, cells)
     return statistics.mean(trained) if trained else math.inf
 
 
@@ -404,9 +416,9 @@ def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> 
     from scipy.stats import mannwhitneyu
 
     draw = np.random.default_rng(0)
-    means, of_random = np.array([fit.cells[name] for name in cells]), np.array([fit.cells[name] for name in random])
-    p = float(mannwhitneyu(means, of_random, alternative="less").pvalue)
-    means, of_random = means[np.isfinite(means)], of_random[np.isfinite(of_random)]
+    everyone = [[fit.cells[name] for name in names] for names in (cells, random)]
+    p = float(mannwhitneyu(*everyone, alternative="less").pvalue)
+    means, of_random = (np.array(trained_of(fit, names)) for names in (cells, random))
     gain = float(of_random.mean() - means.mean()) if len(means) else math.nan
     if len(means) < (2 if sampled else 1) or (not sampled and math.isnan(fit.noise)):
         chance = math.nan  # one search does not tell how searches differ, nor one model how models do
@@ -465,9 +477,7 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
-    known = (
-        list(SEARCHES) if searches else [*KNOWN, *RANDOM, WITHIN, GATED, IDENTITY, IDENTITY_WITHIN, *SEARCHES, *DERIVED]
-    )
+    known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, *DRAWN, *SEARCHES, *DERIVED]
     names = known if arguments.names == ["all"] else arguments.names
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"unknown names {', '.join(unknown)}; there are {', '.join(known)}")
