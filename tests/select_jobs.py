@@ -42,6 +42,19 @@ def meet(folder: str, name: str, others: int) -> bool:
     return False
 
 
+def wait_for(file: str) -> None:
+    while not Path(file).exists():
+        time.sleep(0.05)
+
+
+def draw_for_ever(file: str) -> None:
+    """Waits with a progress bar, disabled or not."""
+    from tqdm import tqdm
+
+    with tqdm(disable=True):
+        wait_for_ever(file)
+
+
 def wait_for_ever(file: str) -> None:
     Path(file).write_text(str(os.getpid()))
     time.sleep(600)

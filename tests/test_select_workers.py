@@ -81,8 +81,7 @@ if __name__ == "__main__":
     with Pool(1) as pool:
         list(pool.run([Job("long", wait_for_ever, ({str(tmp_path / "pid")!r},))]))
 """
-    (tmp_path / "script.py").write_text(script)
-    with subprocess.Popen([sys.executable, str(tmp_path / "script.py")]) as parent:
+    with subprocess.Popen(_command(tmp_path, script)) as parent:
         process = int(_content(tmp_path / "pid"))
         parent.send_signal(signal.SIGKILL)
     for _ in range(200):
@@ -90,6 +89,25 @@ if __name__ == "__main__":
             return
         time.sleep(0.05)
     pytest.fail("it outlived the process that began it")
+
+
+def test_a_process_that_is_ended_leaves_no_semaphore_to_complain_about(tmp_path: Path) -> None:
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+from select_jobs import draw_for_ever, wait_for
+file = {str(tmp_path / "pid")!r}
+from flair_nas.select.workers import Job, Pool
+if __name__ == "__main__":
+    with Pool(2) as pool:
+        next(pool.run([Job("long", draw_for_ever, (file,)), Job("short", wait_for, (file,))]))
+"""
+    done = subprocess.run(_command(tmp_path, script), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def _command(folder: Path, script: str) -> list[str]:
+    (folder / "script.py").write_text(script)
+    return [sys.executable, str(folder / "script.py")]
 
 
 def _content(path: Path) -> str:

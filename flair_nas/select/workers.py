@@ -15,6 +15,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     from flair_nas.select.config import PoolSettings
@@ -171,6 +172,7 @@ def _end(slot: ProcessPoolExecutor) -> None:
 def _begin(threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits for this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, too, which Python misses after a process was killed
     import torch
 
     torch.set_num_threads(threads)
