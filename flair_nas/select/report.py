@@ -168,10 +168,10 @@ def report_of(
     lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}. {spent}."]
     lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
     lines += [
-        f"| layer | H | rate | seeds | epochs | best {task.dev} {task.title} | test {task.title} | weights | "
-        "s / epoch | MB |"
+        f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "
+        f"test {task.title} | weights | s / epoch | MB |"
     ]
-    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     rows: list[tuple[tuple[float, ...], str]] = []
     for candidate in candidates:
         runs = [run for seed in config.seeds if (run := ledger.runs.get(candidate.run(seed)))]
@@ -179,17 +179,20 @@ def report_of(
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
         bad = "; ".join(f"failed: {' '.join(run['error'].split())}" for run in runs if "error" in run)
         if not good:
-            rows.append(((0, 0, 0.0), f"{start}{bad or 'not begun'} | | | | | | |"))
+            rows.append(((0, 0, 0.0), f"{start}{bad or 'not begun'} | | | | | | | |"))
             continue
         dev = [task.best(run["dev"]) for run in good]
         test = [run["test"] for run in good if run.get("test") is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
+        loss = statistics.mean(min(run["dev_loss"]) for run in good)
         figures = (
-            f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {mean_and_spread(dev)} | {mean_and_spread(test)}"
+            f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {loss:.4f} | {mean_and_spread(dev)} | "
+            f"{mean_and_spread(test)}"
         )
         memory = max(run["peak_memory_mb"] for run in good)
         figures += f" | {good[0]['parameters']:,} | {epoch_seconds(good):.1f} | {memory:,.0f} |"
-        rows.append(((-len(good), -epochs, task.gain(0.0, statistics.mean(dev))), start + figures))
+        cost = task.gain(0.0, statistics.mean(dev)) if len(good) > 1 else loss
+        rows.append(((-len(good), -epochs, cost), start + figures))
     lines += [text for _, text in sorted(rows)]
     searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
     lines += [line for name, run in searches.items() for line in ("", f"{name} failed: {run['error']}")]

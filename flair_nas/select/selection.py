@@ -26,6 +26,7 @@ from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
+from flair_nas.select.tasks import Task
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tagging.config import FLAIR_TYPES
 
@@ -85,7 +86,7 @@ class _Selection:
     def __init__(self, run: Run, pool: Pool | RayPool, progress: bool) -> None:
         self.run, self.pool, self.progress = run, pool, progress
         self.config: SelectSettings = run.config
-        self.task = self.config.task
+        self.task: Task = self.config.task
         self.ledger = Ledger(run.folder / "ledger.json")
         self.budget = seconds_of(self.config.budget) or math.inf
         self.rule = Rule()
@@ -258,7 +259,10 @@ class _Selection:
 
     def _cost(self, candidate: Candidate, seed: int, epochs: int) -> float:
         run = self._run(candidate, seed)
-        return math.inf if "error" in run else self.task.cost(run, epochs)
+        if "error" in run:
+            return math.inf
+        early = epochs < self.config.epochs
+        return self.task.early_cost(run, epochs) if early else self.task.cost(run, epochs)
 
     def _errors(self) -> str:
         found = {run["error"] for run in self.ledger.runs.values() if "error" in run}

@@ -113,6 +113,11 @@ class Task:
         figure = float(self.gain(0.0, self.best(run["dev"][:epochs])))
         return figure + 1e-6 * float(min(run["dev_loss"][:epochs]))
 
+    def early_cost(self, run: Mapping[str, Any], epochs: int) -> float:
+        """As `cost`, on the way: by the loss, as F1 jumps then and hardly tells of the end (docs/figures.md)."""
+        loss = float(min(run["dev_loss"][:epochs]))
+        return loss if loss > 0 else self.cost(run, epochs)  # 0 where dev has labels that are not in train
+
     def figure(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The figure that counts come to, in each place but their last axis."""
         made: npt.NDArray[Any] = getattr(import_module("flair_nas.select.bootstrap"), self.score)(counts)

@@ -1,0 +1,91 @@
+"""What an early look at a tagger tells of its end: by F1 on dev, and by the loss there.
+
+    python benchmarks/select_rule_tags.py
+
+The curves are those of the kept tables of taggers (benchmarks/results/tables/), each layer with one seed or more. After
+so many epochs, runs are ranked by the best figure so far; the rank correlation is that with the best F1 on dev of all
+their epochs (Spearman), of runs of the same seed, and its mean over seeds. In each of many trials, eight layers are
+drawn, with a seed each, and the best of them is taken; what that is worth is the mean test F1 of that layer over all of
+its seeds. In brackets the same of every other layer, in the order of the table, and of the rest: two halves that tell
+how much of it is chance.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+TABLES = Path(__file__).parent / "results" / "tables"
+EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
+DRAWN, TRIALS = 8, 4000
+
+
+def curves(folder: Path = TABLES) -> dict[str, dict[int, dict]]:
+    """The runs of taggers that came to their end, by layer and seed."""
+    found: dict[str, dict[int, dict]] = {}
+    for path in sorted(folder.glob("*/ledger.json")):
+        ledger = json.loads(path.read_text())
+        for cell, names in ledger["plan"]["cells"].items():
+            for name in names:
+                run = ledger["runs"].get(name, {})
+                if run.get("test") is not None and len(run["dev"]) == max(EPOCHS) and "unseen" in run:
+                    found.setdefault(cell, {})[int(name.rpartition("-seed")[2])] = run
+    return found
+
+
+def seen(run: dict, by: str, epochs: int) -> float:
+    """The best so far; the larger, the better."""
+    return max(run["dev"][:epochs]) if by == "F1" else -min(run["dev_loss"][:epochs])
+
+
+def correlation(layers: list[dict[int, dict]], by: str, epochs: int) -> float:
+    """The mean rank correlation over seeds."""
+    found = []
+    for seed in sorted({seed for runs in layers for seed in runs}):
+        runs = [of[seed] for of in layers if seed in of]
+        if len(runs) > 2:
+            found.append(spearmanr([seen(r, by, epochs) for r in runs], [max(r["dev"]) for r in runs]).statistic)
+    return float(np.mean(found))
+
+
+def worth(layers: list[dict[int, dict]], by: str, epochs: int) -> float:
+    """The mean test F1 of the layer that is taken."""
+    draw = np.random.default_rng(1)
+    mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
+    total = 0.0
+    for _ in range(TRIALS):
+        of = draw.choice(len(layers), min(DRAWN, len(layers) - 1), replace=False)
+        found = []
+        for layer in of:
+            runs = list(layers[layer].values())
+            found.append(seen(runs[draw.integers(len(runs))], by, epochs))
+        total += mean[of[int(np.argmax(found))]]
+    return total / TRIALS
+
+
+def table() -> str:
+    """The figures as a table."""
+    every = list(curves().values())
+    parts = [every, every[::2], every[1::2]]
+    rows = [f"{len(every)} layers, {sum(map(len, every))} runs.", "",
+            "| after | rank correlation, by F1 | by loss | test F1 of the choice, by F1 | by loss |",
+            "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    for epochs in EPOCHS:
+        cells = [f"{correlation(every, by, epochs):.2f}" for by in ("F1", "loss")]
+        cells += [_parted([worth(part, by, epochs) for part in parts]) for by in ("F1", "loss")]
+        rows.append(f"| {epochs} | {' | '.join(cells)} |")
+    means = [np.mean([np.mean([run["test"] for run in runs.values()]) for runs in part]) for part in parts]
+    return "\n".join([*rows, "", f"Test F1 of a layer that is drawn: {_parted(means)}."])
+
+
+def _parted(values: Sequence[float]) -> str:
+    every, *halves = (f"{value:.2f}" for value in values)
+    return f"{every} ({', '.join(halves)})"
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    print(table())
