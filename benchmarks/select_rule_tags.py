@@ -31,7 +31,8 @@ def curves(folder: Path = TABLES) -> dict[str, dict[int, dict]]:
         for cell, names in ledger["plan"]["cells"].items():
             for name in names:
                 run = ledger["runs"].get(name, {})
-                if run.get("test") is not None and len(run["dev"]) == max(EPOCHS) and "unseen" in run:
+                ended = run.get("exhausted") or len(run.get("dev", ())) == max(EPOCHS)
+                if ended and "unseen" in run:  # which taggers have
                     found.setdefault(cell, {})[int(name.rpartition("-seed")[2])] = run
     return found
 
