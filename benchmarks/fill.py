@@ -1,4 +1,4 @@
-"""Puts tables into docs/figures.md, so that no figure in them is typed by hand, and draws README's.
+"""Puts figures into docs/figures.md and the bundled genotypes, so that none is typed by hand, and draws README's.
 
     python benchmarks/fill.py [--check]
 
@@ -7,6 +7,7 @@ figures in benchmarks/results/. --check changes nothing; the exit code is 1 if t
 """
 
 import argparse
+import dataclasses
 import importlib
 import re
 import sys
@@ -49,6 +50,27 @@ def draw() -> None:
         draw_comparison(panels_of(*kept(name)), PAGE.parent / picture)
 
 
+def bundled(zoo: str = "zoo-small") -> dict[Path, str]:
+    """The files of the bundled genotypes, with what their table of the field's cells has for each."""
+    from flair_nas.library import bundled_names, load_genotype, resource_path
+    from flair_nas.select.report import mean_and_spread
+    from flair_nas.tables.showing import panels_of
+
+    found = {}
+    panels = panels_of(*kept(zoo)) if (HERE / "results" / "tables" / zoo).exists() else {}
+    for name in bundled_names():
+        genotype = load_genotype(name)
+        own = {
+            f"{zoo}: {title}": f"{mean_and_spread(values)} ({len(values)} seeds)"
+            for title, rows in panels.items()
+            if (values := rows.get(name) or rows.get(f"{name} of equal size"))
+        }
+        others = {key: value for key, value in genotype.origin.get("figures", {}).items() if zoo not in key}
+        origin = {**genotype.origin, "figures": {**others, **own}}
+        found[resource_path("genotypes", f"{name}.json")] = dataclasses.replace(genotype, origin=origin).to_json()
+    return found
+
+
 def filled(text: str) -> str:
     """A page with its tables as they are now."""
 
@@ -66,12 +88,15 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    before = PAGE.read_text(encoding="utf-8")
-    after = filled(before)
-    if not arguments.check:
-        PAGE.write_text(after, encoding="utf-8")
-        draw()
-    return int(arguments.check and after != before)
+    files = {PAGE: filled(PAGE.read_text(encoding="utf-8")), **bundled()}
+    changed = [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
+    if arguments.check:
+        print("".join(f"{path} is not what the figures give\n" for path in changed), end="")
+        return int(bool(changed))
+    for path in changed:
+        path.write_text(files[path], encoding="utf-8")
+    draw()
+    return 0
 
 
 if __name__ == "__main__":

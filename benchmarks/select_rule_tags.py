@@ -18,9 +18,12 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
+from flair_nas.select.rule import Rule, survivors
+
 TABLES = Path(__file__).parent / "results" / "tables"
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
 DRAWN, TRIALS = 8, 4000
+BUDGETS = (3, 5, 8)  # full trainings
 
 
 def curves(folder: Path = TABLES) -> dict[str, dict[int, dict]]:
@@ -67,6 +70,41 @@ def worth(layers: list[dict[int, dict]], by: str, epochs: int) -> float:
     return total / TRIALS
 
 
+def halved(runs: list[dict], rule: Rule, by: str) -> int:
+    """Which of some runs a rule takes: on the way by F1 or by the loss, after all epochs by F1."""
+    rungs, alive = rule.rungs(max(EPOCHS)), [str(number) for number in range(len(runs))]
+    for rung, count in zip(rungs[:-1], rule.counts(len(runs), rungs)[1:]):
+        alive = survivors({name: -seen(runs[int(name)], by, rung) for name in alive}, count)
+    return int(survivors({name: -seen(runs[int(name)], "F1", max(EPOCHS)) for name in alive}, 1)[0])
+
+
+def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: int) -> tuple[float, int]:
+    """The mean test F1 of the layer that a rule takes, of as many as so many full trainings are enough for."""
+    draw = np.random.default_rng(1)
+    mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
+    count = min(rule.most_candidates(budget * max(EPOCHS), max(EPOCHS)), len(layers))
+    total = 0.0
+    for _ in range(TRIALS):
+        of = draw.choice(len(layers), count, replace=False)
+        runs = [list(layers[layer].values()) for layer in of]
+        total += mean[of[halved([seeds[draw.integers(len(seeds))] for seeds in runs], rule, by)]]
+    return total / TRIALS, count
+
+
+def rules() -> str:
+    """What rules come to, as a table."""
+    every = list(curves().values())
+    rows = ["| rule | by | " + " | ".join(f"{budget} trainings" for budget in BUDGETS) + " |",
+            "| --- | --- |" + " --- |" * len(BUDGETS)]  # fmt: skip
+    for first in (0.1, 0.2, 0.35, 0.5, 1.0):
+        for keep in (0.5, 0.25) if first < 1 else (0.25,):
+            for by in ("F1", "loss") if first < 1 else ("F1",):
+                found = [worth_of_rule(every, Rule(first, keep), by, budget) for budget in BUDGETS]
+                name = f"halving from {first:g}, keeping {keep:g}" if first < 1 else "full trainings"
+                rows.append(f"| {name} | {by} | {' | '.join(f'{worth:.2f} ({count})' for worth, count in found)} |")
+    return "\n".join(rows)
+
+
 def table() -> str:
     """The figures as a table."""
     every = list(curves().values())
@@ -89,4 +127,4 @@ def _parted(values: Sequence[float]) -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print(table())
+    print(f"{table()}\n\n{rules()}")

@@ -16,11 +16,11 @@ RULES = st.builds(Rule, first=st.floats(0.01, 1), keep=st.floats(0.1, 0.9))
 @pytest.mark.parametrize(
     ("rule", "epochs", "expected"),
     [
-        (Rule(), 50, [5, 20, 50]),
-        (Rule(), 3, [1, 3]),
-        (Rule(), 1, [1]),
+        (Rule(0.1, 0.25), 50, [5, 20, 50]),
+        (Rule(0.1, 0.25), 3, [1, 3]),
+        (Rule(0.1, 0.25), 1, [1]),
         (Rule(0.1, 0.5), 40, [4, 8, 16, 32, 40]),
-        (Rule(1.0), 9, [9]),
+        (Rule(1.0, 0.25), 9, [9]),
     ],
 )
 def test_rungs(rule: Rule, epochs: int, expected: list[int]) -> None:
@@ -29,8 +29,8 @@ def test_rungs(rule: Rule, epochs: int, expected: list[int]) -> None:
 
 def test_the_cost_is_what_all_candidates_train() -> None:
     # 16 train 5 epochs, 4 of them 15 more, and 1 of these 30 more
-    assert Rule().counts(16, [5, 20, 50]) == [16, 4, 1]
-    assert Rule().cost(16, 50) == 16 * 5 + 4 * 15 + 1 * 30
+    assert Rule(0.1, 0.25).counts(16, [5, 20, 50]) == [16, 4, 1]
+    assert Rule(0.1, 0.25).cost(16, 50) == 16 * 5 + 4 * 15 + 1 * 30
 
 
 @given(RULES, st.integers(1, 60), st.integers(1, 40))

@@ -81,11 +81,14 @@ def test_the_best_comes_to_the_end_with_the_layer_to_beat(corpus: str, tmp_path:
     finalists = {name.rpartition("-seed")[0] for name in runs if name.endswith("seed2")}
     winner = found.answer.winner
     assert lstm in finalists and winner.candidate.name in finalists and len(finalists) == 2
-    first = {name.removesuffix("-seed1"): run["dev_loss"][0] for name, run in runs.items() if name.endswith("seed1")}
-    assert len(first) == 3 and min(first.values()) > 0
-    assert finalists - {lstm} == {min((name for name in first if name != lstm), key=lambda name: first[name])}
+    first = {name.removesuffix("-seed1"): run["dev_loss"] for name, run in runs.items() if name.endswith("seed1")}
+    assert len(first) == 3 and all(min(losses) > 0 for losses in first.values())
+    others = sorted((name for name in first if name != lstm), key=lambda name: first[name][0])
+    second = [name for name in others if len(first[name]) >= 2]  # who came to the second rung, after two epochs
+    assert second == others[: len(second)]
+    assert finalists - {lstm} == {min(second, key=lambda name: min(first[name][:2]))}
     assert all(trained[f"{name}-seed{seed}"] == 4 for name in finalists for seed in (1, 2))
-    assert all(trained[f"{name}-seed1"] == 1 for name in set(first) - finalists)
+    assert all(trained[f"{name}-seed1"] <= 2 for name in set(first) - finalists)
     means = {name: np.mean([max(runs[f"{name}-seed{seed}"]["dev"]) for seed in (1, 2)]) for name in finalists}
     assert means[winner.candidate.name] == max(means.values())
     test = np.mean([runs[f"{winner.candidate.name}-seed{seed}"]["test"] for seed in (1, 2)])

@@ -32,6 +32,7 @@ A genotype is a bundled name, a file of any written form, the folder of a search
 log = logging.getLogger("flair_nas")
 
 _FORMATS = ("svg", "png", "dot", "txt")
+_MEASURED = "zoo-small: "  # figures of the table of that name
 
 
 def add_parser(verbs: Any) -> None:
@@ -118,17 +119,19 @@ def list_all(arguments: argparse.Namespace) -> int:
     from flair_nas.library import bundled_names, load_genotype
     from flair_nas.sharing.index import indexes
 
-    rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published")]
+    rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
     for name in arguments.genotypes or bundled_names():
         genotype = load_genotype(name)
         weights, work = _size(genotype, arguments)
         origin = genotype.origin
-        figures = origin.get("figures", {})
+        given = origin.get("figures")
+        figures = given if isinstance(given, dict) else {}
         published = [
             f"{part} {figures[key]:g}"
             for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
-            if isinstance(figures, dict) and key in figures
+            if key in figures
         ]
+        measured = [str(text).split(" ")[0] for key, text in figures.items() if key.startswith(_MEASURED)]
         gates = "+".join(
             f"{part} {gate.history}"
             for part, gate in (("state", genotype.state_gate), ("input", genotype.input_gate))
@@ -136,12 +139,14 @@ def list_all(arguments: argparse.Namespace) -> int:
         )
         words = (str(origin.get("method", "-")), str(origin.get("corpus", "-")))
         rows.append((brief(name).strip("'"), *words, str(len(genotype.nodes)), str(depth_of(genotype)), gates or "-",
-                     f"{weights:,}", f"{work:,}", ", ".join(published) or "-"))  # fmt: skip
+                     f"{weights:,}", f"{work:,}", ", ".join(published) or "-",
+                     " / ".join(measured) or "-"))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"weights and FLOP of one direction, {sizes}; published: test perplexity, as the papers have it")
+    print("measured: all alike at a small size, test perplexity on PTB / test F1 on WNUT-2017 (docs/figures.md)")
     for url, names in indexes().items() if not arguments.genotypes else ():
         print(f"from {url}: {', '.join(names) or 'none'}")
     return 0

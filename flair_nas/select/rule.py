@@ -11,17 +11,14 @@ from dataclasses import dataclass
 class Rule:
     """How a selection thins its candidates: after each rung the better part goes on where it was.
 
-    The defaults are those that did best on published learning curves (docs/figures.md), of those that begin with a
-    tenth: where seeds differ by as much as cells do, fewer epochs tell less than there.
-
     Args:
         first: epochs of the first rung, as a share of all.
         keep: the share of a rung's candidates that goes on, and by which its epochs are divided
             to have those of the next.
     """
 
-    first: float = 0.1
-    keep: float = 0.25
+    first: float
+    keep: float
 
     def rungs(self, epochs: int) -> list[int]:
         """After how many epochs candidates are compared; the last entry is all of them.

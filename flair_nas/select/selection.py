@@ -24,7 +24,7 @@ from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched
 from flair_nas.select.config import SelectSettings, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
-from flair_nas.select.rule import Rule, survivors
+from flair_nas.select.rule import survivors
 from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
 from flair_nas.select.tasks import Task
 from flair_nas.select.workers import Job, Pool, make_pool
@@ -89,7 +89,7 @@ class _Selection:
         self.task: Task = self.config.task
         self.ledger = Ledger(run.folder / "ledger.json")
         self.budget = seconds_of(self.config.budget) or math.inf
-        self.rule = Rule()
+        self.rule = self.task.rule
         self.rungs = self.rule.rungs(self.config.epochs)
         self.is_new = False  # whether anything was trained now
         self.caution = ""  # that the data are too small to choose on

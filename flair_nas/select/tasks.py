@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.select.rule import Rule
 from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Task:
         higher_is_better: whether a larger figure is a better one.
         most: the largest figure that there can be.
         score: what makes it of counts: a function of `flair_nas.select.bootstrap`.
+        rule: which candidates go on; what did best on learning curves of its kind (docs/figures.md).
         dev: what its users call the part that layers are compared on.
         model: what its users call what is trained.
         module: of this package, a `TaskModule`.
@@ -90,6 +92,7 @@ class Task:
     higher_is_better: bool
     most: float
     score: str
+    rule: Rule
     dev: str
     model: str
     module: str
@@ -134,13 +137,14 @@ TAGGING = Task(
     True,
     100.0,
     "f1",
+    Rule(first=0.2, keep=0.5),
     "dev",
     "tagger",
     "on_tags",
 )
 TEXT = Task(
     "text", LanguageModelConfig, SearchConfig, "language_model", "text", "perplexity", False, math.inf, "perplexity",
-    "valid", "language model", "on_text",
+    Rule(first=0.1, keep=0.25), "valid", "language model", "on_text",
 )  # fmt: skip
 TASKS = {task.name: task for task in (TAGGING, TEXT)}
 """All of them, by name."""
