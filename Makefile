@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo test test-portable test-ray fuzz check format clean
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	GOMP_SPINCOUNT=$${GOMP_SPINCOUNT:-1000} $(BIN)/python examples/demo.py
 
 # in the order of the files: xdist's own puts long files with few tests last
 test: check

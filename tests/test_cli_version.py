@@ -84,3 +84,19 @@ def test_an_unknown_value_ends_the_command_with_2(
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "fast")
     assert main(["--version", "-v"]) == 2
     assert "FLAIR_NAS_KERNELS 'fast'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")]
+)
+def test_threads_of_the_command_sleep_soon_unless_told_otherwise(given: dict[str, str], expected: str) -> None:
+    script = """
+import os, sys
+sys.argv = ["flair-nas"]
+from flair_nas.cli import main
+main(["genotypes", "nothing"])
+print(os.environ.get("GOMP_SPINCOUNT"))
+"""
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", script], env=kept | given, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == expected

@@ -295,6 +295,8 @@ def test_the_answer_says_who_is_better(of_winner: float, words: str) -> None:
     assert f"lstm (H 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00). {words}" in text
     assert f"gru is the better one with a probability of {probability:.2f}" in text
     assert ("here it is not; rather stay with lstm" in text) is (gain < 1)
+    text = paragraph_of(Answer("test", 1, *scored, (gain - 2, gain + 2), probability), SelectConfig())
+    assert words in text and "cannot be told" in text and "probability" not in text
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
@@ -311,6 +313,8 @@ def test_the_first_rows_of_a_report_are_shown() -> None:
     said = shortened(report)
     assert said.startswith(report[: report.index("| 10 |")]) and "| 11 |" not in said and "\nfailed\n" in said
     assert said.endswith("... and 2 more layers and learning rates, in report.md\n")
+    said = shortened(report.replace("| 11 |", "| gru | 11 |"), named=["gru"])
+    assert "| gru | 11 |\n" in said and said.endswith("... and 1 more layers and learning rates, in report.md\n")
 
 
 # --- bootstrap ---

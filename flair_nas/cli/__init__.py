@@ -70,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
+    if is_command() and "OMP_WAIT_POLICY" not in os.environ:  # before torch is loaded, which reads it
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait soon sleep: docs/performance.md
     with stopped_in_order():
         code = _run(list(sys.argv[1:] if argv is None else argv))
     if is_command():  # nothing is left but Python's own end, which is soon

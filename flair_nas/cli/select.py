@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         from flair_nas.select.selection import select_layer
 
     found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
-    print(shortened(found.report), end="")
+    print(shortened(found.report, named=config.candidates), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
     if isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")

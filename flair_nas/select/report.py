@@ -105,8 +105,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
             f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
-            f"better: {_range(answer.interval)}); over {_over(answer)}, {name} is the better one with a probability of "
-            f"{answer.probability:.2f}{_reading(answer, to_beat)}."
+            f"better: {_range(answer.interval)}); {_chance(answer, name)}{_reading(answer, to_beat)}."
         )
     if winner.figure == 0:
         words.append("Neither has found anything: train longer, or with another learning rate.")
@@ -119,18 +118,18 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     return " ".join(words)
 
 
-def _over(answer: Answer) -> str:
-    return "seeds and sentences" if answer.seeds > 1 else "sentences (of one seed, so not over seeds)"
+def _chance(answer: Answer, name: str) -> str:
+    if answer.seeds == 1:
+        return "that is over sentences alone: of one seed each, which layer is the better one cannot be told"
+    return f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"
 
 
 def _reading(answer: Answer, to_beat: bool) -> str:
     assert answer.probability is not None
-    if answer.probability >= _SURE:
-        return ""
-    if to_beat:
+    if answer.probability >= _SURE or to_beat:
         return ""
     if answer.probability > 0.5:
-        return ", so that it may be luck"
+        return ", so that it may be luck" if answer.seeds > 1 else ""
     assert answer.other is not None
     stay = f"rather stay with {answer.other.candidate.layer.name} than take what is below"
     return f": where layers were compared it was ahead, here it is not; {stay}"
@@ -199,13 +198,14 @@ def report_of(
     return "\n".join(lines) + "\n"
 
 
-def shortened(report: str, rows: int = 10) -> str:
-    """A report with the first rows of its table alone."""
+def shortened(report: str, rows: int = 10, named: Sequence[str] = ()) -> str:
+    """A report with the first rows of its table, and those of the layers that are named, alone."""
     lines = report.splitlines(keepends=True)
     table = [number for number, line in enumerate(lines) if line.startswith("|")][2:]  # after its head
-    for number in table[rows:]:
+    dropped = [number for number in table[rows:] if lines[number].split(" | ")[0].removeprefix("| ") not in named]
+    for number in dropped:
         lines[number] = ""
-    left = len(table[rows:])
+    left = len(dropped)
     return "".join(lines) + (f"... and {left} more layers and learning rates, in report.md\n" if left else "")
 
 

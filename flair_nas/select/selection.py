@@ -115,7 +115,7 @@ class _Selection:
             alive = [candidate for candidate in alive if candidate.name in kept]
         seeds = config.seeds[: self._seed_count(alive)]
         jobs = [(candidate, seed, config.epochs, True) for seed in seeds for candidate in alive]
-        self._train(jobs, f"{len(seeds)} seeds of {' and '.join(c.name for c in alive)}")
+        self._train(jobs, f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of {' and '.join(c.name for c in alive)}")
         if not self.is_new:
             log.info("%s is finished, so nothing was trained; --budget, --random or --candidates extend it",
                      self.run.folder)  # fmt: skip

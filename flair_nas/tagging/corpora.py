@@ -138,7 +138,11 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
     if len(labels["train"]) == 1 and is_token_level(parts["train"], corpus.label_type):
-        log.warning("%s: %s has a single value; is this the label column?", corpus.name, corpus.label_type)
+        log.warning(
+            "%s: %s has a single value in train, so there is nothing to learn; is this the label column? Which is, "
+            "columns says, as in --columns text=0,ner=3, counted from 0",
+            *(corpus.name, corpus.label_type),
+        )
     for name in ("dev", "test"):
         unseen = sorted(labels[name] - labels["train"])
         if unseen:

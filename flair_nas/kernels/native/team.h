@@ -1,9 +1,16 @@
 // A team of threads that run the same steps, each on its own features, and wait for one another between them.
 #pragma once
 #include <atomic>
+#include <cstdint>
 #include <thread>
 #if defined(_OPENMP)
 #include <omp.h>
+#endif
+#if defined(__linux__)
+#include <climits>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 class Team {
@@ -12,28 +19,43 @@ class Team {
 
   int size() const { return size_; }
 
-  // Waits for the others. A stage takes microseconds, so waiting threads spin; but they let others run before long.
+  // Waits for the others. A stage takes microseconds, so waiting threads spin; but before long they sleep until they are
+  // woken. To yield would not do: on a busy machine it gives the processor away for milliseconds, at every stage anew.
   void wait() {
     if (size_ == 1) return;
-    unsigned phase = phase_.load(std::memory_order_acquire);
+    std::uint32_t phase = phase_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
       arrived_.store(0, std::memory_order_relaxed);
-      phase_.store(phase + 1, std::memory_order_release);
+      phase_.store(phase + 1);  // sequentially consistent with sleepers_: who does not see the one sees the other
+      if (sleepers_.load() != 0) wake();
       return;
     }
-    for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins)
-      if (spins > 4000) std::this_thread::yield();
+    for (int spins = 0; spins < 500; ++spins) {
+      if (phase_.load(std::memory_order_acquire) != phase) return;
 #if defined(__x86_64__)
-      else
-        __builtin_ia32_pause();
+      __builtin_ia32_pause();
 #endif
+    }
+    sleepers_.fetch_add(1);
+    while (phase_.load() == phase) sleep(phase);
+    sleepers_.fetch_sub(1);
   }
 
  private:
+#if defined(__linux__)
+  void sleep(std::uint32_t phase) { syscall(SYS_futex, &phase_, FUTEX_WAIT_PRIVATE, phase, nullptr, nullptr, 0); }
+  void wake() { syscall(SYS_futex, &phase_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0); }
+#else
+  void sleep(std::uint32_t) { std::this_thread::yield(); }
+  void wake() {}
+#endif
+
   int size_;
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<unsigned> phase_{0};
+  alignas(64) std::atomic<std::uint32_t> phase_{0};
+  std::atomic<int> sleepers_{0};
 };
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex is a plain word");
 
 // The part of `count` things that is thread `id`'s.
 struct Part {
