@@ -20,6 +20,7 @@ PART = re.compile(r"(<!-- made by (\w+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!
 
 
 PICTURES = {"wnut-small": "wnut.svg"}
+_SEEDS = 3  # fewer tell too little to go into a genotype's file
 
 
 def table(name: str) -> str:
@@ -51,7 +52,7 @@ def draw() -> None:
 
 
 def bundled(zoo: str = "zoo-small") -> dict[Path, str]:
-    """The files of the bundled genotypes, with what their table of the field's cells has for each."""
+    """The files of the bundled genotypes, with what the table of the field's cells has for each."""
     from flair_nas.library import bundled_names, load_genotype, resource_path
     from flair_nas.select.report import mean_and_spread
     from flair_nas.tables.showing import panels_of
@@ -63,7 +64,7 @@ def bundled(zoo: str = "zoo-small") -> dict[Path, str]:
         own = {
             f"{zoo}: {title}": f"{mean_and_spread(values)} ({len(values)} seeds)"
             for title, rows in panels.items()
-            if (values := rows.get(name) or rows.get(f"{name} of equal size"))
+            if len(values := rows.get(name) or rows.get(f"{name} of equal size") or []) >= _SEEDS
         }
         others = {key: value for key, value in genotype.origin.get("figures", {}).items() if zoo not in key}
         origin = {**genotype.origin, "figures": {**others, **own}}

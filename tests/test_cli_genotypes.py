@@ -30,7 +30,7 @@ def test_all_bundled_genotypes_are_listed(capsys: pytest.CaptureFixture[str], tm
     weights = 2 * 10 * (6 + 10) + 4 * 2 * 10 * 10
     assert f"{weights:,}" in dead and f"{2 * (weights - 2 * 200):,}" in dead  # dead nodes take no time
     figures = {"zoo-small: PTB, test perplexity": "62.93 ± 0.20 (3 seeds)", "zoo-small: WNUT-2017, test F1": "31.75"}
-    for given, words in ((figures, "62.93 / 31.75"), ("none", "-"), ({}, "-")):
+    for given, words in ((figures, "PTB 62.93, WNUT-2017 31.75"), ("none", "-"), ({}, "-")):
         dataclasses.replace(load_genotype("darts-v2"), origin={"figures": given}).save(tmp_path / "cell.json")
         (line,) = said(capsys, "list", str(tmp_path / "cell.json")).splitlines()[1:-2]
         assert line.endswith(f"  {words}")

@@ -131,7 +131,11 @@ def list_all(arguments: argparse.Namespace) -> int:
             for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
             if key in figures
         ]
-        measured = [str(text).split(" ")[0] for key, text in figures.items() if key.startswith(_MEASURED)]
+        measured = [
+            f"{key.removeprefix(_MEASURED).partition(',')[0]} {str(text).partition(' ')[0]}"
+            for key, text in figures.items()
+            if key.startswith(_MEASURED)
+        ]
         gates = "+".join(
             f"{part} {gate.history}"
             for part, gate in (("state", genotype.state_gate), ("input", genotype.input_gate))
@@ -140,13 +144,13 @@ def list_all(arguments: argparse.Namespace) -> int:
         words = (str(origin.get("method", "-")), str(origin.get("corpus", "-")))
         rows.append((brief(name).strip("'"), *words, str(len(genotype.nodes)), str(depth_of(genotype)), gates or "-",
                      f"{weights:,}", f"{work:,}", ", ".join(published) or "-",
-                     " / ".join(measured) or "-"))  # fmt: skip
+                     ", ".join(measured) or "-"))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"weights and FLOP of one direction, {sizes}; published: test perplexity, as the papers have it")
-    print("measured: all alike at a small size, test perplexity on PTB / test F1 on WNUT-2017 (docs/figures.md)")
+    print("measured: all alike at a small size, test perplexity on PTB, test F1 on WNUT-2017 (docs/figures.md)")
     for url, names in indexes().items() if not arguments.genotypes else ():
         print(f"from {url}: {', '.join(names) or 'none'}")
     return 0
