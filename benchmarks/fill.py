@@ -51,22 +51,27 @@ def draw() -> None:
         draw_comparison(panels_of(*kept(name)), PAGE.parent / picture)
 
 
-def bundled(zoo: str = "zoo-small") -> dict[Path, str]:
+def bundled() -> dict[Path, str]:
     """The files of the bundled genotypes, with what the table of the field's cells has for each."""
+    from flair_nas.cli.genotypes import MEASURED
     from flair_nas.library import bundled_names, load_genotype, resource_path
     from flair_nas.select.report import mean_and_spread
     from flair_nas.tables.showing import panels_of
 
     found = {}
-    panels = panels_of(*kept(zoo)) if (HERE / "results" / "tables" / zoo).exists() else {}
+    panels = panels_of(*kept(MEASURED))
     for name in bundled_names():
         genotype = load_genotype(name)
         own = {
-            f"{zoo}: {title}": f"{mean_and_spread(values)} ({len(values)} seeds)"
+            f"{MEASURED}: {title}": f"{mean_and_spread(values)} ({len(values)} seeds)"
             for title, rows in panels.items()
             if len(values := rows.get(name) or rows.get(f"{name} of equal size") or []) >= _SEEDS
         }
-        others = {key: value for key, value in genotype.origin.get("figures", {}).items() if zoo not in key}
+        others = {
+            key: value
+            for key, value in genotype.origin.get("figures", {}).items()
+            if not key.startswith(f"{MEASURED}: ")
+        }
         origin = {**genotype.origin, "figures": {**others, **own}}
         found[resource_path("genotypes", f"{name}.json")] = dataclasses.replace(genotype, origin=origin).to_json()
     return found

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import spearmanr
+from select_rule import by_halving
 
-from flair_nas.select.rule import Rule, survivors
+from flair_nas.select.rule import Rule
 
 TABLES = Path(__file__).parent / "results" / "tables"
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
-DRAWN, TRIALS = 8, 4000
+DRAWN, TRIALS = 8, 1000
 BUDGETS = (3, 5, 8)  # full trainings
 
 
@@ -70,12 +71,10 @@ def worth(layers: list[dict[int, dict]], by: str, epochs: int) -> float:
     return total / TRIALS
 
 
-def halved(runs: list[dict], rule: Rule, by: str) -> int:
-    """Which of some runs a rule takes: on the way by F1 or by the loss, after all epochs by F1."""
-    rungs, alive = rule.rungs(max(EPOCHS)), [str(number) for number in range(len(runs))]
-    for rung, count in zip(rungs[:-1], rule.counts(len(runs), rungs)[1:]):
-        alive = survivors({name: -seen(runs[int(name)], by, rung) for name in alive}, count)
-    return int(survivors({name: -seen(runs[int(name)], "F1", max(EPOCHS)) for name in alive}, 1)[0])
+def costs(run: dict, by: str) -> list[float]:
+    """What a rule sees of a run after each epoch: on the way by F1 or by the loss, after all epochs by F1."""
+    last = max(EPOCHS)
+    return [-seen(run, by if epochs < last else "F1", epochs) for epochs in range(1, last + 1)]
 
 
 def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: int) -> tuple[float, int]:
@@ -83,11 +82,12 @@ def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: in
     draw = np.random.default_rng(1)
     mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
     count = min(rule.most_candidates(budget * max(EPOCHS), max(EPOCHS)), len(layers))
+    of_layers = [[costs(run, by) for run in runs.values()] for runs in layers]
+    choose = by_halving(rule, max(EPOCHS))
     total = 0.0
     for _ in range(TRIALS):
         of = draw.choice(len(layers), count, replace=False)
-        runs = [list(layers[layer].values()) for layer in of]
-        total += mean[of[halved([seeds[draw.integers(len(seeds))] for seeds in runs], rule, by)]]
+        total += mean[of[choose(np.array([of_layers[k][draw.integers(len(of_layers[k]))] for k in of]))]]
     return total / TRIALS, count
 
 

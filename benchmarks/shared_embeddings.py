@@ -93,7 +93,7 @@ def table() -> str:
             rows.append(f"| {name} | {line['processes']} | stopped at {line['most_mb']:,.0f} | - | - | - | - |")
             continue
         epochs = ", ".join(f"{seconds:.0f}" for seconds in line["last_epoch_seconds"])
-        figures = ", ".join(f"{100 * figure:.2f}" for figure in line["dev_f1"])
+        figures = ", ".join(f"{figure:.2f}" for figure in line["dev_f1"])
         rows.append(f"| {name} | {line['processes']} | {line['most_mb']:,.0f} | {line['file_mb']:,.0f} | "
                     f"{line['seconds']:.0f} | {epochs} | {figures} |")  # fmt: skip
     return "\n".join(rows)

@@ -902,7 +902,8 @@ def test_a_single_label_value_is_suspicious(tmp_path: Path, caplog: pytest.LogCa
     for part in ("train", "dev", "test"):
         (tmp_path / f"{part}.txt").write_text(rows, encoding="utf-8")
     train_taggers(settings(str(tmp_path), epochs=1), tmp_path / "run", progress=False)
-    assert "ner has a single value in train" in caplog.text and "--columns" in caplog.text
+    assert "ner has a single value in train" in caplog.text and "is this the label column?" in caplog.text
+    assert "--columns text=0,ner=3" in caplog.text
 
 
 def test_a_single_entity_type_is_not_suspicious(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

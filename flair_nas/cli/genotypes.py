@@ -32,7 +32,7 @@ A genotype is a bundled name, a file of any written form, the folder of a search
 log = logging.getLogger("flair_nas")
 
 _FORMATS = ("svg", "png", "dot", "txt")
-_MEASURED = "zoo-small: "  # figures of the table of that name
+MEASURED = "zoo-small"  # the table whose figures bundled genotypes tell, as "zoo-small: COLUMN, FIGURE"
 
 
 def add_parser(verbs: Any) -> None:
@@ -132,9 +132,9 @@ def list_all(arguments: argparse.Namespace) -> int:
             if key in figures
         ]
         measured = [
-            f"{key.removeprefix(_MEASURED).partition(',')[0]} {str(text).partition(' ')[0]}"
+            f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' ')[0]}"
             for key, text in figures.items()
-            if key.startswith(_MEASURED)
+            if key.startswith(f"{MEASURED}: ")
         ]
         gates = "+".join(
             f"{part} {gate.history}"

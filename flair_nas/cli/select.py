@@ -61,11 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
     with stopped_at_once():
         quiet_flair(arguments)
+        from flair_nas.select.candidates import named_layers
         from flair_nas.select.report import shortened
         from flair_nas.select.selection import select_layer
 
     found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
-    print(shortened(found.report, named=config.candidates), end="")
+    named = [layer.name for layer in named_layers(config)] if config.candidates else []
+    print(shortened(found.report, named=named), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
     if isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
