@@ -33,6 +33,11 @@ def table(name: str) -> str:
     return to_markdown(spec, grid._replace(rows=run)).partition("\n\n")[2]  # the page has headings of its own
 
 
+def report(name: str) -> str:
+    """The report of a `flair-nas select`, as it wrote it, without its heading."""
+    return (HERE / "results" / "select" / name / "report.md").read_text(encoding="utf-8").partition("\n\n")[2]
+
+
 def kept(name: str) -> Any:
     """A table and its ledger."""
     from flair_nas.select.ledger import Ledger

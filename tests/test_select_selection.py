@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
-from flair_nas.select.schedule import Pace
+from flair_nas.select.schedule import Pace, side_by_side
 from flair_nas.select.selection import select_layer
 from flair_nas.select.tasks import TAGGING
 from flair_nas.select.workers import Job, Outcome, Pool
@@ -73,7 +74,15 @@ def untimed(runs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_the_best_comes_to_the_end_with_the_layer_to_beat(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
+def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Has the last of the budget be enough for so many trainings, however fast the machine is."""
+    monkeypatch.setattr(selection, "side_by_side", lambda jobs, workers: 0.0 if len(jobs) <= count else math.inf)
+
+
+def test_the_best_comes_to_the_end_with_the_layer_to_beat(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough_for(monkeypatch, 2)
     found = select_layer(settings(corpus), tmp_path / "out")
     runs = ledger_of(tmp_path / "out")["runs"]
     trained = {name: len(run["dev"]) for name, run in runs.items()}
@@ -100,6 +109,28 @@ def test_the_best_comes_to_the_end_with_the_layer_to_beat(corpus: str, tmp_path:
     assert low <= winner.figure - found.answer.other.figure <= high
     assert load_tagger(tmp_path / "out").tag_type == "ner"
     assert found.report == (tmp_path / "out" / "report.md").read_text() and winner.candidate.layer.name in found.report
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, (1, 2)), (3, (2, 2)), (5, (3, 2)), (6, (3, 3))])
+def test_time_that_is_left_is_for_seeds_of_the_next_best(
+    count: int, expected: tuple[int, int], corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough_for(monkeypatch, count)
+    found = select_layer(settings(corpus, rates=[1.0, 2.0], seeds=[1, 2, 3], epochs=2), tmp_path)
+    runs = ledger_of(tmp_path)["runs"]
+    seeds, finalists = expected
+    scored = [sum(run["scored"] for name, run in runs.items() if name.endswith(f"seed{seed}")) for seed in (1, 2, 3)]
+    assert scored == [finalists if seed <= seeds else 0 for seed in (1, 2, 3)]
+    # the layer to beat comes to the end with each of its rates, and is one of the two that are compared
+    assert all(len(run["dev"]) == 2 for name, run in runs.items() if name.startswith("lstm"))
+    assert found.answer.other is not None
+    compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
+    assert len(compared) == 2 and "lstm" in compared
+
+
+def test_side_by_side_each_worker_takes_the_next() -> None:
+    assert side_by_side([], 2) == 0 and side_by_side([3.0], 2) == 3
+    assert side_by_side([2.0, 2.0, 2.0], 2) == 4 and side_by_side([5.0, 1.0, 1.0, 1.0], 2) == 5
 
 
 def test_on_the_way_runs_are_compared_by_their_loss() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flair_nas.select.rule import Rule
+from flair_nas.select.config import SelectSettings
 
 
 class Pace(NamedTuple):
@@ -30,26 +31,29 @@ def pace_of(runs: Sequence[Mapping[str, Any]]) -> Pace:
 
 
 def side_by_side(jobs: Sequence[float], workers: int) -> float:
-    """Seconds for jobs of so many seconds, with so many at work."""
-    return max(sum(jobs) / workers, max(jobs, default=0.0))
+    """Seconds for jobs of so many seconds, begun in this order, with so many at work."""
+    free = [0.0] * workers  # when each worker is
+    for seconds in jobs:
+        heapq.heapreplace(free, free[0] + seconds)
+    return max(free)
 
 
-def rest(rule: Rule, epochs: int, seeds: int, candidates: int, begun: int, pace: Pace, workers: int) -> float:
+def rest(config: SelectSettings, seeds: int, candidates: int, begun: int, pace: Pace, workers: int) -> float:
     """Seconds from the first rung to the end.
 
     Args:
-        rule: which candidates go on.
-        epochs: of a full training.
+        config: the settings: which candidates go on after how many epochs.
         seeds: of the last two.
         candidates: how many there are in the first rung.
         begun: those of them that are through with it.
         pace: of a run.
         workers: how many train side by side.
     """
+    rule, epochs = config.task.rule, config.epochs
     rungs = rule.rungs(epochs)
     total, reached = 0.0, 0
     for rung, (count, until) in enumerate(zip(rule.counts(candidates, rungs), rungs)):
-        count = count - begun if rung == 0 else max(2, count)
+        count = count - begun if rung == 0 else max(len(config.rates) + 1, count)
         total += side_by_side([(until - reached) * pace.epoch + pace.around] * count, workers)
         reached = until
     scores = [pace.around] * 2  # of the first seed, which is trained by then

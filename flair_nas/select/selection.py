@@ -1,4 +1,4 @@
-"""Selecting a layer: rungs of successive halving on dev, several seeds of the best and of the layer to beat, then test.
+"""Selecting a layer: rungs of successive halving on dev, several seeds of the layer to beat and of the best, then test.
 
 OUT/config.yaml      the settings            OUT/runs/NAME-seedN/    a folder of each training
 OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer          OUT/model.pt    its model
@@ -95,31 +95,39 @@ class _Selection:
         self.caution = ""  # that the data are too small to choose on
 
     def run_all(self) -> Selection:
-        config, first = self.config, self.config.seeds[0]
+        config = self.config
         self.run.accept()
         (self.run.folder / "runs").mkdir(exist_ok=True)
         self.ledger.begin(config.budget)
         layers = self._prepare()
         everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
-        groups = [[c for c in everyone if (c.layer == layers[0]) is to_beat] for to_beat in (True, False)]
-        alive, go_on = everyone, [*self.rule.counts(len(everyone), self.rungs)[1:], 0]
-        for rung, (epochs, count) in enumerate(zip(self.rungs, go_on), start=1):
-            self._train_first_seeds(alive, epochs, f"rung {rung} of {len(self.rungs)}")
-            costs = {c.name: cost for c in alive if not math.isinf(cost := self._cost(c, first, epochs))}
-            if not costs:
-                raise FlairNasError(f"no run of rung {rung} worked: {self._errors()}")
-            kept = survivors(costs, count)
-            for group in groups:  # the layer to beat, and the best of the others, come to the end
-                kept += survivors({c.name: costs[c.name] for c in group if c.name in costs}, 1)
-            alive = [candidate for candidate in alive if candidate.name in kept]
-        seeds = config.seeds[: self._seed_count(alive)]
-        jobs = [(candidate, seed, config.epochs, True) for seed in seeds for candidate in alive]
-        self._train(jobs, f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of {' and '.join(c.name for c in alive)}")
+        to_beat = [candidate for candidate in everyone if candidate.layer == layers[0]]
+        finalists, seeds = self._finalists(self._thin_out(everyone, to_beat), to_beat)
+        jobs = [(candidate, seed, config.epochs, True) for seed in seeds for candidate in finalists]
+        names = " and ".join(candidate.name for candidate in finalists)
+        self._train(jobs, f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of {names}")
         if not self.is_new:
             log.info("%s is finished, so nothing was trained; --budget, --random or --candidates extend it",
                      self.run.folder)  # fmt: skip
-        return self._finish(everyone, alive, seeds)
+        return self._finish(everyone, finalists, to_beat, seeds)
+
+    def _thin_out(self, everyone: list[Candidate], to_beat: list[Candidate]) -> list[Candidate]:
+        """Those that come to the last epoch with the first seed, the best on dev first."""
+        alive, counts = everyone, self.rule.counts(len(everyone), self.rungs)
+        for rung, epochs in enumerate(self.rungs, start=1):
+            self._train_first_seeds(alive, epochs, f"rung {rung} of {len(self.rungs)}")
+            found = {c.name: self._cost(c, self.config.seeds[0], epochs) for c in alive}
+            costs = {name: cost for name, cost in found.items() if not math.isinf(cost)}
+            if not costs:
+                raise FlairNasError(f"no run of rung {rung} worked: {self._errors()}")
+            if rung < len(self.rungs):
+                # nobody should think that the layer to beat had the wrong rate, so it comes to the end with each
+                always = [candidate.name for candidate in to_beat]
+                best = survivors({name: cost for name, cost in costs.items() if name not in always}, 1)
+                kept = {*always, *best, *survivors(costs, counts[rung])} & set(costs)
+                alive = [candidate for candidate in alive if candidate.name in kept]
+        return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
 
     # --- before ---
 
@@ -168,7 +176,7 @@ class _Selection:
             probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(config.rates)]
             self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
             pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
-            needed = rest(self.rule, config.epochs, 1, len(named), 0, pace, self.pool.workers)
+            needed = rest(config, 1, len(named), 0, pace, self.pool.workers)
             if needed > self.budget - self.ledger.seconds:
                 whole = duration(needed + self.ledger.seconds)
                 raise FlairNasError(
@@ -188,7 +196,7 @@ class _Selection:
 
             def needed_with(count: int) -> float:
                 candidates = len(named) + (count - 1) * each
-                return rest(self.rule, config.epochs, seeds, candidates, len(named), measured, self.pool.workers)
+                return rest(config, seeds, candidates, len(named), measured, self.pool.workers)
 
             count = max(1, self.ledger.before.get("random", 1))
             while needed_with(count + 1) <= left and count < _MOST_RANDOM:
@@ -197,21 +205,31 @@ class _Selection:
             self.ledger.save()
         return int(plan["random"])
 
-    def _seed_count(self, alive: Sequence[Candidate]) -> int:
-        """How many seeds each of the last can have."""
-        config, plan = self.config, self.ledger.plan
-        if "seeds" not in plan:
+    def _finalists(self, ranked: list[Candidate], to_beat: list[Candidate]) -> tuple[list[Candidate], list[int]]:
+        """Those that are trained with several seeds, and with which; time that is left is for the next best ones."""
+        config, plan, left = self.config, self.ledger.plan, self.budget - self.ledger.seconds
+        groups = [[c for c in ranked if (c in to_beat) is beaten] for beaten in (True, False)]
+        first = [group[0] for group in groups if group]
+        order = [*first, *(candidate for candidate in ranked if candidate not in first)]
+
+        def is_enough(finalists: int, seeds: int) -> bool:
             jobs = []
-            for candidate in alive:
-                run = self._run(candidate, config.seeds[0])
-                jobs.append(sum(run["seconds"]) + run["around_seconds"])
-            left = self.budget - self.ledger.seconds
-            counts = range(len(config.seeds), 1, -1)
-            plan["seeds"] = next((n for n in counts if side_by_side(jobs * (n - 1), self.pool.workers) <= left), 1)
-            self.ledger.save()
+            for seed in config.seeds[1:seeds]:
+                for candidate in order[:finalists]:
+                    run = self._run(candidate, config.seeds[0])
+                    if not self._is_done(self.ledger.runs.get(candidate.run(seed), {}), config.epochs, True):
+                        jobs.append(sum(run["seconds"]) + run["around_seconds"])
+            return side_by_side(jobs, self.pool.workers) <= left
+
+        if "finalists" not in plan:
+            least, most = len(first), len(order) if len(config.seeds) > 1 else len(first)
+            plan["seeds"] = next((n for n in range(len(config.seeds), 1, -1) if is_enough(least, n)), 1)
             if plan["seeds"] < len(config.seeds):
                 log.warning("the budget is enough for %d of %d seeds", plan["seeds"], len(config.seeds))
-        return min(int(plan["seeds"]), len(config.seeds))
+                most = least
+            plan["finalists"] = next(n for n in range(most, 0, -1) if n == least or is_enough(n, plan["seeds"]))
+            self.ledger.save()
+        return order[: int(plan["finalists"])], config.seeds[: int(plan["seeds"])]
 
     def _pace(self, candidates: Sequence[Candidate]) -> Pace | None:
         """What runs take; None where none works."""
@@ -270,15 +288,19 @@ class _Selection:
 
     # --- after ---
 
-    def _finish(self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int]) -> Selection:
+    def _finish(
+        self, everyone: list[Candidate], finalists: list[Candidate], to_beat: list[Candidate], seeds: list[int]
+    ) -> Selection:
         def mean(candidate: Candidate) -> float:
             return statistics.mean(self._cost(candidate, seed, self.config.epochs) for seed in seeds)
 
         ranked = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
         if not ranked:
             raise FlairNasError(f"no layer worked with all of its seeds: {self._errors()}")
-        runs = [[self._run(candidate, seed) for seed in seeds] for candidate in ranked[:2]]
-        answer = answer_of(self.task, ranked[:2], runs)
+        others = [candidate for candidate in ranked if (candidate in to_beat) != (ranked[0] in to_beat)]
+        compared = [ranked[0], *others[:1]]  # the layer to beat is one of the two
+        runs = [[self._run(candidate, seed) for seed in seeds] for candidate in compared]
+        answer = answer_of(self.task, compared, runs)
         best = min(seeds, key=lambda seed: self._cost(ranked[0], seed, self.config.epochs))
         source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
