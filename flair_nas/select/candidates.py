@@ -55,6 +55,11 @@ class Candidate:
         return config.one(**of_layer, learning_rate=self.learning_rate, epochs=epochs) | config.task.work.seeded(seed)
 
 
+def is_to_beat(layer: Layer, config: SelectSettings) -> bool:
+    """Whether a layer is the one that the others are to beat."""
+    return (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
+
+
 def named_layers(config: SelectSettings) -> list[Layer]:
     """The layer to beat, the LSTM, and those that the settings name; with `gates`, cells also with random ones.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from flair_nas.search.display import duration
 from flair_nas.select.bootstrap import resampled, share_above, unpacked
-from flair_nas.select.candidates import Candidate
+from flair_nas.select.candidates import Candidate, is_to_beat
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.tasks import Task
@@ -86,8 +86,7 @@ def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
 def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     """The answer in words."""
     winner, other, task = answer.winner, answer.other, config.task
-    layer = winner.candidate.layer
-    to_beat = (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
+    to_beat = is_to_beat(winner.candidate.layer, config)
     figure = (
         f"its {task.title} on {answer.part} is {winner.figure:.2f} (95 %: {_range(winner.interval)}; "
         f"{answer.seeds} seed{'s' * (answer.seeds > 1)})"

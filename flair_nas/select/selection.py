@@ -20,7 +20,15 @@ from flair_nas.files import whole_file, write_text
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
-from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
+from flair_nas.select.candidates import (
+    Candidate,
+    Layer,
+    candidates_of,
+    is_to_beat,
+    matched_lstm,
+    named_layers,
+    random_layers,
+)
 from flair_nas.select.config import SelectSettings, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
@@ -102,17 +110,16 @@ class _Selection:
         layers = self._prepare()
         everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
-        to_beat = [candidate for candidate in everyone if candidate.layer == layers[0]]
-        finalists, seeds = self._finalists(self._thin_out(everyone, to_beat), to_beat)
+        finalists, seeds = self._finalists(self._thin_out(everyone))
         jobs = [(candidate, seed, config.epochs, True) for seed in seeds for candidate in finalists]
         names = " and ".join(candidate.name for candidate in finalists)
         self._train(jobs, f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of {names}")
         if not self.is_new:
             log.info("%s is finished, so nothing was trained; --budget, --random or --candidates extend it",
                      self.run.folder)  # fmt: skip
-        return self._finish(everyone, finalists, to_beat, seeds)
+        return self._finish(everyone, finalists, seeds)
 
-    def _thin_out(self, everyone: list[Candidate], to_beat: list[Candidate]) -> list[Candidate]:
+    def _thin_out(self, everyone: list[Candidate]) -> list[Candidate]:
         """Those that come to the last epoch with the first seed, the best on dev first."""
         alive, counts = everyone, self.rule.counts(len(everyone), self.rungs)
         for rung, epochs in enumerate(self.rungs, start=1):
@@ -123,7 +130,7 @@ class _Selection:
                 raise FlairNasError(f"no run of rung {rung} worked: {self._errors()}")
             if rung < len(self.rungs):
                 # nobody should think that the layer to beat had the wrong rate, so it comes to the end with each
-                always = [candidate.name for candidate in to_beat]
+                always = [candidate.name for candidate in everyone if self._is_to_beat(candidate)]
                 best = survivors({name: cost for name, cost in costs.items() if name not in always}, 1)
                 kept = {*always, *best, *survivors(costs, counts[rung])} & set(costs)
                 alive = [candidate for candidate in alive if candidate.name in kept]
@@ -205,29 +212,29 @@ class _Selection:
             self.ledger.save()
         return int(plan["random"])
 
-    def _finalists(self, ranked: list[Candidate], to_beat: list[Candidate]) -> tuple[list[Candidate], list[int]]:
+    def _finalists(self, ranked: list[Candidate]) -> tuple[list[Candidate], list[int]]:
         """Those that are trained with several seeds, and with which; time that is left is for the next best ones."""
         config, plan, left = self.config, self.ledger.plan, self.budget - self.ledger.seconds
-        groups = [[c for c in ranked if (c in to_beat) is beaten] for beaten in (True, False)]
+        groups = [[c for c in ranked if self._is_to_beat(c) is to_beat] for to_beat in (True, False)]
         first = [group[0] for group in groups if group]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
 
+        def seconds_of_training(candidate: Candidate) -> float:
+            run = self._run(candidate, config.seeds[0])
+            return float(sum(run["seconds"]) + run["around_seconds"])
+
         def is_enough(finalists: int, seeds: int) -> bool:
-            jobs = []
-            for seed in config.seeds[1:seeds]:
-                for candidate in order[:finalists]:
-                    run = self._run(candidate, config.seeds[0])
-                    if not self._is_done(self.ledger.runs.get(candidate.run(seed), {}), config.epochs, True):
-                        jobs.append(sum(run["seconds"]) + run["around_seconds"])
-            return side_by_side(jobs, self.pool.workers) <= left
+            jobs = [(candidate, seed) for seed in config.seeds[1:seeds] for candidate in order[:finalists]]
+            to_do = [c for c, seed in jobs if not self._is_done(c.run(seed), config.epochs, score=True)]
+            return side_by_side([seconds_of_training(c) for c in to_do], self.pool.workers) <= left
 
         if "finalists" not in plan:
-            least, most = len(first), len(order) if len(config.seeds) > 1 else len(first)
-            plan["seeds"] = next((n for n in range(len(config.seeds), 1, -1) if is_enough(least, n)), 1)
-            if plan["seeds"] < len(config.seeds):
-                log.warning("the budget is enough for %d of %d seeds", plan["seeds"], len(config.seeds))
-                most = least
-            plan["finalists"] = next(n for n in range(most, 0, -1) if n == least or is_enough(n, plan["seeds"]))
+            least, all_seeds = len(first), len(config.seeds)
+            plan["seeds"] = next((n for n in range(all_seeds, 1, -1) if is_enough(least, n)), 1)
+            if plan["seeds"] < all_seeds:
+                log.warning("the budget is enough for %d of %d seeds", plan["seeds"], all_seeds)
+            more = range(len(order), least, -1) if plan["seeds"] == all_seeds > 1 else ()
+            plan["finalists"] = next((n for n in more if is_enough(n, all_seeds)), least)
             self.ledger.save()
         return order[: int(plan["finalists"])], config.seeds[: int(plan["seeds"])]
 
@@ -248,7 +255,7 @@ class _Selection:
         jobs = []
         for candidate, seed, epochs, score in wanted:
             name = candidate.run(seed)
-            if not self._is_done(self.ledger.runs.get(name, {}), epochs, score):
+            if not self._is_done(name, epochs, score):
                 settings = candidate.settings(self.config, seed, epochs)
                 folder = str(self.run.folder / "runs" / name)
                 jobs.append(Job(name, self.task.work.train, (settings, folder, score)))
@@ -263,7 +270,8 @@ class _Selection:
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
 
-    def _is_done(self, run: dict[str, Any], epochs: int, score: bool) -> bool:
+    def _is_done(self, name: str, epochs: int, score: bool) -> bool:
+        run = self.ledger.runs.get(name, {})
         if "error" in run:
             return True
         come = len(run.get("dev", ())) >= epochs or run.get("exhausted", False)
@@ -282,22 +290,23 @@ class _Selection:
         early = epochs < self.config.epochs
         return self.task.early_cost(run, epochs) if early else self.task.cost(run, epochs)
 
+    def _is_to_beat(self, candidate: Candidate) -> bool:
+        return is_to_beat(candidate.layer, self.config)
+
     def _errors(self) -> str:
         found = {run["error"] for run in self.ledger.runs.values() if "error" in run}
         return "; ".join(sorted(found)[:3])
 
     # --- after ---
 
-    def _finish(
-        self, everyone: list[Candidate], finalists: list[Candidate], to_beat: list[Candidate], seeds: list[int]
-    ) -> Selection:
+    def _finish(self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int]) -> Selection:
         def mean(candidate: Candidate) -> float:
             return statistics.mean(self._cost(candidate, seed, self.config.epochs) for seed in seeds)
 
         ranked = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
         if not ranked:
             raise FlairNasError(f"no layer worked with all of its seeds: {self._errors()}")
-        others = [candidate for candidate in ranked if (candidate in to_beat) != (ranked[0] in to_beat)]
+        others = [c for c in ranked if self._is_to_beat(c) != self._is_to_beat(ranked[0])]
         compared = [ranked[0], *others[:1]]  # the layer to beat is one of the two
         runs = [[self._run(candidate, seed) for seed in seeds] for candidate in compared]
         answer = answer_of(self.task, compared, runs)
