@@ -89,3 +89,20 @@ def test_memory_that_runs_out_later_is_one_line(
 def test_a_device_that_there_is_not_is_refused(name: str) -> None:
     with pytest.raises(FlairNasError, match="device"):
         choose_device(name)
+
+
+PEAKS = """
+from flair_nas.device import forget_peak_memory, peak_memory_mb
+before = peak_memory_mb()
+pieces = [bytearray(60_000) for _ in range(5_000)]  # 300 MB, small enough for the heap
+pieces = pieces[::50]  # what stays in between keeps the heap from shrinking by itself
+forget_peak_memory()
+print(before, peak_memory_mb())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone it is known how")
+def test_what_was_freed_does_not_count_as_the_memory_of_what_comes_next() -> None:
+    done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True)
+    before, after = map(float, done.stdout.split())
+    assert after < before + 100
