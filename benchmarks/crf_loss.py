@@ -1,0 +1,98 @@
+"""Steps of training a tagger with Flair's CRF loss as it is, and as `import flair_nas` has it, in turn.
+
+    python benchmarks/crf_loss.py --corpora CORPUS ... --embeddings EMBEDDING ... [--data-root DATASETS] [--out FILE]
+
+A step is loss and gradients of a batch of 32 sentences of train, one thread; each batch is taken by both, one after the
+other, and the losses must be equal. Their ratio is the median over the batches. --table prints what --out holds.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results" / "crf_loss.jsonl"
+BATCH = 32
+
+
+def measure(corpus: str, rnn: str, arguments: argparse.Namespace) -> dict:
+    """The seconds of both ways for one corpus and layer."""
+    import flair
+    import torch
+    from flair.models.sequence_tagger_utils.viterbi import ViterbiLoss
+
+    from flair_nas.tagging.config import TaggerConfig
+    from flair_nas.tagging.corpora import sentences_of
+    from flair_nas.tagging.evaluation import forget_changing_embeddings
+    from flair_nas.tagging.frozen import keep_frozen
+    from flair_nas.tagging.training import build_tagger, load_corpus_of
+
+    torch.set_num_threads(1)
+    flair.set_seed(1)
+    config = TaggerConfig(
+        corpus=corpus, data_root=arguments.data_root, embeddings=arguments.embeddings, rnn=rnn,
+        hidden_size=arguments.hidden_size, dropout=0.0, word_dropout=0.0, locked_dropout=0.0,
+    )  # fmt: skip
+    data = load_corpus_of(config)
+    tagger = build_tagger(config, data)
+    keep_frozen(tagger.embeddings, data)
+    ways = {"flair": ViterbiLoss.forward.__wrapped__, "flair_nas": ViterbiLoss.forward}
+    sentences, seconds = sentences_of(data.corpus.train), {way: [] for way in ways}
+    for number in range(arguments.steps + 1):
+        batch = sentences[number * BATCH : (number + 1) * BATCH]
+        losses = []
+        for way in sorted(ways, reverse=bool(number % 2)):
+            ViterbiLoss.forward = ways[way]
+            started = time.perf_counter()
+            loss, _ = tagger.forward_loss(batch)
+            loss.backward()
+            if number:  # the first step warms up
+                seconds[way].append(time.perf_counter() - started)
+            losses.append(loss.item())
+            forget_changing_embeddings(tagger, batch)
+        if losses[0] != losses[1]:
+            raise SystemExit(f"{corpus}, batch {number}: losses {losses} differ")
+    ratio = statistics.median(before / after for before, after in zip(seconds["flair"], seconds["flair_nas"]))
+    found = {"corpus": corpus, "rnn": rnn, "hidden_size": arguments.hidden_size, "tags": len(tagger.label_dictionary)}
+    return found | {"steps": arguments.steps, "ratio": ratio} | {k: statistics.median(v) for k, v in seconds.items()}
+
+
+def table() -> str:
+    """The figures as a table."""
+    rows = ["| corpus | tags | layer | H | ms a step, Flair | with flair-nas | times as fast |",
+            "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for text in RESULTS.read_text().splitlines():
+        line = json.loads(text)
+        cells = [line["corpus"], line["tags"], line["rnn"], line["hidden_size"], f"{1e3 * line['flair']:.0f}"]
+        cells += [f"{1e3 * line['flair_nas']:.0f}", f"{line['ratio']:.2f}"]
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Measures corpora and layers in turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpora", nargs="+", default=["demo"], metavar="CORPUS", help="as for tag train")
+    parser.add_argument("--data-root", help="folder with the named corpora")
+    parser.add_argument("--embeddings", nargs="+", default=["one-hot"], metavar="EMBEDDING", help="as for tag train")
+    parser.add_argument("--rnns", nargs="+", default=["lstm", "i-darts-ptb"], metavar="RNN", help="as for tag train")
+    parser.add_argument("--hidden-size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
+    parser.add_argument("--table", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(table())
+        return
+    for corpus in arguments.corpora:
+        for rnn in arguments.rnns:
+            line = json.dumps(measure(corpus, rnn, arguments))
+            print(line, flush=True)
+            if arguments.out:
+                with open(arguments.out, "a", encoding="utf-8") as stream:
+                    stream.write(line + "\n")
+
+
+if __name__ == "__main__":
+    main()
