@@ -25,7 +25,8 @@ class _ByStep:
 
     def __getitem__(self, place: tuple[Any, ...]) -> Tensor:
         sentences, step, *tags = place
-        return self._steps[step][(sentences, *tags)]
+        of_step: Tensor = self._steps[step]
+        return of_step[tuple([sentences, *tags])]
 
 
 def register_viterbi_loss(module: ModuleType) -> None:
