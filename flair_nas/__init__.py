@@ -112,6 +112,12 @@ def _register_document_embeddings(module: ModuleType) -> None:
     register_document_embeddings(module)
 
 
+def _register_fasttext_embeddings(module: ModuleType) -> None:
+    from flair_nas.tagging.registration import register_fasttext_embeddings
+
+    register_fasttext_embeddings(module)
+
+
 def _register_viterbi_loss(module: ModuleType) -> None:
     from flair_nas.tagging.viterbi_loss import register_viterbi_loss
 
@@ -121,3 +127,4 @@ def _register_viterbi_loss(module: ModuleType) -> None:
 register_post_import_hook(_register_sequence_tagger, "flair.models.sequence_tagger_model")
 register_post_import_hook(_register_document_embeddings, "flair.embeddings.document")
 register_post_import_hook(_register_viterbi_loss, "flair.models.sequence_tagger_utils.viterbi")
+register_post_import_hook(_register_fasttext_embeddings, "flair.embeddings.token")

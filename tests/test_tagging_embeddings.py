@@ -17,7 +17,8 @@ import torch
 from flair.data import Corpus, Dictionary, Sentence
 from flair.embeddings import StackedEmbeddings
 from flair.models import LanguageModel, SequenceTagger
-from gensim.models import KeyedVectors
+from gensim.models import FastText, KeyedVectors
+from gensim.models.fasttext import save_facebook_model
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from flair_nas.errors import FlairNasError
@@ -49,6 +50,10 @@ def files(tmp_path_factory, corpus) -> dict[str, str]:
     model = LanguageModel(alphabet, is_forward_lm=True, hidden_size=6, nlayers=1, embedding_size=5)
     model.save(folder / "forward.pt")
     write_transformer(folder / "bert")
+    lines = [[token.text.lower() for token in sentence] for sentence in corpus.dev]
+    pieces = FastText(lines, vector_size=7, min_count=1, bucket=100, seed=1, workers=1, epochs=1)
+    pieces.wv.save(str(folder / "pieces.gensim"))
+    save_facebook_model(pieces, str(folder / "pieces.bin"))
     return {path.name: str(path) for path in folder.iterdir()}
 
 
@@ -94,6 +99,8 @@ def embedded(embeddings: StackedEmbeddings, text: str) -> torch.Tensor:
         ("word:{words.gensim}", 7),
         ("word:{words.txt}", 7),
         ("word:{words.bin}", 7),
+        ("fasttext:{pieces.gensim}", 7),
+        ("fasttext:{pieces.bin}", 7),
         ("transformer:{bert}", 8),
         ("flair:{forward.pt}", 6),
         ("pooled-flair:{forward.pt}", 12),
@@ -115,6 +122,11 @@ def test_the_stack_keeps_the_order_and_takes_a_form_with_other_files(corpus, fil
     vectors = embedded(build_embeddings(specs, corpus), "the race")
     assert vectors.shape == (2, 64)
     assert torch.allclose(vectors[:, :7], vectors[:, 57:], atol=1e-5)
+
+
+def test_a_fasttext_model_has_vectors_of_words_that_it_never_met(corpus, files):
+    vectors = embedded(build_embeddings([f"fasttext:{files['pieces.bin']}"], corpus), "leedsington racetrack")
+    assert (vectors != 0).all() and not torch.equal(*vectors)
 
 
 def test_a_lone_form_need_not_be_in_a_list(corpus):
@@ -170,10 +182,10 @@ with torch.no_grad():
 
 
 def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus, files, tmp_path):
-    copies = {name: tmp_path / name for name in ("words.gensim", "forward.pt", "bert")}
+    copies = {name: tmp_path / name for name in ("words.gensim", "pieces.bin", "forward.pt", "bert")}
     for name, copy in copies.items():
         (shutil.copytree if name == "bert" else shutil.copy)(files[name], copy)
-    kinds = {"word": "words.gensim", "flair": "forward.pt", "transformer": "bert"}
+    kinds = {"word": "words.gensim", "fasttext": "pieces.bin", "flair": "forward.pt", "transformer": "bert"}
     specs = [*(f"{kind}:{copies[name]}" for kind, name in kinds.items()), "char", "one-hot"]
     torch.manual_seed(0)
     tagger = SequenceTagger(
@@ -198,11 +210,11 @@ def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus
     assert torch.equal(torch.load(tmp_path / "scores.pt"), expected)
 
 
-@pytest.mark.parametrize("first", range(6))
+@pytest.mark.parametrize("first", range(7))
 def test_a_loaded_tagger_joins_the_vectors_in_the_same_order(corpus, files, tmp_path, first):
     specs = [f"word:{files['words.gensim']}", "one-hot", "char"]
     specs += [f"{kind}:{files['forward.pt']}" for kind in ("flair", "pooled-flair")]
-    specs += [f"transformer:{files['bert']}"]
+    specs += [f"transformer:{files['bert']}", f"fasttext:{files['pieces.gensim']}"]
     tagger = SequenceTagger(
         embeddings=build_embeddings(specs[first:] + specs[:first], corpus),
         tag_dictionary=corpus.make_label_dictionary("ner"),
@@ -234,6 +246,11 @@ def test_one_twice(corpus):
     assert "'char' are given twice" in error_of(["char", "one-hot", "char"], corpus)
 
 
+def test_two_fasttext_models_whose_order_would_not_be_known_after_loading(corpus, files):
+    specs = [f"fasttext:{files[name]}" for name in ("pieces.bin", "pieces.gensim")]
+    assert "leave out all but one" in error_of(specs, corpus)
+
+
 @pytest.mark.parametrize(
     ("spec", "hint"),
     [
@@ -241,6 +258,7 @@ def test_one_twice(corpus):
         ("chars", "did you mean char"),
         ("onehot", "did you mean one-hot"),
         ("words:x", "did you mean word:PATH"),
+        ("fasttext", "did you mean fasttext:PATH"),
         ("flair", "did you mean flair:NAME_OR_PATH"),
         ("flair:", "did you mean flair:NAME_OR_PATH"),
         ("pooled_flair:x", "did you mean pooled-flair:NAME_OR_PATH"),
@@ -271,6 +289,8 @@ def test_a_folder(corpus, tmp_path, kind):
         ("word", "words.gensim"),
         ("word", "words.txt"),
         ("word", "words.bin"),
+        ("fasttext", "pieces.bin"),
+        ("fasttext", "pieces.gensim"),
         ("flair", "forward.pt"),
         ("pooled-flair", "forward.pt"),
     ],

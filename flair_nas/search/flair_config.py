@@ -21,7 +21,7 @@ class FlairSearchConfig(SearchSettings):
     corpus: str = setting("demo", "what is learned")
     embeddings: list[str] = setting(
         ["glove", "flair:news-forward", "flair:news-backward"],
-        "glove, word:PATH, flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
+        "glove, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     held_out: float = setting(
         0.5, "share of train that the architecture weights learn on, and model weights never; 0: they learn on dev",

@@ -39,7 +39,7 @@ class TaggerConfig:
     )
     embeddings: list[str] = setting(
         ["glove", "pooled-flair:news-forward", "pooled-flair:news-backward"],
-        "glove (of English, as all named ones but de and so on), word:PATH, flair:NAME_OR_PATH, "
+        "glove (of English, as all named ones but de and so on), word:PATH, fasttext:PATH, flair:NAME_OR_PATH, "
         "pooled-flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)

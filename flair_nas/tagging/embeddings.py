@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from flair.data import Corpus, Dictionary
 from flair.embeddings import (
     CharacterEmbeddings,
+    FastTextEmbeddings,
     FlairEmbeddings,
     OneHotEmbeddings,
     PooledFlairEmbeddings,
@@ -29,7 +30,7 @@ WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
 FORMS = (
-    *("glove", "word:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
+    *("glove", "word:PATH", "fasttext:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
     *("transformer:NAME_OR_PATH", "char", "one-hot"),
 )
 
@@ -44,6 +45,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
         specs: any of
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
             ``word:PATH``: word vectors in a file, gensim's own, or word2vec's as .bin or .txt,
+            ``fasttext:PATH``: a fastText model, .bin or gensim's own; it has vectors of unknown words, too,
             ``transformer:NAME_OR_PATH``: one of the Hugging Face Hub, or in a folder; its weights stay as they are,
             ``flair:NAME_OR_PATH``: a character language model of Flair's,
             ``pooled-flair:NAME_OR_PATH``: the same, pooled over all places where a word was met,
@@ -84,6 +86,8 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
         return _from_file(
             WordEmbeddings, spec, argument, wanted="word vectors: gensim's own, or word2vec's .bin or .txt"
         )
+    if kind == "fasttext" and argument:
+        return _from_file(FastTextEmbeddings, spec, argument, wanted="a fastText model: .bin, or gensim's own")
     if kind == "transformer" and argument:
         path = user_path(argument)
         name = str(path.resolve()) if path.is_dir() else argument

@@ -176,6 +176,9 @@ def _add(digest: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         _add(digest, (str(value.dtype), list(value.shape)))
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, bytes):  # of whole files
+        _add(digest, len(value))
+        digest.update(value)
     elif isinstance(value, Mapping):
         _add(digest, [part for item in value.items() for part in item])
     elif isinstance(value, (list, tuple)):

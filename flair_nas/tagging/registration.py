@@ -109,6 +109,26 @@ def register_document_embeddings(module: ModuleType) -> None:
     embeddings._flair_nas_registered = True
 
 
+def register_fasttext_embeddings(module: ModuleType) -> None:
+    """Has `FastTextEmbeddings` of `flair.embeddings.token` heed its argument `name`; once is enough.
+
+    Flair 0.15 saves the name and does not take it back: a loaded one is called by a temporary file, by which a stack
+    would be read in another order.
+    """
+    embeddings = module.FastTextEmbeddings
+    if getattr(embeddings, "_flair_nas_registered", False):
+        return
+    flair_init = embeddings.__init__
+
+    @functools.wraps(flair_init)
+    def init(self: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        flair_init(self, *args, name=name, **kwargs)
+        self.name = name or self.name
+
+    embeddings.__init__ = init
+    embeddings._flair_nas_registered = True
+
+
 def _with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
     if isinstance(rnn, SearchedRNN):
         state["rnn_type"] = describe_rnn(rnn)

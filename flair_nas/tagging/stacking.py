@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from flair.embeddings import HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings, StackedEmbeddings, TokenEmbeddings
+from flair.embeddings import (
+    FastTextEmbeddings,
+    HashEmbeddings,
+    OneHotEmbeddings,
+    PooledFlairEmbeddings,
+    StackedEmbeddings,
+    TokenEmbeddings,
+)
 
 from flair_nas.errors import FlairNasError
 
@@ -31,6 +38,8 @@ def keep_order(embeddings: TokenEmbeddings) -> None:
     for member in embeddings.embeddings:
         if isinstance(member, _NAMELESS):
             member.name = re.sub(r"^\d+-", "", member.name)
+        elif isinstance(member, FastTextEmbeddings):
+            member.name = "/fasttext"  # first, as that of a temporary file is where it is loaded without flair-nas
     for name, count in Counter(member.name for member in embeddings.embeddings).items():
         if count > 1:
             raise FlairNasError(
