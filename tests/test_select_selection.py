@@ -133,6 +133,23 @@ def test_side_by_side_each_worker_takes_the_next() -> None:
     assert side_by_side([2.0, 2.0, 2.0], 2) == 4 and side_by_side([5.0, 1.0, 1.0, 1.0], 2) == 5
 
 
+def test_the_longest_runs_are_begun_first(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = on_tags.train
+
+    def slow_cells(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        found = train(given, folder, score)
+        return found if given["rnn"] == "lstm" else found | {"seconds": [1e4 for _ in found["seconds"]]}
+
+    monkeypatch.setattr(on_tags, "train", slow_cells)
+    select_layer(settings(corpus, seeds=[1], budget="9d"), tmp_path)
+    (lstm,) = {name for name in jobs if name.startswith("lstm")}
+    assert jobs[0] == lstm  # in the first rung nothing is known of them yet
+    of_second_rung = {name for name, run in ledger_of(tmp_path)["runs"].items() if len(run["dev"]) >= 2}
+    assert set(jobs[3 : jobs.index(lstm, 1)]) == of_second_rung - {lstm}
+
+
 def test_on_the_way_runs_are_compared_by_their_loss() -> None:
     run = {"dev": [0.0, 39.7, 13.1], "dev_loss": [0.5, 0.31, 0.36]}
     assert TAGGING.early_cost(run, 1) == 0.5 and TAGGING.early_cost(run, 3) == 0.31

@@ -49,6 +49,7 @@ _MAY_CHANGE = (
 )
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
 _MOST_RANDOM = 1000
+_Wanted = tuple[Candidate, int, int, bool]  # a run: with this seed, to that epoch, scored or not
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,8 @@ class _Selection:
         def is_enough(finalists: int, seeds: int) -> bool:
             jobs = [(candidate, seed) for seed in config.seeds[1:seeds] for candidate in order[:finalists]]
             to_do = [c for c, seed in jobs if not self._is_done(c.run(seed), config.epochs, score=True)]
-            return side_by_side([seconds_of_training(c) for c in to_do], self.pool.workers) <= left
+            longest_first = sorted(map(seconds_of_training, to_do), reverse=True)
+            return side_by_side(longest_first, self.pool.workers) <= left
 
         if "finalists" not in plan:
             least, all_seeds = len(first), len(config.seeds)
@@ -250,10 +252,10 @@ class _Selection:
         jobs = [(candidate, self.config.seeds[0], epochs, False) for candidate in candidates]
         self._train(jobs, f"{what}, to epoch {epochs}")
 
-    def _train(self, wanted: Sequence[tuple[Candidate, int, int, bool]], what: str) -> None:
+    def _train(self, wanted: Sequence[_Wanted], what: str) -> None:
         """Has runs come to so many epochs, and to a score; those that are there already are left alone."""
         jobs = []
-        for candidate, seed, epochs, score in wanted:
+        for candidate, seed, epochs, score in self._longest_first(wanted):
             name = candidate.run(seed)
             if not self._is_done(name, epochs, score):
                 settings = candidate.settings(self.config, seed, epochs)
@@ -269,6 +271,17 @@ class _Selection:
                 figure += f" (loss {min(result['dev_loss']):.4f})"  # which decides where figures are level
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
+
+    def _longest_first(self, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+        """So that at the end no process waits long for another; what is not known comes first."""
+
+        def seconds(job: _Wanted) -> float:
+            candidate, seed, epochs, _ = job
+            pace = self._pace([candidate])
+            left = epochs - len(self._run(candidate, seed).get("dev", ()))
+            return math.inf if pace is None else pace.epoch * left + pace.around
+
+        return sorted(wanted, key=seconds, reverse=True)  # stable
 
     def _is_done(self, name: str, epochs: int, score: bool) -> bool:
         run = self.ledger.runs.get(name, {})
