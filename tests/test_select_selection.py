@@ -23,7 +23,7 @@ from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
-from flair_nas.select.schedule import Pace, side_by_side
+from flair_nas.select.schedule import Pace, rest, side_by_side
 from flair_nas.select.selection import select_layer
 from flair_nas.select.tasks import TAGGING
 from flair_nas.select.workers import Job, Outcome, Pool
@@ -126,6 +126,38 @@ def test_time_that_is_left_is_for_seeds_of_the_next_best(
     assert found.answer.other is not None
     compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
     assert len(compared) == 2 and "lstm" in compared
+
+
+def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough_for(monkeypatch, 2)
+    asked: list[tuple[int, int]] = []
+
+    def for_three(config: SelectConfig, seeds: int, candidates: int, *_: Any) -> float:
+        rung = _[3] if len(_) > 3 else 0
+        asked.append((rung, candidates))
+        return math.inf if rung == 1 and candidates > 2 else 0.0
+
+    monkeypatch.setattr(selection, "rest", for_three)
+    given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
+    select_layer(given, tmp_path)
+    trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
+    assert len(trained) == 6 and (1, 3) in asked and (1, 2) in asked and (2, 1) not in asked
+    assert sum(epochs >= 2 for epochs in trained) in (2, 3)  # two, and the layer to beat if that is not among them
+    plan, done = ledger_of(tmp_path)["plan"], len(jobs)
+    assert plan["places"]["1"] == 2
+    monkeypatch.setattr(selection, "rest", lambda *_: 0.0)  # what was decided by time is not decided again
+    select_layer(given, tmp_path)
+    assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
+
+
+def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
+    config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0)
+    whole = rest(config, 2, 16, 0, pace, 1)
+    assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 2 * 20  # rungs at 4, 8, 16 and 20, then a second seed of two
+    assert rest(config, 2, 8, 0, pace, 1, 1) == whole - 16 * 4
+    assert rest(config, 2, 2, 0, pace, 1, 3) == 2 * 4 + 2 * 20
 
 
 def test_side_by_side_each_worker_takes_the_next() -> None:

@@ -38,22 +38,25 @@ def side_by_side(jobs: Sequence[float], workers: int) -> float:
     return max(free)
 
 
-def rest(config: SelectSettings, seeds: int, candidates: int, begun: int, pace: Pace, workers: int) -> float:
-    """Seconds from the first rung to the end.
+def rest(
+    config: SelectSettings, seeds: int, candidates: int, begun: int, pace: Pace, workers: int, rung: int = 0
+) -> float:
+    """Seconds from a rung to the end.
 
     Args:
         config: the settings: which candidates go on after how many epochs.
         seeds: of the last two.
-        candidates: how many there are in the first rung.
+        candidates: how many there are in that rung.
         begun: those of them that are through with it.
         pace: of a run.
         workers: how many train side by side.
+        rung: which one, from 0.
     """
     rule, epochs = config.task.rule, config.epochs
-    rungs = rule.rungs(epochs)
-    total, reached = 0.0, 0
-    for rung, (count, until) in enumerate(zip(rule.counts(candidates, rungs), rungs)):
-        count = count - begun if rung == 0 else max(len(config.rates) + 1, count)
+    reached, *rungs = [0, *rule.rungs(epochs)][rung:]
+    total = 0.0
+    for number, (count, until) in enumerate(zip(rule.counts(candidates, rungs), rungs), start=rung):
+        count = count - begun if number == 0 else max(len(config.rates) + 1, count)
         total += side_by_side([(until - reached) * pace.epoch + pace.around] * count, workers)
         reached = until
     scores = [pace.around] * 2  # of the first seed, which is trained by then

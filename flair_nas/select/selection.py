@@ -122,7 +122,7 @@ class _Selection:
 
     def _thin_out(self, everyone: list[Candidate]) -> list[Candidate]:
         """Those that come to the last epoch with the first seed, the best on dev first."""
-        alive, counts = everyone, self.rule.counts(len(everyone), self.rungs)
+        alive, places = everyone, len(everyone)
         for rung, epochs in enumerate(self.rungs, start=1):
             self._train_first_seeds(alive, epochs, f"rung {rung} of {len(self.rungs)}")
             found = {c.name: self._cost(c, self.config.seeds[0], epochs) for c in alive}
@@ -133,9 +133,28 @@ class _Selection:
                 # nobody should think that the layer to beat had the wrong rate, so it comes to the end with each
                 always = [candidate.name for candidate in everyone if self._is_to_beat(candidate)]
                 best = survivors({name: cost for name, cost in costs.items() if name not in always}, 1)
-                kept = {*always, *best, *survivors(costs, counts[rung])} & set(costs)
+                places = self._places(rung, places, alive)
+                kept = {*always, *best, *survivors(costs, places)} & set(costs)
                 alive = [candidate for candidate in alive if candidate.name in kept]
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
+
+    def _places(self, rung: int, places: int, alive: Sequence[Candidate]) -> int:
+        """How many go on after so many rungs: by the rule, unless time would be short for all seeds of the last two."""
+        of_rule = self.rule.counts(places, self.rungs)[1]
+        plan, pace = self.ledger.plan.setdefault("places", {}), self._pace(alive)
+        if str(rung) not in plan:
+            left, seeds, workers = self.budget - self.ledger.seconds, len(self.config.seeds), self.pool.workers
+            assert pace is not None  # one of them works
+
+            def is_enough(count: int) -> bool:
+                return rest(self.config, seeds, count, 0, pace, workers, rung) <= left
+
+            count = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
+            if count < of_rule:
+                log.info("time is short: %d and not %d go on, so that the last have all seeds", count, of_rule)
+            plan[str(rung)] = count
+            self.ledger.save()
+        return int(plan[str(rung)])
 
     # --- before ---
 
