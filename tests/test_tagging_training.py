@@ -963,9 +963,9 @@ def test_a_model_with_flipped_bytes_is_refused(two_seeds: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("tokens", "changes", "warned"), [(1001, {}, True), (999, {}, False), (1001, {"crf": False}, False)]
+    ("tokens", "changes", "warned"), [(4001, {}, True), (3999, {}, False), (4001, {"crf": False}, False)]
 )
-def test_a_sentence_that_a_crf_holds_a_batch_up_with_is_told(
+def test_a_sentence_that_a_crf_takes_gigabytes_for_is_told(
     tokens: int, changes: dict[str, Any], warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     corpus = write_corpus(tmp_path)

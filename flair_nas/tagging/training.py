@@ -42,7 +42,7 @@ from flair_nas.tagging.safe_file import NotData, write_safe
 
 log = logging.getLogger("flair_nas")
 
-_LONG_FOR_CRF = 1000**2 * 32  # tokens squared times sentences: half a minute a step
+_LONG_FOR_CRF = 4000 * 32  # tokens times sentences: with 25 tags 1.8 GB a step
 
 # settings that may differ when a run goes on
 _MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
@@ -141,13 +141,13 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
 
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
-    """Warns of a sentence that Flair's CRF holds a batch up with: ten minutes with 5,000 tokens in a batch of 32."""
+    """Warns of a sentence for which Flair's CRF takes gigabytes: it keeps scores of so many words for all of a batch."""
     longest = max(len(sentence) for sentence in sentences_of(_learned_from(config, corpus)))
-    if config.crf and longest**2 * config.batch_size > _LONG_FOR_CRF:
+    if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
-            "train has a sentence of %d tokens: Flair's CRF takes time with the square of that for all sentences of "
-            "its batch, and one step cannot be stopped before its end; part the sentence, or use --batch-size 1 or "
-            "--no-crf",
+            "train has a sentence of %d tokens: Flair's CRF keeps scores of as many tokens for all sentences of its "
+            "batch, gigabytes where there are many tags; part the sentence (an empty line ends it), or use "
+            "--batch-size 1 or --no-crf",
             longest,
         )
 
