@@ -141,7 +141,7 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
 
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
-    """Warns of a sentence for which Flair's CRF takes gigabytes: it keeps scores of so many words for all of a batch."""
+    """Warns of a sentence for which Flair's CRF takes gigabytes: it keeps scores of so many words for a whole batch."""
     longest = max(len(sentence) for sentence in sentences_of(_learned_from(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
