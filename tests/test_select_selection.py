@@ -134,22 +134,25 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     enough_for(monkeypatch, 2)
     asked: list[tuple[int, int]] = []
 
-    def for_three(config: SelectConfig, seeds: int, candidates: int, *_: Any) -> float:
-        rung = _[3] if len(_) > 3 else 0
+    def for_two(
+        config: SelectConfig, seeds: int, candidates: int, begun: int, pace: Pace, workers: int, rung: int = 0
+    ) -> float:
         asked.append((rung, candidates))
         return math.inf if rung == 1 and candidates > 2 else 0.0
 
-    monkeypatch.setattr(selection, "rest", for_three)
+    monkeypatch.setattr(selection, "rest", for_two)
     given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
     select_layer(given, tmp_path)
     trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
     assert len(trained) == 6 and (1, 3) in asked and (1, 2) in asked and (2, 1) not in asked
     assert sum(epochs >= 2 for epochs in trained) in (2, 3)  # two, and the layer to beat if that is not among them
     plan, done = ledger_of(tmp_path)["plan"], len(jobs)
-    assert plan["places"]["1"] == 2
+    assert plan["places"]["6 after rung 1"] == 2
     monkeypatch.setattr(selection, "rest", lambda *_: 0.0)  # what was decided by time is not decided again
     select_layer(given, tmp_path)
     assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
+    select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
+    assert ledger_of(tmp_path)["plan"]["places"]["7 after rung 1"] == 4  # with more candidates, by the rule again
 
 
 def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:

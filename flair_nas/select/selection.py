@@ -140,21 +140,21 @@ class _Selection:
 
     def _places(self, rung: int, places: int, alive: Sequence[Candidate]) -> int:
         """How many go on after so many rungs: by the rule, unless time would be short for all seeds of the last two."""
-        of_rule = self.rule.counts(places, self.rungs)[1]
-        plan, pace = self.ledger.plan.setdefault("places", {}), self._pace(alive)
-        if str(rung) not in plan:
-            left, seeds, workers = self.budget - self.ledger.seconds, len(self.config.seeds), self.pool.workers
+        of_rule, plan = self.rule.counts(places, self.rungs)[1], self.ledger.plan.setdefault("places", {})
+        key = f"{places} after rung {rung}"  # with more candidates it is decided anew
+        if key not in plan:
+            left, seeds, pace = self.budget - self.ledger.seconds, len(self.config.seeds), self._pace(alive)
             assert pace is not None  # one of them works
 
             def is_enough(count: int) -> bool:
-                return rest(self.config, seeds, count, 0, pace, workers, rung) <= left
+                return rest(self.config, seeds, count, 0, pace, self.pool.workers, rung) <= left
 
             count = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             if count < of_rule:
                 log.info("time is short: %d and not %d go on, so that the last have all seeds", count, of_rule)
-            plan[str(rung)] = count
+            plan[key] = count
             self.ledger.save()
-        return int(plan[str(rung)])
+        return int(plan[key])
 
     # --- before ---
 
