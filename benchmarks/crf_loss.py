@@ -12,6 +12,8 @@ import statistics
 import time
 from pathlib import Path
 
+from json_lines import put
+
 RESULTS = Path(__file__).parent / "results" / "crf_loss.jsonl"
 BATCH = 32
 
@@ -87,11 +89,7 @@ def main() -> None:
         return
     for corpus in arguments.corpora:
         for rnn in arguments.rnns:
-            line = json.dumps(measure(corpus, rnn, arguments))
-            print(line, flush=True)
-            if arguments.out:
-                with open(arguments.out, "a", encoding="utf-8") as stream:
-                    stream.write(line + "\n")
+            put(measure(corpus, rnn, arguments), arguments.out)
 
 
 if __name__ == "__main__":

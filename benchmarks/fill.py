@@ -1,9 +1,10 @@
-"""Puts figures into docs/figures.md and the bundled genotypes, so that none is typed by hand, and draws README's.
+"""Puts figures into two pages of docs/ and into the bundled genotypes, so that none is typed by hand; draws README's.
 
     python benchmarks/fill.py [--check]
 
 Between `<!-- made by MODULE.FUNCTION() -->` and `<!-- end -->` stands what a function of a module here gives, from the
-figures in benchmarks/results/. --check changes nothing; the exit code is 1 if there is anything to be changed.
+figures in benchmarks/results/; the pages are figures.md and performance.md. --check changes nothing; the exit code is
+1 if there is anything to be changed.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "figures.md"
+DOCS = HERE.parent / "docs"
 PART = re.compile(r"(<!-- made by (\w+)\.(\w+)\((?:\"([\w-]+)\")?\) -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -53,7 +54,7 @@ def draw() -> None:
     from flair_nas.tables.showing import panels_of
 
     for name, picture in PICTURES.items():
-        draw_comparison(panels_of(*kept(name)), PAGE.parent / picture)
+        draw_comparison(panels_of(*kept(name)), DOCS / picture)
 
 
 def bundled() -> dict[Path, str]:
@@ -94,12 +95,13 @@ def filled(text: str) -> str:
 
 
 def main() -> int:
-    """Fills the page, or checks it."""
+    """Fills the pages, or checks them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    files = {PAGE: filled(PAGE.read_text(encoding="utf-8")), **bundled()}
+    pages = [DOCS / "figures.md", DOCS / "performance.md"]
+    files = {**{page: filled(page.read_text(encoding="utf-8")) for page in pages}, **bundled()}
     changed = [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
     if arguments.check:
         print("".join(f"{path} is not what the figures give\n" for path in changed), end="")

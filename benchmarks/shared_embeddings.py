@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from json_lines import put
+
 RESULTS = Path(__file__).parent / "results" / "shared_embeddings.jsonl"
 MODES = ("flair", "memory", "disk")
 
@@ -119,11 +121,7 @@ def main() -> None:
     else:
         for processes in arguments.processes:
             for mode in arguments.modes:
-                line = json.dumps(measure(mode, processes, arguments))
-                print(line, flush=True)
-                if arguments.out:
-                    with open(arguments.out, "a", encoding="utf-8") as stream:
-                        stream.write(line + "\n")
+                put(measure(mode, processes, arguments), arguments.out)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from json_lines import put
 
 from flair_nas.language_model.corpus import load_text
 
@@ -112,11 +113,7 @@ def main() -> None:
         figures = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     assert figures["train_tokens"] == arguments.words and figures["vocabulary"] == arguments.types
     figures |= {"seed": arguments.seed, "python": platform.python_version(), "numpy": np.__version__}
-    line = json.dumps(figures)
-    print(line)
-    if arguments.out:
-        with open(arguments.out, "a", encoding="utf-8") as stream:
-            stream.write(line + "\n")
+    put(figures, arguments.out)
 
 
 if __name__ == "__main__":

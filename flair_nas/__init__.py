@@ -1,7 +1,8 @@
 """Searched recurrent cells for Flair.
 
 Importing this package loads neither torch nor Flair. It sees to it that Flair's `SequenceTagger` and
-`DocumentRNNEmbeddings` accept genotypes as `rnn_type`, whichever of the two packages is imported first.
+`DocumentRNNEmbeddings` accept genotypes as `rnn_type`, and that Flair's CRF loss takes linear time, whichever of the
+two packages is imported first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from wrapt import register_post_import_hook
 from flair_nas.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flair_nas.errors import FlairNasError as FlairNasError
     from flair_nas.genotype import Edge as Edge
     from flair_nas.genotype import Gate as Gate
@@ -100,31 +103,21 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-def _register_sequence_tagger(module: ModuleType) -> None:
-    from flair_nas.tagging.registration import register_sequence_tagger
-
-    register_sequence_tagger(module)
-
-
-def _register_document_embeddings(module: ModuleType) -> None:
-    from flair_nas.tagging.registration import register_document_embeddings
-
-    register_document_embeddings(module)
+_HOOKS = {
+    "flair.models.sequence_tagger_model": ("registration", "register_sequence_tagger"),
+    "flair.embeddings.document": ("registration", "register_document_embeddings"),
+    "flair.embeddings.token": ("registration", "register_fasttext_embeddings"),
+    "flair.models.sequence_tagger_utils.viterbi": ("viterbi_loss", "register_viterbi_loss"),
+}
+"""Modules of Flair, and what is done to each once it is imported: a module of `tagging/` and its function."""
 
 
-def _register_fasttext_embeddings(module: ModuleType) -> None:
-    from flair_nas.tagging.registration import register_fasttext_embeddings
+def _hook(home: str, name: str) -> Callable[[ModuleType], None]:
+    def register(module: ModuleType) -> None:
+        getattr(import_module(f"flair_nas.tagging.{home}"), name)(module)
 
-    register_fasttext_embeddings(module)
-
-
-def _register_viterbi_loss(module: ModuleType) -> None:
-    from flair_nas.tagging.viterbi_loss import register_viterbi_loss
-
-    register_viterbi_loss(module)
+    return register
 
 
-register_post_import_hook(_register_sequence_tagger, "flair.models.sequence_tagger_model")
-register_post_import_hook(_register_document_embeddings, "flair.embeddings.document")
-register_post_import_hook(_register_viterbi_loss, "flair.models.sequence_tagger_utils.viterbi")
-register_post_import_hook(_register_fasttext_embeddings, "flair.embeddings.token")
+for _module, _place in _HOOKS.items():
+    register_post_import_hook(_hook(*_place), _module)

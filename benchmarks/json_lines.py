@@ -1,0 +1,13 @@
+"""What benchmarks that write a JSON line for each measurement share."""
+
+import json
+from pathlib import Path
+
+
+def put(found: dict, out: Path | None) -> None:
+    """Prints figures as a line of JSON, and adds it to a file."""
+    line = json.dumps(found)
+    print(line, flush=True)
+    if out:
+        with open(out, "a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
