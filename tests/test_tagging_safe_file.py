@@ -13,8 +13,17 @@ import flair
 import pytest
 import torch
 from flair.data import Corpus, Sentence
-from flair.embeddings import CharacterEmbeddings, HashEmbeddings, OneHotEmbeddings, StackedEmbeddings, TokenEmbeddings
-from flair.models import SequenceTagger
+from flair.embeddings import (
+    CharacterEmbeddings,
+    FlairEmbeddings,
+    HashEmbeddings,
+    OneHotEmbeddings,
+    PooledFlairEmbeddings,
+    StackedEmbeddings,
+    TokenEmbeddings,
+    WordEmbeddings,
+)
+from flair.models import LanguageModel, SequenceTagger
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
 from flair_nas.files import sum_of_file
@@ -77,6 +86,24 @@ def test_taggers_of_all_kinds_come_back_as_they_were(
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     assert loaded.weight_dict == {"PER": 2.0} and loaded.tag_type == "ner"
     assert loaded.label_dictionary.item2idx == tagger.label_dictionary.item2idx
+
+
+def test_embeddings_of_words_and_of_characters_models_come_back(corpus: Corpus, tmp_path: Path) -> None:
+    """Word vectors, a character language model, and pooled vectors of one."""
+    flair.set_seed(1)
+    words = WordEmbeddings(None, vocab={"<unk>": 0, "Dr": 1, "Leeds": 2}, embedding_length=4, name="words")
+    torch.nn.init.normal_(words.embedding.weight)
+
+    def model(forward: bool) -> FlairEmbeddings:
+        made = FlairEmbeddings(LanguageModel(_alphabet(corpus), forward, hidden_size=6, nlayers=1, embedding_size=5))
+        made.name = "forward" if forward else "backward"
+        return made
+
+    stack = StackedEmbeddings([words, model(True), PooledFlairEmbeddings(model(False))])
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    tagger = SequenceTagger(stack, dictionary, "ner", rnn_type="darts-v2", hidden_size=8)
+    write_safe(tagger, tmp_path)
+    assert torch.equal(features(tagger), features(read_safe(tmp_path)))
 
 
 def test_a_single_direction(corpus: Corpus, tmp_path: Path) -> None:
@@ -163,13 +190,54 @@ def test_embeddings_of_other_kinds_are_not_made(folder: Path) -> None:
         load_tagger(folder)
 
 
+def test_no_dictionary_is_read_from_a_path_and_none_is_fetched(folder: Path) -> None:
+    """Flair would read a pickle from there, and fetch a dictionary where none is given."""
+    (folder / "words").write_bytes(pickle.dumps(Bomb(folder / "trace")))
+    embeddings = json.loads((folder / "config.json").read_text())["embeddings"]
+    kinds = [member["__cls__"] for member in embeddings["embeddings"]]
+    assert kinds == ["OneHotEmbeddings", "CharacterEmbeddings"]
+    for index, name in enumerate(("vocab_dictionary", "path_to_char_dict")):
+        for value in (str(folder / "words"), None):
+            faulty = json.loads(json.dumps(embeddings))
+            faulty["embeddings"][index][name] = value
+            change(folder, embeddings=faulty)
+            with pytest.raises(FlairNasError, match=rf"config.json: {kinds[index]}.{name} is of type (str|NoneType)"):
+                load_tagger(folder)
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    change(folder, embeddings=embeddings, settings=settings | {"tag_dictionary": str(folder / "words")})
+    with pytest.raises(FlairNasError, match="a tagger.tag_dictionary is of type str"):
+        load_tagger(folder)
+    assert not (folder / "trace").exists()
+
+
+@pytest.mark.parametrize("rnn_type", ["https://localhost/cell.json", "hf://a/b", "cell.json", "darts-v2"])
+def test_a_layer_that_is_elsewhere_is_not_looked_for(
+    folder: Path, rnn_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flair_nas.library.load_genotype", lambda source: pytest.fail(f"looked for {source}"))
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    change(folder, settings=settings | {"rnn_type": rnn_type})
+    with pytest.raises(FlairNasError, match=r"config.json: rnn_type .* is a name or an address"):
+        load_tagger(folder)
+
+
+@pytest.mark.parametrize("name", ["no_header", "model_params"])
+def test_what_embeddings_are_not_made_of_is_refused(folder: Path, name: str) -> None:
+    embeddings = json.loads((folder / "config.json").read_text())["embeddings"]
+    embeddings["embeddings"][0][name] = 1
+    change(folder, embeddings=embeddings)
+    with pytest.raises(FlairNasError, match=f"config.json: OneHotEmbeddings.{name} is not known here"):
+        load_tagger(folder)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"version": 2}, "version 2 is not known here"),
         ({"format": "bert"}, "expected a format flair-nas/tagger"),
         ({"settings": {}}, "is not that of a whole tagger"),
-        ({"embeddings": {"__cls__": "WordEmbeddings"}}, "is not that of a whole tagger"),
+        ({"embeddings": {"__cls__": "WordEmbeddings"}}, "config.json: WordEmbeddings lacks vocab"),
+        ({"embeddings": "glove"}, "config.json: what is no embedding cannot be rebuilt from data"),
         ({"weights": None}, "is not that of a whole tagger"),
     ],
 )

@@ -42,7 +42,7 @@ def build_rnn(
     options: dict[str, Any] = {"dropout": dropout}
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
-    elif rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type:
+    elif _is_described(rnn_type):
         try:
             config = json.loads(rnn_type)
             genotype = Genotype.from_dict(config["genotype"])
@@ -70,3 +70,12 @@ def describe_rnn(rnn: SearchedRNN) -> str:
     """An `rnn_type` that stands for this very layer, weights aside, without a library: its genotype is in it."""
     config = {name: getattr(rnn, name) for name in LAYER_NUMBERS}
     return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})
+
+
+def is_self_contained(rnn_type: str) -> bool:
+    """Whether an `rnn_type` is one of Flair's own or what `describe_rnn` gave: nothing is opened or fetched for it."""
+    return rnn_type in FLAIR_TYPES or _is_described(rnn_type)
+
+
+def _is_described(rnn_type: str) -> bool:
+    return rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type

@@ -8,19 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import flair
 from flair.data import Dictionary
-from flair.embeddings import (
-    CharacterEmbeddings,
-    FlairEmbeddings,
-    HashEmbeddings,
-    OneHotEmbeddings,
-    PooledFlairEmbeddings,
-    StackedEmbeddings,
-    WordEmbeddings,
-)
 from flair.models import SequenceTagger
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -31,23 +23,41 @@ from flair_nas.files import sum_of_file, whole_file, write_text
 from flair_nas.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY
+from flair_nas.tagging.rnn_type import is_self_contained
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _MOST_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
-_KINDS = {
-    kind.embeddings_name: kind
-    for kind in (
-        *(StackedEmbeddings, WordEmbeddings, CharacterEmbeddings, OneHotEmbeddings, HashEmbeddings),
-        *(FlairEmbeddings, PooledFlairEmbeddings),
-    )
+_OPTIONAL_TEXT = (str, NoneType)
+_KINDS: dict[str, dict[str, Any]] = {
+    "StackedEmbeddings": {"embeddings": list},
+    "WordEmbeddings": {
+        **{"vocab": dict, "stable": bool, "fine_tune": bool, "force_cpu": bool},
+        **{"field": _OPTIONAL_TEXT, "name": str, "embedding_length": int},
+    },
+    "CharacterEmbeddings": {
+        **{"path_to_char_dict": Dictionary, "char_embedding_dim": int, "hidden_size_char": int, "name": str},
+    },
+    "OneHotEmbeddings": {"vocab_dictionary": Dictionary, "field": str, "embedding_length": int, "stable": bool},
+    "HashEmbeddings": {"num_embeddings": int, "embedding_length": int, "hash_method": str},
+    "FlairEmbeddings": {
+        **{"fine_tune": bool, "chars_per_chunk": int, "is_lower": bool, "tokenized_lm": bool, "name": str},
+        "model_params": {
+            **{"dictionary": Dictionary, "is_forward_lm": bool, "hidden_size": int, "nlayers": int},
+            **{"embedding_size": int, "nout": (int, NoneType), "document_delimiter": str, "dropout": (int, float)},
+            "has_decoder": bool,
+        },
+    },
+    "PooledFlairEmbeddings": {"pooling": str, "only_capitalized": bool, "contextual_embeddings": dict},
 }
-"""The embeddings that are rebuilt from data alone, without network and without code of others."""
-_SETTINGS = (
-    *("tag_type", "tag_format", "tag_dictionary", "rnn_type", "hidden_size", "rnn_layers", "use_rnn", "use_crf"),
-    *("use_dropout", "use_word_dropout", "use_locked_dropout", "reproject_embeddings", "weight_dict"),
-    "train_initial_hidden_state",
-)
+"""The embeddings that are rebuilt from data alone, without network and without code of others, with the types of what
+they are made of: where Flair expects a dictionary, it would take a path, too, and read a pickle from there."""
+_SETTINGS: dict[str, Any] = {
+    **{"tag_type": str, "tag_format": str, "tag_dictionary": Dictionary, "rnn_type": str, "hidden_size": int},
+    **{"rnn_layers": int, "use_rnn": bool, "use_crf": bool, "use_dropout": (int, float)},
+    **{"use_word_dropout": (int, float), "use_locked_dropout": (int, float), "reproject_embeddings": (bool, int)},
+    **{"weight_dict": (dict, NoneType), "train_initial_hidden_state": bool},
+}
 
 
 class NotData(FlairNasError):
@@ -77,7 +87,8 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
     bidirectional = state.get(SAVED_KEY, {}).get("bidirectional", True)
     embeddings = _to_data(state["embeddings"], "embeddings")
-    _check_kinds(embeddings)
+    _check_settings(state)
+    _check_embeddings(state["embeddings"])
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state["state_dict"].items()}
     with whole_file(folder / WEIGHTS) as temporary:
         save_file(weights, temporary, {"format": "pt"})
@@ -109,7 +120,10 @@ def read_safe(folder: Path) -> SequenceTagger:
         wanted, settings = config["weights"]["sha256"], config["settings"]
         if sum_of_file(folder / WEIGHTS) != wanted:
             raise FlairNasError(f"{folder / WEIGHTS}: is damaged, or of another tagger than {CONFIG}; give both back")
-        _check_kinds(config["embeddings"])
+        given = {name: _from_data(settings[name]) for name in _SETTINGS}
+        embeddings = _from_data(config["embeddings"])
+        _check_settings(given)
+        _check_embeddings(embeddings)
         check_fits(
             lambda: SequenceTagger.RNN(
                 settings["rnn_type"], settings["rnn_layers"], settings["hidden_size"], settings["bidirectional"], 1
@@ -118,13 +132,15 @@ def read_safe(folder: Path) -> SequenceTagger:
             f"{path}: hidden_size {settings['hidden_size']}",
         )
         state = {
-            **{name: _from_data(settings[name]) for name in _SETTINGS},
-            "embeddings": _from_data(config["embeddings"]),
+            **given,
+            "embeddings": embeddings,
             "state_dict": load_file(folder / WEIGHTS),
             SAVED_KEY: {"bidirectional": settings["bidirectional"]},
         }
         with no_flair_remarks(*OF_ALL_WORDS):
             return SequenceTagger.load(state)
+    except NotData as error:
+        raise FlairNasError(f"{path}: {error}") from None
     except (FlairNasError, MemoryError):
         raise
     except SafetensorError as error:
@@ -146,17 +162,41 @@ def _config_in(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _check_kinds(embeddings: Any) -> None:
-    """Refuses embeddings of other kinds than those known to be rebuilt from data."""
-    if isinstance(embeddings, Mapping):
-        kind = embeddings.get("__cls__")
-        if kind is not None and kind not in _KINDS:
-            raise NotData(f"{kind} cannot be rebuilt from data; known are {', '.join(_KINDS)}")
-        for value in embeddings.values():
-            _check_kinds(value)
-    elif isinstance(embeddings, list):
-        for value in embeddings:
-            _check_kinds(value)
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuses settings that Flair, or `build_rnn`, would take for more than data."""
+    _check_types(settings, _SETTINGS, "a tagger")
+    if not is_self_contained(rnn_type := settings["rnn_type"]):
+        raise NotData(f"rnn_type {brief(rnn_type)} is a name or an address; expected the layer itself")
+
+
+def _check_embeddings(embeddings: Any) -> None:
+    """Refuses embeddings of other kinds than those known to be rebuilt from data, and what they are not made of."""
+    kind = embeddings.get("__cls__") if isinstance(embeddings, Mapping) else None
+    if kind not in _KINDS:
+        raise NotData(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {', '.join(_KINDS)}")
+    given = {name: value for name, value in embeddings.items() if name != "__cls__"}
+    if unknown := given.keys() - _KINDS[kind].keys():
+        raise NotData(f"{kind}.{min(unknown)} is not known here")
+    _check_types(given, _KINDS[kind], kind)
+    if kind == "StackedEmbeddings":
+        for member in given["embeddings"]:
+            _check_embeddings(member)
+    elif kind == "PooledFlairEmbeddings":
+        _check_embeddings(given["contextual_embeddings"])
+
+
+def _check_types(given: Mapping[str, Any], types: Mapping[str, Any], of: str) -> None:
+    for name, expected in types.items():
+        if name not in given:
+            raise NotData(f"{of} lacks {name}")
+        value = given[name]
+        if isinstance(expected, dict):
+            inner = value if isinstance(value, Mapping) else {}
+            if unknown := inner.keys() - expected.keys():
+                raise NotData(f"{of}.{name}.{min(unknown)} is not known here")
+            _check_types(inner, expected, f"{of}.{name}")
+        elif not isinstance(value, expected):
+            raise NotData(f"{of}.{name} is of type {type(value).__name__}, which it cannot be")
 
 
 def _to_data(value: Any, name: str) -> Any:
