@@ -22,8 +22,9 @@ from flair_nas.select import on_tags, selection
 from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectConfig, seconds_of
+from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
-from flair_nas.select.schedule import Pace, rest, side_by_side
+from flair_nas.select.schedule import Done, Pace, rest, side_by_side
 from flair_nas.select.selection import select_layer
 from flair_nas.select.tasks import TAGGING
 from flair_nas.select.workers import Job, Outcome, Pool
@@ -72,6 +73,13 @@ def untimed(runs: dict[str, Any]) -> dict[str, Any]:
     return {
         name: {k: v for k, v in run.items() if not k.endswith(("seconds", "memory_mb"))} for name, run in runs.items()
     }
+
+
+def spend(out: Path, seconds: float) -> None:
+    """Has the ledger say that so much time was spent."""
+    ledger = Ledger(out / "ledger.json")
+    ledger._earlier = seconds
+    ledger.save()
 
 
 def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
@@ -135,17 +143,17 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     asked: list[tuple[int, int]] = []
 
     def for_two(
-        config: SelectConfig, seeds: int, candidates: int, begun: int, pace: Pace, workers: int, rung: int = 0
+        config: SelectConfig, seeds: int, candidates: int, done: Done, pace: Pace, workers: int, rung: int = 0
     ) -> float:
         asked.append((rung, candidates))
-        return math.inf if rung == 1 and candidates > 2 else 0.0
+        return math.inf if rung == 1 and candidates > 3 else 0.0  # the layer to beat is the third
 
     monkeypatch.setattr(selection, "rest", for_two)
     given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
     select_layer(given, tmp_path)
     trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
-    assert len(trained) == 6 and (1, 3) in asked and (1, 2) in asked and (2, 1) not in asked
-    assert sum(epochs >= 2 for epochs in trained) in (2, 3)  # two, and the layer to beat if that is not among them
+    assert len(trained) == 6 and (1, 4) in asked and (1, 3) in asked
+    assert sum(epochs >= 2 for epochs in trained) == 3
     plan, done = ledger_of(tmp_path)["plan"], len(jobs)
     assert plan["places"]["6 after rung 1"] == 2
     monkeypatch.setattr(selection, "rest", lambda *_: 0.0)  # what was decided by time is not decided again
@@ -156,11 +164,18 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
 
 
 def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
-    config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0)
-    whole = rest(config, 2, 16, 0, pace, 1)
+    config, pace, nothing = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0), Done([0, 0, 0, 0])
+    whole = rest(config, 2, 16, nothing, pace, 1)
     assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 2 * 20  # rungs at 4, 8, 16 and 20, then a second seed of two
-    assert rest(config, 2, 8, 0, pace, 1, 1) == whole - 16 * 4
-    assert rest(config, 2, 2, 0, pace, 1, 3) == 2 * 4 + 2 * 20
+    assert rest(config, 2, 8, nothing, pace, 1, 1) == whole - 16 * 4
+    assert rest(config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 2 * 20
+
+
+def test_what_is_done_takes_no_time(corpus: str) -> None:
+    config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 10.0)
+    assert rest(config, 2, 16, Done([16, 8, 4, 2], 2, 2), pace, 1) == 0
+    assert rest(config, 2, 16, Done([16, 8, 4, 2], 1, 1), pace, 1) == 10 + 30  # one to be scored, one to be trained
+    assert rest(config, 2, 17, Done([16, 9, 5, 3], 3, 3), pace, 1) == 14  # one more came, and more was done than now
 
 
 def test_side_by_side_each_worker_takes_the_next() -> None:
@@ -263,14 +278,90 @@ def test_a_budget_says_how_many_cells_are_compared(
     assert 1 <= counts[0] < counts[1]
 
 
+def test_a_finished_selection_stays_what_it_is_with_any_budget(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is to be done, so no time is too short for it."""
+    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    given = settings(
+        corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m"
+    )
+    first = select_layer(given, tmp_path)
+    runs = ledger_of(tmp_path)["runs"]
+    jobs.clear()
+    for budget in ("61m", "1h", "57m", "60m"):  # more, the same in other words, less than is spent
+        spend(tmp_path, 57 * 60 + 30)
+        again = select_layer(dataclasses.replace(given, budget=budget), tmp_path)
+        assert jobs == [] and ledger_of(tmp_path)["runs"] == runs
+        assert again.answer == first.answer and again.answer.seeds == 2
+
+
+def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_of_it(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str]
+) -> None:
+    """Whatever was done takes no time again, and what has failed takes none."""
+    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    train, stop_after = on_tags.train, [4]
+
+    def stopping(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        if given["rnn"] == "relu0":
+            raise FlairNasError("not finite in epoch 1, batch 2")
+        if not stop_after[0]:
+            raise KeyboardInterrupt
+        stop_after[0] -= 1
+        return train(given, folder, score)
+
+    monkeypatch.setattr(on_tags, "train", stopping)
+    given = settings(corpus, random=None, candidates=["tanh0-tanh1", "gru", "relu0"], budget="10m")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    done, before = len(jobs), ledger_of(tmp_path)["seconds"]
+    assert 0 < before < 600
+    spend(tmp_path, 600 - 8 * 20)  # three runs go on by one epoch, two by two: seven epochs; all anew would be eleven
+    stop_after[0] = 1000
+    select_layer(given, tmp_path)
+    assert len(jobs) > done and ledger_of(tmp_path)["runs"]
+
+
+def test_with_a_candidate_more_only_that_one_is_paid_for(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    given = settings(corpus, random=1, candidates=["tanh0-tanh1", "gru"], budget="10m")
+    select_layer(given, tmp_path)
+    spend(tmp_path, 600 - 100)  # four epochs of one more are 80 s
+    jobs.clear()
+    more = select_layer(dataclasses.replace(given, candidates=["tanh0-tanh1", "gru", "relu0"]), tmp_path)
+    assert jobs and "relu0" in more.report
+
+
+def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
+    corpus: str, tmp_path: Path, jobs: list[str]
+) -> None:
+    with pytest.raises(FlairNasError, match="the budget of 1s is not enough"):
+        select_layer(settings(corpus, searches=["i-darts"], budget="1s"), tmp_path)
+    assert not any(name.startswith("search") for name in jobs)
+
+
+def test_random_cells_that_were_begun_stay_with_another_budget(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    for budget in ("6m", "4m"):
+        select_layer(settings(corpus, random=None, gates=2, epochs=2, seeds=[1], budget=budget), tmp_path)
+        drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
+        count = ledger_of(tmp_path)["plan"]["random"]
+        assert len(drawn) == 2 * count and count >= 2  # each with gates, too
+
+
 def test_cells_that_are_searched_on_the_corpus_are_candidates(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes: dict[str, Any] = {"searches": ["i-darts"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
     found = select_layer(settings(corpus, **changes), tmp_path / "out")
     kept = load_genotype(tmp_path / "out" / "searches" / "search-i-darts-1-epochs")
-    assert "| found by i-darts | 8 |" in found.report and jobs[0] == "search-i-darts-1-epochs"
-    assert ledger_of(tmp_path / "out")["runs"][jobs[0]] == {"genotype": kept.one_line()}
+    assert "| found by i-darts | 8 |" in found.report
+    assert ledger_of(tmp_path / "out")["runs"]["search-i-darts-1-epochs"] == {"genotype": kept.one_line()}
     jobs.clear()
     select_layer(settings(corpus, **changes), tmp_path / "out")
     assert jobs == []
@@ -288,6 +379,7 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
     [
         ("{", "cannot be read"),
         ('{"format": "flair-nas/selection", "version": 2, "plan": {}, "runs": {}, "seconds": 0}', "reads version 1"),
+        ('{"format": "flair-nas/selection", "version": 0, "results": {}}', "version 0; this flair-nas reads version 1"),
         (
             '{"format": "flair-nas/selection", "version": 1, "plan": {}, "runs": {}, "seconds": 0, "sha256": ""}',
             "changed",

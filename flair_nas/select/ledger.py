@@ -11,6 +11,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import sum_of_data, write_text
 from flair_nas.paths import read_file
+from flair_nas.select.config import seconds_of
 from flair_nas.select.workers import Died, Outcome
 
 log = logging.getLogger("flair_nas")
@@ -27,7 +28,6 @@ class Ledger:
 
     Attributes:
         plan: what was decided by measured time, and so is not decided again with the same budget.
-        before: the plan with the budget before that.
         data: the fingerprint of what the runs are on; empty if that is not kept.
         runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
 
@@ -38,7 +38,6 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.plan: dict[str, Any] = {}
-        self.before: dict[str, Any] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         self.data = ""
         self._earlier = 0.0  # seconds, of earlier calls
@@ -50,10 +49,11 @@ class Ledger:
         try:
             data = json.loads(read_file(self.path, _MOST_BYTES))
             found = (data["format"], data["version"])
-            if found == (_FORMAT, _VERSION) and data.pop("sha256") != sum_of_data(data):
-                raise ValueError("it has changed")
-            self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-            self.data = data.get("data", "")
+            if found == (_FORMAT, _VERSION):
+                if data.pop("sha256") != sum_of_data(data):
+                    raise ValueError("it has changed")
+                self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
+                self.data = data.get("data", "")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{self.path}: this ledger cannot be read ({error}); give it back, or choose another folder: without "
@@ -108,8 +108,9 @@ class Ledger:
     def begin(self, budget: str) -> None:
         """Begins to count time; forgets what was planned with another budget, and what is to be tried again."""
         self._begun = time.perf_counter()
-        if self.plan.get("budget") != budget:
-            self.plan, self.before = {"budget": budget}, self.plan
+        before = self.plan.get("budget")
+        if before is None or seconds_of(before) != seconds_of(budget):
+            self.plan = {"budget": budget}
         self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
 
     def save(self) -> None:

@@ -69,7 +69,11 @@ def answer_of(task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[M
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", len(runs[0])
     drawn = resampled(counts, task.figure).clip(0, task.most)
     scored = [
-        Scored(candidate, float(np.mean([task.figure(of_seed.sum(0)) for of_seed in of])), _middle(drawn[:, place]))
+        Scored(
+            candidate,
+            float(np.mean([task.figure(of_seed.sum(0, dtype=np.float64)) for of_seed in of])),
+            _middle(drawn[:, place]),
+        )
         for place, (candidate, of) in enumerate(zip(ranked, counts))
     ]
     if len(scored) == 1:

@@ -38,8 +38,22 @@ def side_by_side(jobs: Sequence[float], workers: int) -> float:
     return max(free)
 
 
+class Done(NamedTuple):
+    """What of a selection is done already, and so takes no time.
+
+    Args:
+        through: by rung: how many of the candidates have come through it with their first seed.
+        scored: how many of them are scored with it.
+        further: how many runs of further seeds are trained and scored.
+    """
+
+    through: Sequence[int]
+    scored: int = 0
+    further: int = 0
+
+
 def rest(
-    config: SelectSettings, seeds: int, candidates: int, begun: int, pace: Pace, workers: int, rung: int = 0
+    config: SelectSettings, seeds: int, candidates: int, done: Done, pace: Pace, workers: int, rung: int = 0
 ) -> float:
     """Seconds from a rung to the end.
 
@@ -47,7 +61,7 @@ def rest(
         config: the settings: which candidates go on after how many epochs.
         seeds: of the last two.
         candidates: how many there are in that rung.
-        begun: those of them that are through with it.
+        done: what of it is done.
         pace: of a run.
         workers: how many train side by side.
         rung: which one, from 0.
@@ -55,9 +69,11 @@ def rest(
     rule, epochs = config.task.rule, config.epochs
     reached, *rungs = [0, *rule.rungs(epochs)][rung:]
     total = 0.0
-    for number, (count, until) in enumerate(zip(rule.counts(candidates, rungs), rungs), start=rung):
-        count = count - begun if number == 0 else max(len(config.rates) + 1, count)
-        total += side_by_side([(until - reached) * pace.epoch + pace.around] * count, workers)
+    counts = zip(rule.counts(candidates, rungs), rungs, done.through[rung:])
+    for number, (count, until, through) in enumerate(counts, start=rung):
+        count = count if number == 0 else max(min(len(config.rates) + 1, candidates), count)
+        total += side_by_side([(until - reached) * pace.epoch + pace.around] * (count - through), workers)
         reached = until
-    scores = [pace.around] * 2  # of the first seed, which is trained by then
-    return total + side_by_side(scores + [epochs * pace.epoch + pace.around] * 2 * (seeds - 1), workers)
+    scores = [pace.around] * (2 - done.scored)  # of the first seed, which is trained by then
+    further = [epochs * pace.epoch + pace.around] * (2 * (seeds - 1) - done.further)
+    return total + side_by_side(scores + further, workers)

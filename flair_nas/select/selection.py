@@ -33,7 +33,7 @@ from flair_nas.select.config import SelectSettings, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import survivors
-from flair_nas.select.schedule import Pace, pace_of, rest, side_by_side
+from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
 from flair_nas.select.tasks import Task
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tagging.config import FLAIR_TYPES
@@ -104,11 +104,19 @@ class _Selection:
         self.caution = ""  # that the data are too small to choose on
 
     def run_all(self) -> Selection:
-        config = self.config
         self.run.accept()
         (self.run.folder / "runs").mkdir(exist_ok=True)
-        self.ledger.begin(config.budget)
+        self.ledger.begin(self.config.budget)
+        try:
+            return self._select()
+        except KeyboardInterrupt:
+            self.ledger.save()  # with the time that was spent since the last run ended
+            raise
+
+    def _select(self) -> Selection:
+        config = self.config
         layers = self._prepare()
+        self._check_budget(layers)
         everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
         finalists, seeds = self._finalists(self._thin_out(everyone))
@@ -130,24 +138,32 @@ class _Selection:
             if not costs:
                 raise FlairNasError(f"no run of rung {rung} worked: {self._errors()}")
             if rung < len(self.rungs):
-                # nobody should think that the layer to beat had the wrong rate, so it comes to the end with each
-                always = [candidate.name for candidate in everyone if self._is_to_beat(candidate)]
-                best = survivors({name: cost for name, cost in costs.items() if name not in always}, 1)
-                places = self._places(rung, places, alive)
-                kept = {*always, *best, *survivors(costs, places)} & set(costs)
-                alive = [candidate for candidate in alive if candidate.name in kept]
+                places = self._places(rung, places, alive, costs)
+                alive = self._going_on(places, alive, costs)
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
 
-    def _places(self, rung: int, places: int, alive: Sequence[Candidate]) -> int:
+    def _going_on(self, places: int, alive: Sequence[Candidate], costs: dict[str, float]) -> list[Candidate]:
+        """Who goes on where there are so many places: always the layer to beat and the best of the others, too.
+
+        Nobody should think that the layer to beat had the wrong rate, so it comes to the end with each.
+        """
+        to_beat = [candidate.name for candidate in alive if self._is_to_beat(candidate)]
+        best = survivors({name: cost for name, cost in costs.items() if name not in to_beat}, 1)
+        kept = {*to_beat, *best, *survivors(costs, places)} & set(costs)
+        return [candidate for candidate in alive if candidate.name in kept]
+
+    def _places(self, rung: int, places: int, alive: Sequence[Candidate], costs: dict[str, float]) -> int:
         """How many go on after so many rungs: by the rule, unless time would be short for all seeds of the last two."""
         of_rule, plan = self.rule.counts(places, self.rungs)[1], self.ledger.plan.setdefault("places", {})
         key = f"{places} after rung {rung}"  # with more candidates it is decided anew
         if key not in plan:
-            left, seeds, pace = self.budget - self.ledger.seconds, len(self.config.seeds), self._pace(alive)
-            assert pace is not None  # one of them works
+            seeds, left = len(self.config.seeds), self._left()
 
             def is_enough(count: int) -> bool:
-                return rest(self.config, seeds, count, 0, pace, self.pool.workers, rung) <= left
+                them = self._going_on(count, alive, costs)
+                pace, done = self._pace(them), self._done(them)
+                assert pace is not None  # they work
+                return rest(self.config, seeds, len(them), done, pace, self.pool.workers, rung) <= left
 
             count = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             if count < of_rule:
@@ -155,6 +171,18 @@ class _Selection:
             plan[key] = count
             self.ledger.save()
         return int(plan[key])
+
+    def _left(self) -> float:
+        """Seconds; what is done is never too much, so they are not less than none."""
+        return max(0.0, self.budget - self.ledger.seconds)
+
+    def _done(self, candidates: Sequence[Candidate]) -> Done:
+        first, *further = self.config.seeds
+        return Done(
+            [sum(self._is_done(c.run(first), epochs, score=False) for c in candidates) for epochs in self.rungs],
+            sum(self._is_done(c.run(first), self.config.epochs, score=True) for c in candidates),
+            sum(self._is_done(c.run(seed), self.config.epochs, score=True) for c in candidates for seed in further),
+        )
 
     # --- before ---
 
@@ -170,6 +198,7 @@ class _Selection:
         named = named_layers(config)
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)
+        self._check_budget(named)  # before time goes into searches
         layers = [*named, *self._searched()]
         if config.match:
             matched = matched_lstm(config, work.counter(data), [*layers, *random_layers(config, 1)])
@@ -195,46 +224,70 @@ class _Selection:
 
     # --- what the budget is enough for ---
 
+    def _check_budget(self, layers: list[Layer]) -> None:
+        """Sees to it that the budget is enough for what is named, by the time of an epoch.
+
+        Raises:
+            FlairNasError: it is not.
+        """
+        config = self.config
+        named = [c for c in self._named(layers) if not self._has_failed(c)]
+        if all(self._epochs(candidate) >= self.rungs[0] for candidate in named):
+            return
+        probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(config.rates)]
+        self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
+        pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
+        needed = rest(config, 1, len(named), self._done(named), pace, self.pool.workers)
+        if needed > self._left():
+            whole = duration(needed + self.ledger.seconds)
+            raise FlairNasError(
+                f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
+                f"layers and learning rates take about {whole} with one seed; give more, or have less to compare: "
+                "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match are three layers; or fewer --epochs"
+            )
+
     def _random_count(self, layers: list[Layer]) -> int:
         """How many random cells; the first rung of the layers that are named tells what they would take."""
         config, plan = self.config, self.ledger.plan
-        named = candidates_of(config, [*layers, *random_layers(config, 1 if config.random is None else config.random)])
-        if any(self._epochs(candidate) < self.rungs[0] for candidate in named):
-            probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(config.rates)]
-            self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
-            pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
-            needed = rest(config, 1, len(named), 0, pace, self.pool.workers)
-            if needed > self.budget - self.ledger.seconds:
-                whole = duration(needed + self.ledger.seconds)
-                raise FlairNasError(
-                    f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                    f"layers and learning rates take about {whole} with one seed; give more, or have less to compare: "
-                    "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match are three layers; or fewer --epochs"
-                )
         if config.random is not None:
             return config.random
         if "random" not in plan:
+            named = self._named(layers)
             self._train_first_seeds(named, self.rungs[0], f"rung 1 of {len(self.rungs)}, what is named")
-            measured, seeds = self._pace(named), len(config.seeds)
-            if measured is None:
+            pace, seeds = self._pace(named), len(config.seeds)
+            if pace is None:
                 raise FlairNasError(f"no run of rung 1 worked: {self._errors()}")
-            each = len(candidates_of(config, random_layers(config, 1)))
             left = _SHARE * self.budget - self.ledger.seconds
+            count = begun = max(1, self._random_begun())
+            everyone = candidates_of(config, [*layers, *random_layers(config, begun)])
+            good = [candidate for candidate in everyone if not self._has_failed(candidate)]
+            each, done = len(candidates_of(config, random_layers(config, 1))), self._done(good)
 
-            def needed_with(count: int) -> float:
-                candidates = len(named) + (count - 1) * each
-                return rest(config, seeds, candidates, len(named), measured, self.pool.workers)
+            def is_enough(count: int) -> bool:
+                candidates = len(good) + (count - begun) * each
+                return rest(config, seeds, candidates, done, pace, self.pool.workers) <= left
 
-            count = max(1, self.ledger.before.get("random", 1))
-            while needed_with(count + 1) <= left and count < _MOST_RANDOM:
+            while count < _MOST_RANDOM and is_enough(count + 1):
                 count += 1
             plan["random"] = count
             self.ledger.save()
         return int(plan["random"])
 
+    def _random_begun(self) -> int:
+        """How many random cells have been trained, with an earlier budget; they stay."""
+        config, count, each = self.config, 0, len(random_layers(self.config, 1))
+        while any(map(self._epochs, candidates_of(config, random_layers(config, count + 1)[-each:]))):
+            count += 1
+        return count
+
+    def _named(self, layers: list[Layer]) -> list[Candidate]:
+        """Candidates that there are whatever the time."""
+        random = 1 if self.config.random is None else self.config.random
+        return candidates_of(self.config, [*layers, *random_layers(self.config, random)])
+
     def _finalists(self, ranked: list[Candidate]) -> tuple[list[Candidate], list[int]]:
         """Those that are trained with several seeds, and with which; time that is left is for the next best ones."""
-        config, plan, left = self.config, self.ledger.plan, self.budget - self.ledger.seconds
+        config, plan, left = self.config, self.ledger.plan, self._left()
         groups = [[c for c in ranked if self._is_to_beat(c) is to_beat] for to_beat in (True, False)]
         first = [group[0] for group in groups if group]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
@@ -311,6 +364,9 @@ class _Selection:
 
     def _run(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})
+
+    def _has_failed(self, candidate: Candidate) -> bool:
+        return "error" in self.ledger.runs.get(candidate.run(self.config.seeds[0]), {})
 
     def _epochs(self, candidate: Candidate) -> int:
         return len(self._run(candidate, self.config.seeds[0]).get("dev", ()))
