@@ -80,8 +80,7 @@ def test_taggers_of_all_kinds_come_back_as_they_were(
     tagger = SequenceTagger(stack, dictionary, "ner", rnn_type=rnn_type, **options)
     write_safe(tagger, tmp_path)
     loaded = read_safe(tmp_path)
-    if rnn_type != "LSTM":  # of which Flair itself loses the order of embeddings
-        assert torch.equal(features(tagger), features(loaded))
+    assert torch.equal(features(tagger), features(loaded))
     before, after = tagger.state_dict(), loaded.state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     assert loaded.weight_dict == {"PER": 2.0} and loaded.tag_type == "ner"

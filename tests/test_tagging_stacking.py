@@ -44,7 +44,7 @@ def corpus() -> Corpus:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("rnn_type", ["darts-v2", "tanh0-relu1"])
+@pytest.mark.parametrize("rnn_type", ["darts-v2", "tanh0-relu1", "LSTM"])
 def test_a_tagger_of_flairs_own_scripts_reads_the_same_when_it_is_loaded(
     corpus: Corpus, tmp_path: Path, stack: str, rnn_type: str
 ) -> None:
@@ -85,7 +85,7 @@ def test_two_that_would_have_one_name_are_refused(corpus: Corpus) -> None:
         )
 
 
-def test_flairs_own_layers_are_left_as_they_are(corpus: Corpus) -> None:
-    stack = StackedEmbeddings(STACKS["one-hot first"](corpus))
-    SequenceTagger(stack, corpus.make_label_dictionary("ner", add_unk=False), "ner", rnn_type="LSTM")
-    assert [member.name for member in stack.embeddings] == ["0-one-hot-text", "1-Char"]
+def test_flairs_own_layers_are_warned_of_what_cannot_be_mended(corpus: Corpus) -> None:
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    with pytest.warns(UserWarning, match="2 embeddings of the stack would be called 'one-hot-text'"):
+        SequenceTagger(StackedEmbeddings([one_hot(corpus), one_hot(corpus)]), dictionary, "ner", rnn_type="LSTM")

@@ -34,10 +34,9 @@ def register_sequence_tagger(module: ModuleType) -> None:
     @functools.wraps(flair_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(self, *args, **kwargs)
-        if bound.arguments.get("rnn_type", "LSTM") not in FLAIR_TYPES:
-            from flair_nas.tagging.stacking import keep_order
+        from flair_nas.tagging.stacking import keep_order
 
-            keep_order(bound.arguments["embeddings"])
+        keep_order(bound.arguments["embeddings"], refuse=bound.arguments.get("rnn_type", "LSTM") not in FLAIR_TYPES)
         flair_init(self, *args, **kwargs)
 
     @functools.wraps(flair_rnn)
