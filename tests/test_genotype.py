@@ -336,7 +336,9 @@ def test_a_bundled_genotype_is_the_published_one(name: str) -> None:
     genotype = load_genotype(name)
     assert (genotype.nodes, genotype.output) == (edges_of(nodes), output)
     assert genotype.state_gate is None and genotype.input_gate is None and genotype.highway is True
-    assert genotype.origin, "a published genotype says where it comes from"
+    origin = genotype.origin
+    assert all(origin[key] for key in ("method", "corpus", "paper", "source", "licence", "note"))
+    assert any(key.endswith("_published") for key in origin["figures"]) or "no figure" in origin["note"]
 
 
 def test_the_bundled_gated_genotype_says_by_which_search_it_was_found() -> None:
