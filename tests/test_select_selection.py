@@ -396,6 +396,13 @@ def test_a_ledger_that_cannot_be_used_is_refused(
     assert (tmp_path / "ledger.json").read_text() == content
 
 
+def test_what_is_refused_leaves_no_folder_behind(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
+    for data, embeddings in ((corpus, "glov"), (str(tmp_path / "none"), "one-hot")):
+        with pytest.raises(FlairNasError):
+            select_layer(settings(data, embeddings=[embeddings]), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
 def test_settings_that_make_no_selection_are_refused() -> None:
     with pytest.raises(FlairNasError, match="budget must be a time such as 90m.*train_with_dev must be left out"):
         SelectConfig(budget="soon", train_with_dev=True)

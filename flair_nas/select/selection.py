@@ -104,18 +104,18 @@ class _Selection:
         self.caution = ""  # that the data are too small to choose on
 
     def run_all(self) -> Selection:
+        self.ledger.begin(self.config.budget)
+        data = self._read()  # what is refused leaves no folder behind
         self.run.accept()
         (self.run.folder / "runs").mkdir(exist_ok=True)
-        self.ledger.begin(self.config.budget)
         try:
-            return self._select()
+            return self._select(self._layers(data))
         except KeyboardInterrupt:
             self.ledger.save()  # with the time that was spent since the last run ended
             raise
 
-    def _select(self) -> Selection:
+    def _select(self, layers: list[Layer]) -> Selection:
         config = self.config
-        layers = self._prepare()
         self._check_budget(layers)
         everyone = candidates_of(config, [*layers, *random_layers(config, self._random_count(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
@@ -186,8 +186,8 @@ class _Selection:
 
     # --- before ---
 
-    def _prepare(self) -> list[Layer]:
-        """The layers that are named, searched, and matched in size."""
+    def _read(self) -> Any:
+        """The data, with embeddings ready where they can be."""
         config, work = self.config, self.task.work
         data = work.read(config.one())
         self.ledger.check(work.fingerprint(data))
@@ -195,13 +195,17 @@ class _Selection:
             self.caution = f"{shortage}: which layer is the best on it is mostly chance"
             log.warning("%s", self.caution)
         work.prepare(config.one(), data, self.progress)
-        named = named_layers(config)
+        return data
+
+    def _layers(self, data: Any) -> list[Layer]:
+        """The layers that are named, searched, and matched in size."""
+        config, named = self.config, named_layers(self.config)
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)
         self._check_budget(named)  # before time goes into searches
         layers = [*named, *self._searched()]
         if config.match:
-            matched = matched_lstm(config, work.counter(data), [*layers, *random_layers(config, 1)])
+            matched = matched_lstm(config, self.task.work.counter(data), [*layers, *random_layers(config, 1)])
             layers += [matched] if matched else []
         return layers
 
