@@ -100,9 +100,13 @@ class Run:
     def accept(self) -> None:
         """Makes the folder that of these settings, and its history that of the checkpoint.
 
-        Called when nothing can refuse the run any more, so that a mistake leaves a folder that can be used.
+        Called when nothing can refuse the run any more, so that a mistake leaves a folder that can be used. The epochs
+        that are written are not fewer than there are.
         """
-        write_text((self.whole or self).folder / "config.yaml", to_yaml(self.config))
+        config = self.config
+        if len(self.history) > getattr(config, "epochs", len(self.history)):
+            config = dataclasses.replace(config, epochs=len(self.history))
+        write_text((self.whole or self).folder / "config.yaml", to_yaml(config))
         self.folder.mkdir(exist_ok=True)
         if self.history:
             self._write_history()

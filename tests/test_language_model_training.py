@@ -415,6 +415,8 @@ def test_a_finished_run_is_left_as_it_is(text, tmp_path, caplog) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert train_language_model(settings(text), tmp_path / "run", progress=False) == first
     assert "is finished (epochs: 4), so nothing was trained" in caplog.text
+    assert train_language_model(settings(text, epochs=2), tmp_path / "run", progress=False) == first
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["epochs"] == 4  # as many as it has
     after = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     unchanged = ("model.pt", "checkpoint.pt", "checkpoint-previous.pt", "metrics.json")
     assert {name: before[name] for name in unchanged} == {name: after[name] for name in unchanged}

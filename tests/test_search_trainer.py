@@ -316,6 +316,9 @@ def test_a_finished_search_is_left_alone(
     assert f"{out} is finished, so nothing was searched; --epochs extends it" in caplog.messages
     assert result.genotype == load_genotype(finished / "genotype.json")
     assert_same_runs(finished, out)
+    written = (out / "config.yaml").read_bytes()
+    run(text, out, **{**THREE, "epochs": 2})
+    assert (out / "config.yaml").read_bytes() == written  # with as many epochs as it has
 
 
 def test_a_finished_search_keeps_the_day_of_its_genotype(finished: Path, text: Path, tmp_path: Path) -> None:

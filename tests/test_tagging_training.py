@@ -509,14 +509,26 @@ def test_a_finished_run_is_not_trained_again(two_seeds: Path, corpus: str, monke
     assert {path: path.stat().st_mtime_ns for path in two_seeds.glob("seed-*/*")} == before
 
 
-def test_the_settings_are_those_of_the_figures_when_nothing_was_left_to_train(
-    two_seeds: Path, corpus: str, tmp_path: Path
-) -> None:
+def test_a_finished_run_is_extended_and_never_cut(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
     shutil.copytree(two_seeds, out := tmp_path / "run")
+    names = ("config.yaml", "metrics.json", "model.pt", "seed-1/metrics.json", "seed-2/metrics.json")
+    before = {name: (out / name).read_bytes() for name in names}
     metrics = train_taggers(settings(corpus, seeds=[1], epochs=2), out, progress=False)
+    assert [result["seed"] for result in metrics["seeds"]] == [1, 2] and metrics["summary"]["epochs"]["mean"] == 3
+    assert {name: (out / name).read_bytes() for name in names} == before
+    metrics = train_taggers(settings(corpus, seeds=[3], epochs=1), out, progress=False)
+    assert [(result["seed"], result["epochs"]) for result in metrics["seeds"]] == [(1, 3), (2, 3), (3, 3)]
+    assert read_settings(out / "config.yaml", TaggerConfig)["seeds"] == [1, 2, 3]
+
+
+def test_a_seed_that_is_not_done_may_be_left_out(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        at_batch(patch, BATCHES * 3 + 2, press_ctrl_c)
+        with pytest.raises(RunStopped):
+            train_taggers(settings(corpus, seeds=[1, 2]), tmp_path / "run", progress=False)
+    metrics = train_taggers(settings(corpus, seeds=[1]), tmp_path / "run", progress=False)
     assert [result["seed"] for result in metrics["seeds"]] == [1]
-    assert read_settings(out / "config.yaml", TaggerConfig)["seeds"] == [1]
-    assert json.loads((out / "metrics.json").read_text()) == metrics
+    assert read_settings(tmp_path / "run" / "config.yaml", TaggerConfig)["seeds"] == [1]
 
 
 def test_other_settings_are_refused_and_named(two_seeds: Path, corpus: str) -> None:

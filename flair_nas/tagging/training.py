@@ -8,6 +8,7 @@ OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoi
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import shutil
 import statistics
@@ -29,6 +30,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import whole_file
 from flair_nas.rnn_text import parse_rnn, say_risks
 from flair_nas.runs import Run, open_run, read_figures
+from flair_nas.settings import read_run_settings
 from flair_nas.tagging.column_files import parse_columns
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
@@ -64,7 +66,7 @@ def train_taggers(
         config: the settings.
         out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
             goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` and `seeds`
-            may have grown.
+            may have grown; seeds that are done stay, with their epochs, also where fewer are asked for.
         corpus: what `load_corpus` gave for these settings, where it is loaded already.
         parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
         progress: draw progress bars on standard error.
@@ -115,7 +117,7 @@ def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
 
 
 def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    config: TaggerConfig = run.config
+    run.config = config = _with_what_is_done(run)
     label_type = tagging_corpus.label_type
     if not any(sentence.get_labels(label_type) for sentence in sentences_of(tagging_corpus.corpus.dev)):
         raise FlairNasError(
@@ -138,6 +140,20 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
     _place_model(run, runs[metrics["model_seed"]])
     run.accept()  # of seeds that were all done, none has done it
     return run.finish(metrics)
+
+
+def _with_what_is_done(run: Run) -> TaggerConfig:
+    """The settings, with what the folder has besides: a run is extended, never cut."""
+    config: TaggerConfig = run.config
+    written = run.folder / "config.yaml"
+    if not written.exists():
+        return config
+    before = read_run_settings(written, TaggerConfig).seeds
+    seeds = dict.fromkeys(config.seeds if set(before) <= set(config.seeds) else [*before, *config.seeds])
+    done = {seed: found for seed in seeds if (found := run.part(f"seed-{seed}").figures("seed", "epochs"))}
+    seeds_now = [seed for seed in seeds if seed in done or seed in config.seeds]
+    epochs = max([config.epochs, *(found["epochs"] for found in done.values())])
+    return dataclasses.replace(config, seeds=seeds_now, epochs=epochs)
 
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
