@@ -42,6 +42,12 @@ def meet(folder: str, name: str, others: int) -> bool:
     return False
 
 
+def visible(folder: str, name: str, others: int) -> str | None:
+    """The GPUs that there are for this process, when so many others are at work."""
+    assert meet(folder, name, others)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
 def take(folder: str, name: str, megabytes: int, patience: float) -> bool:
     """Is small for a while, then takes so much; whether another one was there in that while."""
     own = Path(folder) / name

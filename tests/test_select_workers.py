@@ -8,16 +8,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
-from select_jobs import die_until, double, fail, meet, take, threads, wait_for, wait_for_ever
+import torch
+from own_process import content, until_ended
+from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
 
-from flair_nas.select.workers import Died, Job, Outcome, Pool
+from flair_nas.errors import FlairNasError
+from flair_nas.select.config import SelectConfig
+from flair_nas.select.workers import Died, Job, Outcome, Pool, make_pool
 
 
 def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
@@ -50,6 +53,78 @@ def test_processes_work_side_by_side_with_their_threads(tmp_path: Path) -> None:
     assert outcome.result == (3, "3")
 
 
+@pytest.mark.parametrize(
+    ("workers", "said", "each"),
+    [
+        (None, None, 1),
+        (2, None, 8),
+        (3, None, 5),
+        (99, None, 1),
+        (2, "4", 4),
+        (2, "4,2", 4),
+        (2, "99", 8),
+        (2, "many", 8),
+        (2, "0", 8),
+    ],
+)
+def test_processes_share_the_cores(
+    workers: int | None, said: str | None, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS") if said is None else monkeypatch.setenv("OMP_NUM_THREADS", said)
+    pool = make_pool(SelectConfig(workers=workers, device="cpu"))
+    assert isinstance(pool, Pool) and (pool.workers, pool.threads) == (workers or 16, each)
+
+
+def test_a_process_has_its_share_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    with make_pool(SelectConfig(workers=2, device="cpu")) as pool:
+        (outcome,) = pool.run([Job("threads", threads, ())])
+    assert outcome.result == (3, "3") and "OMP_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("device", "workers", "there", "expected"),
+    [
+        (None, None, None, (2, ["0", "1"])),
+        ("cuda", None, "4,7", (2, ["4", "7"])),
+        ("cuda", 6, None, (6, ["0", "1"])),
+        ("cuda:1", None, None, (1, [])),
+        ("cuda:1", 3, None, (3, [])),
+        ("cpu", None, None, (16, [])),
+    ],
+)
+def test_each_gpu_has_one_process_unless_more_are_asked_for(
+    device: str | None,
+    workers: int | None,
+    there: str | None,
+    expected: tuple[int, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if there is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", there)
+    pool = make_pool(SelectConfig(workers=workers, device=device))
+    assert isinstance(pool, Pool) and (pool.workers, pool.gpus) == expected
+
+
+def test_processes_are_spread_over_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    jobs = [Job(name, visible, (str(tmp_path), name, 2)) for name in ("a", "b", "c")]
+    with Pool(3, gpus=["4", "7"]) as pool:
+        assert sorted(outcome.result for outcome in pool.run(jobs)) in (["4", "4", "7"], ["4", "7", "7"])
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(FlairNasError, match="device cuda:99: this PyTorch sees"):
+        make_pool(SelectConfig(device="cuda:99"))
+
+
 def test_a_process_that_dies_is_tried_again_and_the_others_go_on(tmp_path: Path) -> None:
     jobs = [Job("mortal", die_until, (str(tmp_path), 1)), *(Job(str(n), double, (n,)) for n in range(3))]
     outcomes = {outcome.job.name: outcome for outcome in done(jobs, workers=2)}
@@ -61,7 +136,7 @@ def test_a_process_that_is_killed_while_it_is_idle_is_replaced() -> None:
     with Pool(1) as pool:
         ((_, process),) = (outcome.result for outcome in pool.run([Job("before", double, (1,))]))
         os.kill(process, signal.SIGKILL)
-        _until_ended(process)
+        until_ended(process)
         (after,) = pool.run([Job("after", double, (2,))])
     assert after.error is None and after.result[0] == 4 and after.result[1] != process
 
@@ -77,7 +152,7 @@ def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(tmp_pa
         outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", wait_for, (str(waiting),))])
         assert next(outcomes).job.name == "short"
         outcomes.close()
-        assert not psutil.pid_exists(int(_content(waiting)))
+        assert not psutil.pid_exists(int(content(waiting)))
         found = {outcome.job.name: outcome.result[0] for outcome in pool.run([Job("new", double, (4,))])}
     assert found == {"new": 8}
 
@@ -159,7 +234,7 @@ def test_a_stop_in_between_ends_all_processes(tmp_path: Path) -> None:
     with Pool(2) as pool:
         outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", double, (1,))])
         next(outcomes)
-        process = int(_content(waiting))
+        process = int(content(waiting))
     assert not psutil.pid_exists(process)
 
 
@@ -173,9 +248,9 @@ if __name__ == "__main__":
         list(pool.run([Job("long", wait_for_ever, ({str(tmp_path / "pid")!r},))]))
 """
     with subprocess.Popen(_command(tmp_path, script)) as parent:
-        process = int(_content(tmp_path / "pid"))
+        process = int(content(tmp_path / "pid"))
         parent.send_signal(signal.SIGKILL)
-    _until_ended(process)
+    until_ended(process)
 
 
 def test_a_process_that_is_ended_leaves_no_semaphore_to_complain_about(tmp_path: Path) -> None:
@@ -195,19 +270,3 @@ if __name__ == "__main__":
 def _command(folder: Path, script: str) -> list[str]:
     (folder / "script.py").write_text(script)
     return [sys.executable, str(folder / "script.py")]
-
-
-def _until_ended(process: int) -> None:
-    for _ in range(200):
-        if not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE:
-            return
-        time.sleep(0.05)
-    pytest.fail(f"process {process} did not end")
-
-
-def _content(path: Path) -> str:
-    for _ in range(1200):
-        if path.exists() and path.read_text():
-            return path.read_text()
-        time.sleep(0.05)
-    pytest.fail(f"{path} never came")
