@@ -35,11 +35,32 @@ def threads() -> tuple[int, str | None]:
 def meet(folder: str, name: str, others: int) -> bool:
     """Whether so many others are at work at the same time."""
     (Path(folder) / name).touch()
-    for _ in range(600):
+    for _ in range(2400):
         if len(list(Path(folder).iterdir())) > others:
             return True
         time.sleep(0.05)
     return False
+
+
+def visible(folder: str, name: str, others: int) -> str | None:
+    """The GPUs that there are for this process, when so many others are at work."""
+    assert meet(folder, name, others)
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def take(folder: str, name: str, megabytes: int, patience: float) -> bool:
+    """Is small for a while, then takes so much; whether another one was there in that while."""
+    own = Path(folder) / name
+    own.touch()
+    until = time.monotonic() + patience
+    found = False
+    while not found and time.monotonic() < until:
+        found = len(list(Path(folder).iterdir())) > 1
+        time.sleep(0.05)
+    kept = b"x" * (megabytes * 10**6)
+    if not found:
+        own.unlink()
+    return found and bool(kept)
 
 
 def wait_for(file: str) -> None:

@@ -6,6 +6,8 @@ import errno
 import json
 import multiprocessing
 import re
+import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from flair_nas.locks import locked
 from flair_nas.runs import LOCK
 from flair_nas.select import on_tags
 from flair_nas.select.workers import Died, Job, Outcome, Pool
+
+IN_PROCESSES = Pool.run
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +132,37 @@ def test_a_full_disk_ends_it_and_it_goes_on(
     assert "checkpoint.pt: No space left on device" in capsys.readouterr().err
     monkeypatch.setattr(on_tags, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
+
+
+def test_a_disk_that_is_full_for_a_process_ends_it_and_it_goes_on(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Pool, "run", IN_PROCESSES)
+        # writing more fails in the kernel, as on a full disk; processes that train inherit it
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, limits[1]))
+        try:
+            assert main(command(corpus, out, "--epochs", "1", "--workers", "1")) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(rf"{out}/runs/\S+-seed1/\S+: no room to write this file", line) and "free some disk space" in line
+    assert not list(out.rglob("*.part"))
+    assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
+
+
+def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # what is None is not imported
+    out = tmp_path / "run"
+    assert main(command(corpus, out, "--engine", "ray")) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "flair-nas: engine ray needs Ray, which is not installed: pip install 'flair-nas[ray]', or leave --engine out"
+    ]
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(

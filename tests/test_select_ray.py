@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 import pytest
-from select_jobs import die_until, double, fail
+from own_process import content, until_ended
+from select_jobs import die_until, double, fail, wait_for, wait_for_ever
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
@@ -48,6 +49,17 @@ def test_jobs_end_as_in_processes(cluster: None, tmp_path: Path) -> None:
     assert found["once"].result == 1 and found["once"].error is None
     assert isinstance(found["often"].error, Died) and len(list((tmp_path / "often").iterdir())) == 2
     assert ray.is_initialized()  # a cluster that somebody else has started stays
+
+
+def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(cluster: None, tmp_path: Path) -> None:
+    waiting = tmp_path / "pid"
+    with make_pool(SelectConfig(engine="ray")) as pool:
+        outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", wait_for, (str(waiting),))])
+        assert next(outcomes).job.name == "short"
+        outcomes.close()
+        until_ended(int(content(waiting)))
+        found = {outcome.job.name: outcome.result[0] for outcome in pool.run([Job("new", double, (4,))])}
+    assert found == {"new": 8}
 
 
 def untimed(out: Path) -> dict[str, Any]:

@@ -538,3 +538,20 @@ def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypat
     (run,) = ledger_of(tmp_path / "out")["runs"].values()
     assert len(run["dev"]) == 2 and run["scored"] is True and found.answer.other is None
     assert "Stay with lstm" in found.report
+
+
+def test_a_run_goes_on_in_a_process_with_another_number_of_threads(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a selection does that is gone on with by fewer processes."""
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    losses: list[list[float]] = []
+    for threads, epochs in ((1, 1), (2, 2)):
+        config = settings(corpus, epochs=epochs)
+        (lstm,) = candidates_of(config, named_layers(settings(corpus, candidates=["lstm"])))
+        job = Job("run", on_tags.train, (lstm.settings(config, 1, epochs), str(tmp_path / "run"), False))
+        with Pool(1, threads=threads) as pool:
+            (outcome,) = pool.run([job])
+        losses.append(outcome.result["dev_loss"])
+    assert len(losses[1]) == 2 and losses[1][:1] == losses[0] and all(map(math.isfinite, losses[1]))

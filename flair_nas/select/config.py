@@ -39,7 +39,9 @@ def is_time(budget: str) -> str:
 class PoolSettings:
     """Which processes do the work."""
 
-    workers: int | None = setting(None, "processes that train side by side (one a core)", low=1, high=1000)
+    workers: int | None = setting(
+        None, "processes that train side by side (one a core, or one a GPU)", low=1, high=1000
+    )
     engine: str = setting(
         "processes", "where they are: processes of this machine, or ray, a Ray cluster", choices=("processes", "ray")
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
@@ -42,29 +42,43 @@ class RayPool:
         there = ray.cluster_resources()
         self.gpus = 1 if gpu and there.get("GPU") else 0
         self.workers = workers or max(1, int(there["GPU" if self.gpus else "CPU"]))
-        self.running: dict[Any, Job] = {}
+        self.running: set[Any] = set()  # what the cluster is to do
 
     def __enter__(self) -> RayPool:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Ends all jobs at work, and a cluster that was started here."""
-        for reference in self.running:
-            self.ray.cancel(reference, force=True)
+        self._end(self.running)
         if self.owned:
             self.ray.shutdown()
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Does all jobs, in their order as far as processes are free, and gives each when it has ended."""
+        """Does all jobs, in their order as far as processes are free, and gives each when it has ended.
+
+        Closed before the last one, it ends those of its jobs that are at work.
+        """
         work = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=self.tries - 1)(_work)
         left = list(jobs)
-        while left or self.running:
-            while left and len(self.running) < self.workers:
-                job = left.pop(0)
-                self.running[work.options(name=job.name).remote(job.work, job.arguments)] = job
-            (ended, *_), _ = self.ray.wait(list(self.running), num_returns=1)
-            job = self.running.pop(ended)
-            yield self._outcome(job, ended)
+        running: dict[Any, Job] = {}  # of this call alone
+        try:
+            while left or running:
+                while left and len(running) < self.workers:
+                    job = left.pop(0)
+                    reference = work.options(name=job.name).remote(job.work, job.arguments)
+                    running[reference] = job
+                    self.running.add(reference)
+                (ended, *_), _ = self.ray.wait(list(running), num_returns=1)
+                self.running.discard(ended)
+                yield self._outcome(running.pop(ended), ended)
+        finally:
+            self._end(running)
+
+    def _end(self, references: Iterable[Any]) -> None:
+        for reference in [*references]:
+            if reference in self.running:
+                self.ray.cancel(reference, force=True)
+                self.running.discard(reference)
 
     def _outcome(self, job: Job, reference: Any) -> Outcome:
         try:

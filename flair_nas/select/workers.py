@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import psutil
 from tqdm import tqdm
 
+from flair_nas.select.memory import Memory, forget_peak
+
 if TYPE_CHECKING:
+    import torch
+
     from flair_nas.select.config import PoolSettings
     from flair_nas.select.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
+
+_LOOK = 1.0  # seconds from one look at the memory to the next, where a job waits for it
 
 
 class Job(NamedTuple):
@@ -60,110 +66,167 @@ class Pool:
     """Processes that do jobs. One is kept for the next job, with what its modules have loaded.
 
     Args:
-        workers: how many processes at most; where the memory that is free is less than what one has taken so far, no
-            further one is started until one ends.
+        workers: how many processes at most; fewer where there is not the memory that a further one will take.
         threads: of PyTorch, in each of them.
+        gpus: the GPUs that they are spread over, by their names in ``CUDA_VISIBLE_DEVICES``; none if jobs say it all.
         tries: how often a job is begun whose process dies.
     """
 
-    def __init__(self, workers: int, *, threads: int = 1, tries: int = 2) -> None:
-        self.workers, self.threads, self.tries = workers, threads, tries
-        self.free: list[ProcessPoolExecutor] = []
-        self.running: dict[Future[Any], tuple[int, ProcessPoolExecutor]] = {}
+    def __init__(self, workers: int, *, threads: int = 1, gpus: Sequence[str] = (), tries: int = 2) -> None:
+        self.workers, self.threads, self.gpus, self.tries = workers, threads, gpus, tries
+        self.free: list[_Slot] = []
+        self.at_work: dict[_Slot, Job] = {}
+        self.memory = Memory()
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Ends all processes, those at work at once."""
-        for _number, slot in self.running.values():
-            _end(slot)
+        for slot in self.at_work:
+            slot.kill()
         for slot in self.free:
-            slot.shutdown()
+            slot.executor.shutdown()
 
     def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
-        """Does all jobs, in their order as far as processes are free, and gives each when it has ended."""
-        left, tried = list(range(len(jobs))), [0] * len(jobs)
-        while left or self.running:
-            while left and (slot := self._free_slot()):
-                number = left.pop(0)
-                tried[number] += 1
-                self.running[slot.submit(jobs[number].work, *jobs[number].arguments)] = number, slot
-            ended, _ = concurrent.futures.wait(self.running, return_when=concurrent.futures.FIRST_COMPLETED)
-            for future in ended:
-                number, slot = self.running.pop(future)
-                job, error = jobs[number], future.exception()
-                if not isinstance(error, BrokenProcessPool):
-                    self.free.append(slot)
-                    yield Outcome(job, None if error else future.result(), error)
-                    continue
-                slot.shutdown(wait=False)
-                if tried[number] < self.tries:
-                    log.warning("%s: its process has died; it is begun again from its last checkpoint", job.name)
-                    left.insert(0, number)
-                else:
-                    times = "once" if self.tries == 1 else f"{self.tries} times"
-                    yield Outcome(job, None, Died(f"its process has died {times}; is there memory enough?"))
+        """Does all jobs, in their order as far as processes are free, and gives each when it has ended.
 
-    def _free_slot(self) -> ProcessPoolExecutor | None:
-        """A process that is free, or a new one; None where there is neither place nor memory."""
-        at_work = [slot for _, slot in self.running.values()]
-        if self.free:
-            return self.free.pop(0)
-        if len(at_work) < self.workers and (not at_work or _has_room(at_work)):
-            return _new_slot(self.threads)
-        return None
+        Closed before the last one, it ends those of its jobs that are at work.
+        """
+        left, tried = list(range(len(jobs))), [0] * len(jobs)
+        running: dict[Future[Any], tuple[int, _Slot]] = {}  # of this call alone: another one's jobs have other numbers
+        try:
+            while left or running:
+                while left and len(running) < self.workers and (not running or self._has_room(jobs[left[0]])):
+                    number = left.pop(0)
+                    tried[number] += 1
+                    future, slot = self._start(jobs[number])
+                    running[future] = number, slot
+                waits = _LOOK if left and len(running) < self.workers else None  # for memory
+                ended, _ = concurrent.futures.wait(running, waits, concurrent.futures.FIRST_COMPLETED)
+                for future in ended:
+                    number, slot = running.pop(future)
+                    job, error = self.at_work.pop(slot), future.exception()
+                    if not isinstance(error, BrokenProcessPool):
+                        if error is None:
+                            self.memory.ended(job.work, slot.process)
+                        self.free.append(slot)
+                        yield Outcome(job, None if error else future.result(), error)
+                        continue
+                    slot.executor.shutdown(wait=False)
+                    if tried[number] < self.tries:
+                        log.warning("%s: its process has died; it is begun again from its last checkpoint", job.name)
+                        left.insert(0, number)
+                    else:
+                        times = "once" if self.tries == 1 else f"{self.tries} times"
+                        yield Outcome(job, None, Died(f"its process has died {times}; is there memory enough?"))
+        finally:
+            for _number, slot in running.values():
+                self.at_work.pop(slot, None)
+                slot.kill()
+
+    def _has_room(self, job: Job) -> bool:
+        process = self.free[0].process if self.free else None
+        return self.memory.has_room(job.work, process, [(at.work, slot.process) for slot, at in self.at_work.items()])
+
+    def _start(self, job: Job) -> tuple[Future[Any], _Slot]:
+        """Gives a job to a process that is free, or to a new one."""
+        while True:
+            slot = self.free.pop(0) if self.free else _Slot(self.threads, self._next_gpu())
+            self.at_work[slot] = job
+            try:
+                return slot.submit(job), slot
+            except BrokenProcessPool:  # it was free, and the system has ended it for want of memory, or somebody has
+                log.warning("a process that had no work has died; another one takes its place")
+                del self.at_work[slot]
+                slot.executor.shutdown(wait=False)
+
+    def _next_gpu(self) -> str | None:
+        """The one that the fewest processes have; None if there is none to choose."""
+        taken = [slot.gpu for slot in (*self.free, *self.at_work)]
+        return min(self.gpus, key=taken.count, default=None)
 
 
 def make_pool(config: PoolSettings) -> Pool | RayPool:
     """The pool that settings describe.
 
     Raises:
-        FlairNasError: as `RayPool`.
+        FlairNasError: a device that is not there, or as `RayPool`.
     """
     if config.engine == "ray":
         from flair_nas.select.ray_pool import RayPool
 
         return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
-    return Pool(config.workers or len(os.sched_getaffinity(0)))
+    from flair_nas.device import choose_device
+
+    device, cores = choose_device(config.device), len(os.sched_getaffinity(0))
+    gpus = _gpus_of(device)
+    workers = config.workers or (max(1, len(gpus)) if device.type == "cuda" else cores)
+    return Pool(workers, threads=_threads_each(workers, cores), gpus=gpus)
 
 
-def _new_slot(threads: int) -> ProcessPoolExecutor:
+def _gpus_of(device: torch.device) -> list[str]:
+    """Those that processes are spread over, as `Pool` has them; none for a CPU, and for a GPU that has its number."""
+    if device.type != "cuda" or device.index is not None:
+        return []
+    import torch
+
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:count] if visible else [str(number) for number in range(count)]
+
+
+def _threads_each(workers: int, cores: int) -> int:
+    """The cores, divided among processes; never more than the user lets a process have."""
+    each = max(1, cores // workers)
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one for each level of nesting
+    return min(each, int(said)) if said.isdecimal() and int(said) > 0 else each
+
+
+class _Slot:
     """An executor of one process, so that its death is of no concern to the others."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # read when torch is loaded
-    try:
+
+    def __init__(self, threads: int, gpu: str | None) -> None:
+        self.gpu = gpu
+        self.environment = {"OMP_NUM_THREADS": str(threads)}  # read when torch is loaded
+        if gpu is not None:
+            self.environment["CUDA_VISIBLE_DEVICES"] = gpu
         context = multiprocessing.get_context("spawn")
-        slot = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(threads,))
-        slot.submit(os.getpid).result()  # it is started now, in this environment
-        return slot
+        self.executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(threads,))
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Begins a job, the first one with its process.
+
+        Raises:
+            BrokenProcessPool: the process has died since the job before.
+        """
+        forget_peak(self.process)
+        with _environment(self.environment):
+            return self.executor.submit(job.work, *job.arguments)
+
+    @property
+    def process(self) -> int:
+        """Its number; 0, which none has, before there is one and after it."""
+        return next(iter(list(self.executor._processes or {})), 0)
+
+    def kill(self) -> None:
+        for process in list((self.executor._processes or {}).values()):
+            process.kill()
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
     finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
-
-
-def _processes(slot: ProcessPoolExecutor) -> list[Any]:
-    return list((slot._processes or {}).values())
-
-
-def _has_room(slots: Sequence[ProcessPoolExecutor]) -> bool:
-    """Whether as much memory is free as the largest process has now."""
-    sizes = [0]
-    for slot in slots:
-        for process in _processes(slot):
-            try:
-                sizes.append(psutil.Process(process.pid).memory_info().rss)
-            except psutil.Error:  # it has just ended
-                continue
-    return psutil.virtual_memory().available > 1.2 * max(sizes)
-
-
-def _end(slot: ProcessPoolExecutor) -> None:
-    for process in _processes(slot):
-        process.kill()
-    slot.shutdown(wait=True, cancel_futures=True)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 # --- in a process ---
