@@ -104,7 +104,7 @@ class FlairObjective(Objective):
         order = np.random.default_rng(seed).permutation(len(train))
         count = round(held_out * len(train))
         self.streams = {
-            "valid": [train[number] for number in order[:count]] if count else self.dev,
+            "valid": [train[number] for number in order[:count]] if count else self.learnable(self.dev),
             "train": [train[number] for number in order[count:]],
         }
         for part, sentences in self.streams.items():
@@ -183,6 +183,10 @@ class FlairObjective(Objective):
         return layer
 
     # --- data ---
+
+    def learnable(self, sentences: list[Sentence]) -> list[Sentence]:
+        """Those of dev that have a loss, for the architecture weights."""
+        return sentences
 
     def steps(self, epoch: int) -> int:
         """The number of batches of an epoch; sentences that do not fill one are left out, others each time."""
