@@ -127,7 +127,7 @@ class SelectConfig(SelectSettings, TaggerConfig):
 
     def search(self, by: str) -> dict[str, Any]:
         """The settings of one of `searches`, with a tagger of the same settings."""
-        own = {"embeddings", "epochs", "init_range"}  # a supernet starts in a range of its own
+        own = {"embeddings", "epochs", "init_range", "storage"}  # a supernet starts in a range of its own
         shared = set(kinds_of(TaggerConfig)) & set(kinds_of(TaggingSearchConfig)) - own
         return {
             **{name: getattr(self, name) for name in shared},

@@ -142,7 +142,8 @@ class FlairObjective(Objective):
             measure: as for the class.
             layer: what the supernet is made in both directions by.
         """
-        keep_frozen(holder.embeddings, data)
+        several = True if accelerator.num_processes > 1 else None  # they share one file
+        keep_frozen(holder.embeddings, data, on_disk=config.storage == "disk" if config.storage else several)
         supernet = build_supernet(config, accelerator, holder.rnn.input_size)
         holder.rnn = layer(supernet, config.directions == "shared").to(accelerator.device)
         seed_processes(config, accelerator)

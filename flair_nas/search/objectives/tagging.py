@@ -52,7 +52,7 @@ class TaggingObjective(FlairObjective):
         unknown = [labels_without_loss(self.model, sentence, self.corpus.label_type) for sentence in sentences]
         if left_out := sum(map(bool, unknown)):
             log.warning(
-                "%s: %d sentences of dev, with %s, are left out for the architecture weights, as train has no such label",
+                "%s: %d sentences of dev, with %s, are left out for the architecture weights: train has no such label",
                 *(self.corpus.name, left_out, ", ".join(sorted(set().union(*unknown)))),
             )
         return [sentence for sentence, labels in zip(sentences, unknown) if not labels]
