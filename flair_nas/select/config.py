@@ -84,7 +84,7 @@ class SelectSettings(PoolSettings):
         [], "layers to compare with it besides random cells, as for --rnn (gru, on tags, and all bundled genotypes)"
     )
     searches: list[str] = setting(
-        [], "compare also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates)",
+        [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates)",
         choices=tuple(SEARCHES), check=all_different,
     )  # fmt: skip
     search_epochs: int = setting(5, "epochs of each of these searches", **COUNT)
