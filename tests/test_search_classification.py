@@ -88,6 +88,14 @@ def test_the_loss_is_flairs_and_gradients_of_parts_add_up(corpus: str) -> None:
     assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
 
 
+def test_the_architecture_learns_on_a_class_that_only_dev_has(tmp_path: Path) -> None:
+    folder = Path(write_classes(tmp_path / "corpus"))
+    dev = folder / "dev.txt"
+    dev.write_text(dev.read_text().replace("__label__ALPHA", "__label__GAMMA"))
+    found = search_genotype(settings(str(folder), held_out=0.0), tmp_path / "run", progress=False)
+    assert len(found.history) == 2
+
+
 def test_gradients_of_one_pass_outlive_the_next(corpus: str) -> None:
     objective = objective_of(corpus)
     batches = [objective.training_batch(1, step)[0] for step in range(2)]

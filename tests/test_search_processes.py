@@ -160,6 +160,58 @@ def test_a_search_in_two_processes_is_that_of_one(text: Path, tmp_path: Path) ->
         assert line["training_loss"] == pytest.approx(expected["training_loss"], rel=1e-5)
 
 
+def search_on_tags(folder: Path, with_noise: bool) -> tuple[str, list[str]]:
+    """A search of an epoch on a few sentences of the demo corpus, and the hash of all weights after each step."""
+    from flair_nas.search.flair_config import TaggingSearchConfig
+    from flair_nas.search.objectives import tagging as tagging_objective
+    from flair_nas.tagging.corpora import load_corpus
+
+    corpus = load_corpus("demo")
+    corpus.corpus._train, corpus.corpus._dev = (  # of one length, as each process takes the mean over its own tokens
+        [sentence for sentence in part if len(sentence) == 12][:count]
+        for part, count in ((corpus.corpus.train, 24), (corpus.corpus.dev, 8))
+    )
+    rates = {} if with_noise else {"word_dropout": 0.0, "locked_dropout": 0.0}
+    config = TaggingSearchConfig(
+        **rates, embeddings=["one-hot"], reproject=False, hidden_size=6, nodes=2, batch_size=4, epochs=1, device="cpu"
+    )
+    build, step, hashes = tagging_objective.build, WeightDescent.step, list[str]()
+
+    def without_norm(*arguments: Any) -> Any:
+        objective = build(*arguments)
+        for direction in objective.supernet._directions():
+            direction.norm = None
+        return objective
+
+    def hashing(self: Any, *arguments: Any) -> Any:
+        loss = step(self, *arguments)
+        numbers = b"".join(weight.detach().numpy().tobytes() for weight in self.objective.module.parameters())
+        hashes.append(hashlib.sha256(numbers).hexdigest())
+        return loss
+
+    with (
+        patched(WeightDescent, "step", hashing),
+        patched(tagging_objective, "build", build if with_noise else without_norm),
+    ):
+        return search_genotype(config, folder, text=corpus, progress=False).genotype.one_line(), hashes
+
+
+def test_two_processes_that_search_on_tags_are_in_step(tmp_path: Path) -> None:
+    left, right = together(tmp_path / "answers", search_on_tags, tmp_path / "run", True)
+    assert left == right and len(set(left[1])) == len(left[1]) == 3
+
+
+def test_a_search_on_tags_in_two_processes_is_that_of_one(tmp_path: Path) -> None:
+    left, right = together(tmp_path / "answers", search_on_tags, tmp_path / "two", False)
+    assert left == right and left[0] == search_on_tags(tmp_path / "one", False)[0]
+    two, one = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("two", "one"))
+    for name, weight in one["model"].items():
+        torch.testing.assert_close(two["model"][name], weight, rtol=1e-3, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+    ((line,), (expected,)) = two["history"], one["history"]
+    assert line["training_loss"] == pytest.approx(expected["training_loss"], rel=1e-5)
+    assert line["valid_f1"] == pytest.approx(expected["valid_f1"])
+
+
 # --- resuming ---
 
 

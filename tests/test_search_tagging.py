@@ -72,6 +72,44 @@ def test_model_and_architecture_learn_on_different_sentences(corpus: str) -> Non
     assert of_dev.streams["valid"] == of_dev.dev
 
 
+def corpus_with_an_unseen_label(folder: Path, seen: str = "PER", unseen: str = "ORG") -> str:
+    """Two of the six sentences of dev have a label that train lacks."""
+    path = Path(write_corpus(folder)) / "dev.txt"
+    changed = [sentence.replace(seen, unseen) for sentence in path.read_text().split("\n\n")[:2]]
+    path.write_text("\n\n".join([*changed, *path.read_text().split("\n\n")[2:]]))
+    return str(folder)
+
+
+@pytest.mark.parametrize("crf", [True, False])
+def test_the_architecture_does_not_learn_on_labels_that_train_lacks(
+    crf: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = corpus_with_an_unseen_label(tmp_path / "corpus")
+    found = run(corpus, tmp_path / "run", held_out=0.0, crf=crf)
+    assert len(found.history) == 2 and found.history[-1]["architecture_loss"] > 0
+    assert caplog.text.count("2 sentences of dev, with ORG, are left out for the architecture weights") == 1
+    objective = objective_of(corpus, held_out=0.0)
+    assert len(objective.streams["valid"]) == 4 and len(objective.dev) == 6
+    scored = objective.evaluate().value
+    objective.model.eval()
+    with objective.supernet.batch_statistics():
+        assert scored == pytest.approx(evaluate_tagger(objective.model, objective.dev, batch_size=4).f1)
+
+
+@pytest.mark.parametrize("unseen", ["ORG", "O"])  # O: a token that has no label
+def test_labels_of_tokens_that_train_lacks(unseen: str, tmp_path: Path) -> None:
+    corpus = corpus_with_an_unseen_label(tmp_path / "corpus", " VBD ", f" {unseen} ")
+    options: dict[str, Any] = {"label_type": "pos", "columns": "text=0,pos=1", "held_out": 0.0}
+    assert len(objective_of(corpus, **options).streams["valid"]) == 4
+    run(corpus, tmp_path / "run", **options, epochs=1)
+
+
+def test_too_few_sentences_with_labels_of_train_are_refused(tmp_path: Path) -> None:
+    corpus = corpus_with_an_unseen_label(tmp_path / "corpus")
+    with pytest.raises(FlairNasError, match="4 sentences for the architecture weights are less than a batch of 5"):
+        objective_of(corpus, held_out=0.0, batch_size=5)
+
+
 def test_an_epoch_reads_each_sentence_once_but_for_those_that_fill_no_batch(corpus: str) -> None:
     objective = objective_of(corpus, held_out=0.25)  # 18 sentences, 4 a batch
     assert objective.steps(1) == 4

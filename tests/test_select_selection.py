@@ -16,7 +16,7 @@ from test_tagging_training import write_corpus
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import random_genotype
 from flair_nas.library import load_genotype
-from flair_nas.rnn_text import parse_rnn
+from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags, selection
 from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
@@ -26,7 +26,7 @@ from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
 from flair_nas.select.schedule import Done, Pace, rest, side_by_side
 from flair_nas.select.selection import select_layer
-from flair_nas.select.tasks import TAGGING
+from flair_nas.select.tasks import TAGGING, Task
 from flair_nas.select.workers import Job, Outcome, Pool
 from flair_nas.tagging.prediction import load_tagger
 
@@ -372,6 +372,23 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
     monkeypatch.setattr(on_tags, "search", failing)
     other = select_layer(settings(corpus, **changes | {"searches": ["i-darts", "darts"]}), tmp_path / "out")
     assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
+
+
+def test_a_layer_that_ess_found_is_compared_with_its_gates(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winning = Task.cost
+
+    def cost(self: Task, run: Any, epochs: int) -> float:  # the layer with gates has the most weights
+        return -run["parameters"] + 0 * winning(self, run, epochs)
+
+    monkeypatch.setattr(Task, "cost", cost)
+    changes: dict[str, Any] = {"searches": ["ess"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
+    found = select_layer(settings(corpus, **changes), tmp_path / "out")
+    kept = load_genotype(tmp_path / "out" / "searches" / "search-ess-1-epochs")
+    assert kept.state_gate is not None and kept.input_gate is not None
+    assert found.answer.winner.candidate.layer.name == "found by ess"
+    assert f'rnn_type="{text_of(kept)}", hidden_size=8' in found.report
 
 
 @pytest.mark.parametrize(

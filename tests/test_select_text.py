@@ -159,6 +159,8 @@ def test_scores_that_an_older_ledger_lacks_are_made(text: str, tmp_path: Path, j
 def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(text, searches=["gdas"], search_epochs=1, random=0, epochs=1, seeds=[1])
     assert config.search("gdas")["sampling"] == "straight-through" and config.search("gdas")["text"] == text
+    of_ess = settings(text, searches=["ess"]).search("ess")
+    assert (of_ess["learn"], of_ess["history"], of_ess["text"]) == ("joint", 3, text)
     small = {"hidden_size": 8, "batch_size": 4, "bptt": 8, "nodes": 2}
     search = TextSelectConfig.search
     monkeypatch.setattr(TextSelectConfig, "search", lambda self, by: search(self, by) | small)

@@ -21,6 +21,13 @@ from flair.models import LanguageModel
 from gensim.models import KeyedVectors
 
 from flair_nas.errors import FlairNasError
+from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.search.trainer import search_genotype
+from flair_nas.select import on_tags
+from flair_nas.select.config import SelectConfig
+from flair_nas.tables import running
+from flair_nas.tables.config import TableConfig
+from flair_nas.tables.running import run_table
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
@@ -223,6 +230,91 @@ def test_a_cache_that_cannot_be_written_is_named(files: dict[str, str], cache: P
     cache.write_text("a file")
     with pytest.raises(FlairNasError, match=f"{cache}.*FLAIR_NAS_CACHE"):
         kept(files, on_disk=True)
+
+
+# --- searches ---
+
+
+def file_of(vector: torch.Tensor) -> str:
+    """The name of the file that a vector is mapped from; empty if it is in memory of its own."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(address, 16) for address in line.split()[0].split("-"))
+        if start <= vector.data_ptr() < end:
+            return line.rpartition("/")[2] if "/" in line else ""
+    return ""
+
+
+def search_settings(files: dict[str, str], **changes: Any) -> dict[str, Any]:
+    small = {"hidden_size": 4, "nodes": 1, "batch_size": 8, "epochs": 1, "samples": 1, "device": "cpu"}
+    return {"corpus": "demo", "embeddings": specs_of(files), **small, **changes}
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="maps of memory are read from /proc")
+def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
+    files: dict[str, str], cache: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    embeddings = [name.replace("flair:", "pooled-flair:") for name in specs_of(files)]
+    config = SelectConfig(embeddings=embeddings, hidden_size=4, batch_size=8, search_epochs=1, device="cpu")
+    on_tags.prepare(config.one(), on_tags.read(config.one()), progress=False)
+    request.getfixturevalue("no_computing")
+    on_tags._kept.cache_clear()
+    settings = {**config.search("i-darts"), "nodes": 1}
+    on_tags.search(settings, str(tmp_path / "search"))
+    assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 1
+    words = words_of(on_tags._corpus(settings))  # which later trainings of this process read, too
+    assert {file_of(vector) for token in words for vector in token._embeddings.values()} == {"vectors.bin"}
+
+
+@pytest.mark.parametrize(("storage", "is_file"), [(None, False), ("cpu", False), ("disk", True)])
+def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
+    files: dict[str, str], cache: Path, tmp_path: Path, storage: str | None, is_file: bool
+) -> None:
+    settings = search_settings(files, strategy="sample", epochs=0)
+    found = search_genotype(TaggingSearchConfig(**settings, storage=storage), tmp_path / "run", progress=False)
+    assert (cache / "embeddings").exists() == is_file and "storage" not in found.genotype.origin["settings"]
+    again = search_genotype(TaggingSearchConfig(**settings), tmp_path / "run", progress=False)  # it may change
+    assert again.genotype == found.genotype
+
+
+# --- what is not kept is told ---
+
+
+def test_what_is_embedded_anew_is_told_once(
+    files: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [f"word:{files['words.gensim']}", f"pooled-flair:{files['forward.pt']}", "char"]
+    said = "demo: embedded anew for each batch: "
+    embeddings = build_embeddings(specs, load_corpus("demo").corpus)
+    pooled, char = embeddings.embeddings[1].name.removeprefix("1-"), "Char"
+    config = SelectConfig(embeddings=specs, hidden_size=4, device="cpu")
+    table = tmp_path / "table.yaml"
+    columns = json.dumps({"demo": {"tagging": {"corpus": "demo", "embeddings": specs}}})
+    table.write_text(f"columns: {columns}\nrows: {{LSTM: {{rnn: lstm}}}}\n")
+    monkeypatch.setattr(running.Pool, "run", lambda pool, jobs: (job for job in ()))
+
+    for prepare in (
+        lambda: on_tags.prepare(config.one(), load_corpus("demo"), progress=False),
+        lambda: run_table(TableConfig(table=str(table), device="cpu"), tmp_path / "table"),
+        lambda: learned(files, tmp_path / "tagger", None, specs),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="flair_nas"):
+            prepare()
+        assert caplog.text.count(said) == 1
+        assert f"{said}{pooled}, pooled over the words met so far (what is pooled is kept); {char}, which learn" in (
+            caplog.text
+        )
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="flair_nas"):
+        config_of_search = TaggingSearchConfig(
+            **search_settings(files, embeddings=[specs[0], "char"], epochs=0, strategy="sample")
+        )
+        search_genotype(config_of_search, tmp_path / "search", progress=False)
+    assert f"{said}{char}, which learn" in caplog.text and "pooled" not in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="flair_nas"):
+        kept(files, on_disk=False)
+    assert said not in caplog.text
 
 
 # --- taggers ---

@@ -43,6 +43,13 @@ class FlairSearchConfig(SearchSettings):
     recurrent_dropout: float = setting(0.0, "variational dropout of h and the nodes' states", **PROBABILITY)
     input_dropout: float = setting(0.0, "variational dropout of the layer's input x, inside it", **PROBABILITY)
 
+    storage: str | None = setting(
+        None,
+        "where the vectors of embeddings that do not learn are kept: cpu (memory) or disk (a file in the cache, shared "
+        "by all runs on this corpus) (cpu, or disk if they are large or there are several processes)",
+        choices=("cpu", "disk"),
+    )
+
     def _contradictions(self) -> list[str]:
         found = super()._contradictions()
         if self.directions == "own" and self.selection == "perturbation":

@@ -38,7 +38,7 @@ from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
 
-_PLACES = ("text", "data_root", "device")  # settings that say where something is on a machine
+_PLACES = ("text", "data_root", "device", "storage")  # settings that say where something is on a machine
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "i-darts": {"relaxation": "i-darts"},
     "darts": {"relaxation": "darts"},
     "gdas": {"sampling": "straight-through", "arch_clip": 0.03, "arch_beta2": 0.99, "arch_learning_rate": 0.01},
+    "ess": {"relaxation": "darts", "learn": "joint", "history": 3},
 }
 """What the setting `searches` stands for, on tags."""
 
@@ -85,8 +86,8 @@ class SelectSettings(PoolSettings):
         [], "layers to compare with it besides random cells, as for --rnn (gru, on tags, and all bundled genotypes)"
     )
     searches: list[str] = setting(
-        [], "compare also a cell that is searched on the same data, by each of these: i-darts, darts, gdas",
-        choices=("i-darts", "darts", "gdas"), check=all_different,
+        [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates)",
+        choices=tuple(SEARCHES), check=all_different,
     )  # fmt: skip
     search_epochs: int = setting(5, "epochs of each of these searches", **COUNT)
     match: bool = setting(True, "also an LSTM with as many parameters as the largest layer")
@@ -129,7 +130,7 @@ class SelectConfig(SelectSettings, TaggerConfig):
 
     def search(self, by: str) -> dict[str, Any]:
         """The settings of one of `searches`, with a tagger of the same settings."""
-        own = {"embeddings", "epochs", "init_range"}  # a supernet starts in a range of its own
+        own = {"embeddings", "epochs", "init_range", "storage"}  # a supernet starts in a range of its own
         shared = set(kinds_of(TaggerConfig)) & set(kinds_of(TaggingSearchConfig)) - own
         return {
             **{name: getattr(self, name) for name in shared},

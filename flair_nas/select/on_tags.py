@@ -135,13 +135,14 @@ def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
 
 
 def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Searches a cell on a corpus."""
+    """Searches a cell on a corpus, with the file of embeddings that all runs share."""
     from flair_nas.search.flair_config import TaggingSearchConfig
     from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
     from flair_nas.search.trainer import search_genotype
 
     be_quiet()
-    found = search_genotype(TaggingSearchConfig(**settings), folder, text=_corpus(settings), progress=False)
+    config = TaggingSearchConfig(**{**settings, "storage": "disk"})
+    found = search_genotype(config, folder, text=_corpus(settings), progress=False)
     return {"genotype": text_of(found.genotype)}
 
 

@@ -49,7 +49,7 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
-_LATER = ("init_range",)  # of taggers: tables that were begun before did not have it
+_LATER = ("init_range", "storage")  # of taggers and searches on tags: tables that were begun before did not have them
 
 
 def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]:
@@ -103,6 +103,7 @@ class _Running:
         searches = [self._search_job(row, column) for row, column in searched]
         seeds = self.config.seeds or self.table.seeds
         self._note_cells(self._jobs(self.table.rows, seeds))
+        self._prepare(seeds)
         self._do(searches)
         self._note_cells(self._jobs(self.table.rows, seeds))
         jobs = self._jobs(self.rows, seeds)
@@ -132,11 +133,26 @@ class _Running:
         self.ledger.plan["cells"] = cells
         self.ledger.save()
 
+    def _prepare(self, seeds: Sequence[int]) -> None:
+        """Does once what each run on a column would do, and says what there is to say of it, where runs are left."""
+        for column in self.table.columns:
+            if not self._is_spent() and any(self._is_open(row, column, seed) for row in self.rows for seed in seeds):
+                settings = settings_of(self.rows[0], self._placed(column), "lstm")
+                TASKS[column.task].work.prepare(settings, self._read(column), progress=False)
+
+    def _is_open(self, row: Row, column: Column, seed: int) -> bool:
+        """Whether a run, or the search before it, is still to be done."""
+        job = self._job(row, column, seed) or self._search_job(row, column)
+        return not self._is_done(job)
+
+    def _is_spent(self) -> bool:
+        limit = seconds_of(self.config.budget) if self.config.budget else None
+        return limit is not None and self.ledger.seconds > limit
+
     def _do(self, jobs: Sequence[Job]) -> None:
         """Does the jobs that are not done, until the time is spent."""
         wanted = [job for job in jobs if not self._is_done(job)]
-        limit = seconds_of(self.config.budget) if self.config.budget else None
-        if not wanted or (limit is not None and self.ledger.seconds > limit):
+        if not wanted or self._is_spent():
             return
         started = time.perf_counter()
         log.info("%s: %d of %d runs are to be done", self.table.title, len(wanted), len(jobs))
@@ -147,7 +163,7 @@ class _Running:
                 if worked:
                     rest = duration(each * (len(wanted) - done))
                     log.info("%d of %d, %s; %s, %s left", done, len(wanted), outcome.job.name, duration(spent), rest)
-                if limit is not None and spent > limit:  # what is at work goes on from its checkpoint next time
+                if self._is_spent():  # what is at work goes on from its checkpoint next time
                     return
 
     def _is_done(self, job: Job) -> bool:

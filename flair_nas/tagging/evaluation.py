@@ -95,7 +95,7 @@ def evaluate_tagger(
             out_path=stack.enter_context(whole_file(user_path(predictions).resolve())) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
-            return_loss=not unknown,  # Flair has no loss for a label that it does not know
+            return_loss=not any(labels_without_loss(tagger, sentence, label_type) for sentence in sentences),
         )
     forget_changing_embeddings(tagger, sentences)
     if not math.isfinite(result.scores["loss"]):
@@ -161,6 +161,20 @@ def tagger_labels(tagger: SequenceTagger) -> set[str]:
     """The labels that a tagger can give, without the prefixes B-, I-, E- and S- of spans."""
     items = set(tagger.label_dictionary.get_items()) - {"O", "<START>", "<STOP>", "<unk>"}
     return {item[2:] for item in items} if tagger.predict_spans else items
+
+
+def labels_without_loss(tagger: SequenceTagger, sentence: Sentence, label_type: str) -> set[str]:
+    """The gold labels of a sentence that training had no example of: Flair has no loss for these.
+
+    Args:
+        tagger: what they are none of.
+        sentence: labelled; where labels are of tokens, one that has none counts as O, as in Flair.
+        label_type: the gold label.
+    """
+    if tagger.predict_spans:
+        return {label.value for label in sentence.get_labels(label_type)} - tagger_labels(tagger)
+    known = set(tagger.label_dictionary.get_items())
+    return {token.get_label(label_type, "O").value for token in sentence} - known
 
 
 def _unknown_labels(

@@ -49,6 +49,20 @@ def changing_names(embeddings: TokenEmbeddings) -> list[str]:
     return [name for member in members for name in member.get_names() if name not in frozen]
 
 
+def _said_of_others(embeddings: TokenEmbeddings) -> str:
+    """Which embeddings in a stack are not kept, and why, in words; empty if all are."""
+    members = getattr(embeddings, "embeddings", [embeddings])
+    kept = {id(member) for member in frozen_members(embeddings)}
+    pooled, learned = list[str](), list[str]()
+    for number, member in enumerate(members):
+        if id(member) not in kept:
+            found = pooled if isinstance(member, PooledFlairEmbeddings) else learned
+            found.append(member.name.removeprefix(f"{number}-"))  # which a stack puts before it
+    said = [f"{', '.join(pooled)}, pooled over the words met so far (what is pooled is kept)"] * bool(pooled)
+    said += [f"{', '.join(learned)}, which learn"] * bool(learned)
+    return "; ".join(said)
+
+
 def keep_frozen(
     embeddings: TokenEmbeddings, corpus: TaggingCorpus, *, on_disk: bool | None = None, progress: bool = False,
     cache: Path | None = None,
@@ -72,6 +86,8 @@ def keep_frozen(
     sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
     names = [name for member in members for name in member.get_names()]
     if not all(name in token._embeddings for sentence in sentences for token in sentence for name in names):
+        if others := _said_of_others(embeddings):
+            log.info("%s: embedded anew for each batch: %s", corpus.name, others)
         _keep(members, names, sentences, corpus.name, on_disk, progress, cache)
     restore_random_state(randomness)
 

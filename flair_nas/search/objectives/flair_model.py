@@ -104,7 +104,7 @@ class FlairObjective(Objective):
         order = np.random.default_rng(seed).permutation(len(train))
         count = round(held_out * len(train))
         self.streams = {
-            "valid": [train[number] for number in order[:count]] if count else self.dev,
+            "valid": [train[number] for number in order[:count]] if count else self.learnable(self.dev),
             "train": [train[number] for number in order[count:]],
         }
         for part, sentences in self.streams.items():
@@ -142,7 +142,8 @@ class FlairObjective(Objective):
             measure: as for the class.
             layer: what the supernet is made in both directions by.
         """
-        keep_frozen(holder.embeddings, data)
+        several = True if accelerator.num_processes > 1 else None  # they share one file
+        keep_frozen(holder.embeddings, data, on_disk=config.storage == "disk" if config.storage else several)
         supernet = build_supernet(config, accelerator, holder.rnn.input_size)
         holder.rnn = layer(supernet, config.directions == "shared").to(accelerator.device)
         seed_processes(config, accelerator)
@@ -183,6 +184,10 @@ class FlairObjective(Objective):
         return layer
 
     # --- data ---
+
+    def learnable(self, sentences: list[Sentence]) -> list[Sentence]:
+        """Those of dev that have a loss, for the architecture weights."""
+        return sentences
 
     def steps(self, epoch: int) -> int:
         """The number of batches of an epoch; sentences that do not fill one are left out, others each time."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
 import flair
 import torch
 from accelerate import Accelerator
+from flair.data import Sentence
 
 from flair_nas.errors import FlairNasError
 from flair_nas.measure import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
-from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger
+from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger, labels_without_loss
 from flair_nas.tagging.training import build_tagger, load_corpus_of
+
+log = logging.getLogger("flair_nas")
 
 
 def read(config: TaggingSearchConfig, data: Any = None, progress: bool = False) -> TaggingCorpus:
@@ -42,6 +46,16 @@ def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Acceler
 
 class TaggingObjective(FlairObjective):
     """A tagger; `holder` is the tagger itself."""
+
+    def learnable(self, sentences: list[Sentence]) -> list[Sentence]:
+        """Those whose labels the tagger knows, which are the ones of train; Flair has no loss for others."""
+        unknown = [labels_without_loss(self.model, sentence, self.corpus.label_type) for sentence in sentences]
+        if left_out := sum(map(bool, unknown)):
+            log.warning(
+                "%s: %d sentences of dev, with %s, are left out for the architecture weights: train has no such label",
+                *(self.corpus.name, left_out, ", ".join(sorted(set().union(*unknown)))),
+            )
+        return [sentence for sentence, labels in zip(sentences, unknown) if not labels]
 
     def evaluated(self, size: int) -> Evaluation:
         """Loss and F1, or accuracy."""
