@@ -102,15 +102,15 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     assert "as large (2)" in picture.read_text()
     shown = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     header = shown[0]
-    assert header[:5] == ["layer", "tags & more, test F1", "P(better)", "published", "weights"]
+    assert header[:5] == ["layer", "tags & more, test F1", "seeds", "P(better)", "published"]
     assert "text, valid perplexity" in header and [row[0] for row in shown[1:]] == [
         *("LSTM", "as large", "cell", "drawn", "found"),
     ]
     ledger = json.loads((out / "ledger.json").read_text())
     runs = [ledger["runs"][name] for name in ledger["plan"]["cells"]["cell / tags & more"]]
     scores = [run["test"] for run in runs]
-    assert shown[3][1] == f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}" and shown[1][3] == "50.00"
-    assert shown[1][2] == "-" and all(0 <= float(row[2]) <= 1 for row in shown[2:])
+    assert shown[3][1] == f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}" and shown[1][4] == "50.00"
+    assert shown[1][3] == "-" and all(0 <= float(row[3]) <= 1 for row in shown[2:])
     weights = {row[0]: int(row[header.index("weights")].replace(",", "")) for row in shown[1:]}
     assert weights["as large"] == pytest.approx(weights["cell"], rel=0.1) and weights["LSTM"] > 1.3 * weights["cell"]
 
@@ -232,7 +232,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     assert main(["tables", "show", str(out)]) == 0
     said = capsys.readouterr().out
     assert "found on tags & more failed: not finite in epoch 1" in said and "over 1 seed." in said
-    assert re.search(r"\| LSTM \| \d+\.\d\d \|", said) and re.search(r"\| drawn \| - \|", said)
+    assert re.search(r"\| LSTM \| \d+\.\d\d \| 1 \|", said) and re.search(r"\| drawn \| - \| - \|", said)
 
 
 def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
@@ -298,6 +298,38 @@ def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
     assert "holds no table" in capsys.readouterr().err
 
 
+def test_a_table_may_be_named_without_a_flag(
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    run = ["-q", "--seeds", "1", "--out", str(out)]
+    assert main(["tables", "run", path, *run]) == 0 and len(jobs) == 1
+    assert main(["tables", "run", *run, path]) == 0 and len(jobs) == 1
+    capsys.readouterr()
+    assert main(["tables", "run", path, "--table", path, *run]) == 2
+    assert f"give the table once, as {path!r} or by --table" in capsys.readouterr().err
+    assert main(["tables", "run", "wnut-smal", "--out", str(tmp_path / "other")]) == 2
+    assert "did you mean wnut-small?" in capsys.readouterr().err
+
+
+def test_show_says_what_it_wants_when_it_is_given_a_table(
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    for given in (path, "wnut-small"):
+        assert main(["tables", "show", given]) == 2
+        said = capsys.readouterr().err
+        assert f"{given!r} is a table, and what has been run of it is in another folder" in said
+        assert f"flair-nas tables run {given} --out DIR" in said and "flair-nas tables show DIR" in said
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    for name in ("table.yaml", "ledger.json", "table.md"):  # a file of a run stands for its folder
+        assert main(["tables", "show", str(out / name)]) == 0
+        assert capsys.readouterr().out in shown
+
+
 @pytest.mark.parametrize("name", bundled_tables())
 def test_a_bundled_table_can_be_used(name: str) -> None:
     table = load_table(name)
@@ -307,6 +339,20 @@ def test_a_bundled_table_can_be_used(name: str) -> None:
 def test_a_drawn_row_is_that_random_cell(corpus: str, tmp_path: Path) -> None:
     table = load_table(written(tmp_path, corpus))
     assert table.rows[3].rnn == random_genotype(3).one_line()
+
+
+@pytest.mark.parametrize(("form", "cell"), [("markdown", "| 2 |"), ("csv", ",2,"), ("latex", " & 2 & ")])
+def test_each_row_says_of_how_many_seeds_it_is(
+    form: str, cell: str, corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  cell: {rnn: tanh0}\n"
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
+    assert main(["tables", "run", "-q", "--resume", str(out), "--seeds", "1,2", "--rows", "cell"]) == 0
+    capsys.readouterr()
+    assert main(["tables", "show", str(out), "--format", form]) == 0
+    lines = {line.strip("| ").split(" ")[0].split(",")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert cell in lines["cell"] and cell.replace("2", "1") in lines["LSTM"]
 
 
 def test_latex_escapes_what_it_must() -> None:

@@ -52,6 +52,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         good, task = _good(runs), TASKS[column.task]
         title, figures = figures_of(table, ledger, column)
         add(title, [mean_and_spread(of) for of in figures])
+        add("seeds", [str(len(of)) if of else "-" for of in figures])
         add("P(better)", ["-", *(_chance(of, good[0], task) for of in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
         add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
