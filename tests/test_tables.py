@@ -27,7 +27,7 @@ from flair_nas.select.config import SelectConfig
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
-from flair_nas.tables import running
+from flair_nas.tables import equal_time, running
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tables.showing import Grid, to_latex
@@ -168,6 +168,8 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
         ("    tagging: {", "    speech: {", "table.yaml:5: unknown key 'speech'"),
         ("hidden_size: 8, batch_size: 8", "hiden_size: 8, batch_size: 8", r"table.yaml:5: unknown key 'hiden_size'"),
         ("batch_size: 8, epochs: 1", "batch_size: 0, epochs: 1", "table.yaml:9: row 'LSTM' with .*batch_size must be"),
+        ("size_of: cell", "time_of: found", "table.yaml:10: 'found' is no row with a layer that is named"),
+        ("size_of: cell", "time_of: cell, size_of: cell", "table.yaml:10: row 'as large' must have one of size_of and"),
         ("rnn: lstm, size_of: cell", "rnn: lstm, size_of: none", "table.yaml:10: 'none' is no row with a layer"),
         ('"tanh0-tanh1-tanh2-tanh3"', "i-dart", "table.yaml:11: unknown rnn_type 'i-dart'"),
         ('"random:3"', "random:x", "table.yaml:12: rnn 'random:x': random: must be followed by a number"),
@@ -285,6 +287,74 @@ rows:
     ledger = run_table(TableConfig(table=written(tmp_path, "", table), seeds=[1]), tmp_path / "out")[1]
     small, large = (run["parameters"] for run in ledger.runs.values())
     assert small == pytest.approx(large, rel=0.05)
+
+
+TIMED = """columns:
+  demo:
+    tagging: {corpus: demo, embeddings: [one-hot], hidden_size: 24, batch_size: 8, epochs: 1}
+  text:
+    text: {hidden_size: 24, epochs: 1, batch_size: 4, bptt: 8}
+rows:
+  LSTM: {rnn: lstm}
+  cell: {rnn: "tanh0-tanh1-tanh2-tanh3-tanh4-tanh5"}
+"""
+OF_TIME = "  of equal time: {rnn: lstm, time_of: cell}\n"
+
+
+def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(text: str, tmp_path: Path, jobs: list[str]) -> None:
+    path, out = written(tmp_path, "", TIMED), tmp_path / "out"
+    run = ["tables", "run", "-q", path, "--text", text, "--seeds", "1", "--device", "cpu", "--out", str(out)]
+    assert main(run) == 0 and len(jobs) == 4
+    jobs.clear()
+    written(tmp_path, "", TIMED + OF_TIME)
+    assert main([*run, "--budget", "1h"]) == 0
+    assert [job.startswith("size-") for job in jobs] == [True, True, False, False]  # and nothing is run again
+    ledger, shown = json.loads((out / "ledger.json").read_text()), (out / "table.md").read_text()
+    for column in ("demo", "text"):
+        size = ledger["runs"][ledger["plan"]["measured"][f"of equal time / {column}"]]["hidden_size"]
+        (name,) = ledger["plan"]["cells"][f"of equal time / {column}"]
+        settings = (out / "runs" / name / "config.yaml").read_text()
+        assert f"hidden_size: {size}\n" in settings
+        assert f"of equal time on {column} has a hidden size of {size}, at which its steps took" in shown
+    jobs.clear()
+    assert main([*run, "--budget", "2h"]) == 0 and jobs == []  # another budget is no other size
+    assert main([*run, "--seeds", "1,2"]) == 0
+    assert len(jobs) == 6 and not any(job.startswith("size-") for job in jobs)
+
+
+def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(equal_time.time, "perf_counter", lambda: now[0])
+
+    def stepper(settings: dict[str, Any]) -> Any:
+        taken = settings["hidden_size"] * settings.get("each", 1.0) + settings.get("all", 0.0)
+
+        def step() -> None:
+            now[0] += taken
+
+        return step
+
+    cell = {"rnn": "cell", "hidden_size": 100, "each": 3.0}
+    for each, level in ((1.0, 300), (3.0, 100), (10.0, 30)):
+        found = equal_time.size_of_equal_time(stepper, {"rnn": "lstm", "each": each}, cell)
+        assert found["hidden_size"] == pytest.approx(level, rel=0.04)
+        assert found["time_ratio"] == pytest.approx(found["hidden_size"] * each / 300)
+    with pytest.raises(FlairNasError, match="lstm takes longer than cell at any hidden size"):
+        equal_time.size_of_equal_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
+
+
+def test_a_size_that_cannot_be_had_is_told_and_the_rest_goes_on(
+    tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(task: str, settings: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        raise FlairNasError("lstm takes longer than tanh0 at any hidden size")
+
+    monkeypatch.setattr(running, "measure_size", failing)
+    one = TIMED[: TIMED.index("  text:")] + TIMED[TIMED.index("rows:") :] + OF_TIME
+    path, out = written(tmp_path, "", one), tmp_path / "out"
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert len(jobs) == 3 and "of equal time on demo failed: lstm takes longer" in said and "| cell |" in said
 
 
 def test_a_text_that_nothing_names_and_a_table_that_is_not_there(

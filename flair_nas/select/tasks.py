@@ -39,6 +39,12 @@ class TaskModule(Protocol):
     def counter(self, data: Any) -> Callable[[Mapping[str, Any]], int]:
         """Gives a function that tells how many weights the layer of a run has, or its model if it learns embeddings."""
 
+    def stepper(self, settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
+        """Gives a function that gives, for the settings of a run on the same data, what does some steps of training.
+
+        The steps are those of the layer, or of the whole model if the layer's size decides how large the rest is.
+        """
+
     def shortage(self, data: Any) -> str:
         """What data have too little of to choose on; empty if nothing."""
 
