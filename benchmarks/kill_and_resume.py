@@ -34,6 +34,7 @@ from killing import (
     write_text,
 )
 
+RESULTS = Path(__file__).parent / "results" / "kill_and_resume.jsonl"
 SEARCH: dict[str, Any] = {
     "nodes": 3,
     "hidden_size": 8,
@@ -94,6 +95,15 @@ def measure(context: Any, name: str, text: Path, folder: Path, kills: int, seed:
         "differences": found,
         "genotype": expected["history.jsonl"][-1]["genotype"],
     }
+
+
+def table() -> str:
+    """The kept figures as a table."""
+    rows = ["| search | epochs | kills | numbers compared | differences |", "| --- | --- | --- | --- | --- |"]
+    for line in RESULTS.read_text().splitlines():
+        of = json.loads(line)
+        rows.append(f"| {of['case']} | {of['epochs']} | {of['kills']} | {of['numbers']:,} | {len(of['differences'])} |")
+    return "\n".join(rows)
 
 
 def main(show: Callable[[str], None] = print) -> int:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+RESULTS = Path(__file__).parent / "results" / "select_kill.json"
 SETTINGS = (
     "--corpus demo --embeddings one-hot --hidden-size 16 --batch-size 8 --learning-rate 0.3 --epochs 6 --seeds 1,2,3 "
     "--candidates gru tanh0-tanh1 i-darts-ptb --random 2 --budget 9h --device cpu"
@@ -72,6 +73,13 @@ def run_killed(out: Path, whole: float, kills: int, seed: int, workers: int) -> 
             raise RuntimeError(f"it failed with exit code {process.returncode}")
         return done
     raise RuntimeError("the last process was killed by somebody else")
+
+
+def sentence() -> str:
+    """The figures in words."""
+    found = json.loads(RESULTS.read_text())
+    different = ", ".join(found["differences"]) or "none"
+    return f"{found['runs']} runs, {found['seconds']} s in one go; {found['kills']} kills; differences: {different}."
 
 
 def main() -> int:

@@ -23,6 +23,14 @@ SEED_ERROR = 0.0034  # nats: one cell, trained three times, ended at perplexitie
 BUDGETS = (2, 4, 8, 16)  # full trainings
 FIRST, KEEP = (0.02, 0.04, 0.06, 0.1, 0.2, 0.4), (1 / 2, 1 / 3, 1 / 4)
 TRIALS = 2000
+RESULTS = Path(__file__).parent / "results" / "select_rule.json"
+SHOWN_BUDGETS = (2, 4, 8)
+SHOWN_RULES = (
+    *("random", "full trainings", "stopped after 1", "stopped after 5", "stopped after 10"),
+    *(f"halving from {first}, keeping 0.25" for first in ("0.02", "0.04")),
+    *(f"halving from 0.1, keeping {keep}" for keep in ("0.50", "0.33", "0.25")),
+    "halving from 0.2, keeping 0.25",
+)
 
 Choose = Callable[[np.ndarray], int]
 
@@ -86,6 +94,21 @@ def rules(epochs: int, budget: int, most: int) -> dict[str, tuple[Choose, int]]:
             count = min(rule.most_candidates(budget * epochs, epochs), most)
             found[f"halving from {first:g}, keeping {keep:.2f}"] = by_halving(rule, epochs), count
     return found
+
+
+def table() -> str:
+    """Regrets on the half that is reported, as a table for figures.md."""
+    kept = json.loads(RESULTS.read_text())
+    titles = {"all": "all cells", "of the best 100": "the best 100"}
+    heads = [f"{title}, {SHOWN_BUDGETS[0]} trainings | " + " | ".join(map(str, SHOWN_BUDGETS[1:]))
+             for title in titles.values()]  # fmt: skip
+    rows = [f"| rule | {' | '.join(heads)} |", "| --- |" + " --- |" * len(titles) * len(SHOWN_BUDGETS)]
+    for rule in SHOWN_RULES:
+        of = {(x["cells"], x["budget"]): x for x in kept if (x["half"], x["rule"]) == ("reported", rule)}
+        lines = [of[cells, budget] for cells in titles for budget in SHOWN_BUDGETS]
+        shown = [f"{x['regret']:.1f} ({x['rank']:.1f}, {x['candidates']})" for x in lines]
+        rows.append(f"| {rule} | {' | '.join(shown)} |")
+    return "\n".join(rows)
 
 
 def main() -> None:

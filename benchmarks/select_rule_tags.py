@@ -20,12 +20,14 @@ from scipy.stats import spearmanr
 from select_rule import by_halving
 
 from flair_nas.select.rule import Rule
+from flair_nas.select.tasks import TAGGING
 
 TABLES = Path(__file__).parent / "results" / "tables"
 KEPT = ("wnut-small", "zoo-small")  # of one setting and one learning rate
 EPOCHS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20)
 DRAWN, TRIALS = 8, 1000
 BUDGETS = (3, 5, 8)  # full trainings
+FULL = Rule(1.0, 0.25)
 
 
 def curves(folder: Path = TABLES) -> dict[str, dict[int, dict]]:
@@ -106,6 +108,19 @@ def rules() -> str:
     return "\n".join(rows)
 
 
+def chosen() -> str:
+    """The rule that `select` has for taggers next to full trainings, on all layers and on both halves, as a table."""
+    every, rule = list(curves().values()), TAGGING.rule
+    named = {f"halving from {rule.first:g}, keeping {rule.keep:g}": (rule, "loss"), "full trainings": (FULL, "F1")}
+    rows = ["| layers | rule | " + " | ".join(f"{budget} trainings" for budget in BUDGETS) + " |",
+            "| --- | --- |" + " --- |" * len(BUDGETS)]  # fmt: skip
+    for title, part in (("all", every), ("every other", every[::2]), ("the rest", every[1::2])):
+        for name, (rule, by) in named.items():
+            found = [worth_of_rule(part, rule, by, budget) for budget in BUDGETS]
+            rows.append(f"| {title} | {name} | {' | '.join(f'{worth:.2f} ({count})' for worth, count in found)} |")
+    return "\n".join(rows)
+
+
 def table() -> str:
     """The figures as a table."""
     every = list(curves().values())
@@ -128,4 +143,4 @@ def _parted(values: Sequence[float]) -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    print(f"{table()}\n\n{rules()}")
+    print(f"{table()}\n\n{rules()}\n\n{chosen()}")

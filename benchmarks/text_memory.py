@@ -23,6 +23,7 @@ from json_lines import put
 
 from flair_nas.language_model.corpus import load_text
 
+RESULTS = Path(__file__).parent / "results" / "text_memory.jsonl"
 PARTS = {"valid": 217_646, "test": 245_569}  # words of WikiText-103's parts, with <eos>
 LINE = 57  # words of an average line, with <eos>
 LETTERS = "etaoin"
@@ -89,6 +90,17 @@ def measure(folder: Path) -> dict:
         "peak_mb": peak,
         "peak_mb_of_imports": before,
     }
+
+
+def table() -> str:
+    """The figures as a table."""
+    rows = ["| words | types | text MB | s | CPU s | from the cache, s | peak MB of the process |",
+            "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    for line in RESULTS.read_text().splitlines():
+        of = json.loads(line)
+        rows.append(f"| {of['train_tokens']:,} | {of['vocabulary']:,} | {of['text_mb']:.0f} | {of['seconds']:.1f} | "
+                    f"{of['cpu_seconds']:.1f} | {of['seconds_from_cache']:.1f} | {of['peak_mb']:.0f} |")  # fmt: skip
+    return "\n".join(rows)
 
 
 def main() -> None:

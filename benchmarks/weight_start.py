@@ -16,6 +16,7 @@ import argparse
 import functools
 import json
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable
@@ -26,6 +27,12 @@ import torch
 from torch import Tensor, nn
 
 RESULTS = Path(__file__).parent / "results" / "weight_start"
+SHOWN_STEPS = (0, 10, 100, 300)
+SHOWN_EPOCHS = {  # and whether the best so far is shown
+    "wnut_17-h64": ((3, 5, 10, 20), True),
+    "wnut_17-h512": ((3, 6, 8, 10), True),
+    "conll_2000-h64": ((1, 3, 6, 9, 12), False),
+}
 Start = Callable[[Any], None]
 
 
@@ -273,6 +280,92 @@ def table() -> None:
             shown.append(f"{statistics.mean(values):.2f}{spread}" if values else "-")
         best = ", ".join(f"{run['best_epoch']} of {run['epochs']}" for run in trained if "best_epoch" in run) or "-"
         print(f"| {name} | {len(figures)}{failed} | {shown[0]} | {shown[1]} | {best} |")
+
+
+def table_of_norms() -> str:
+    """What the first steps of a model are like by the start of its weights, seed 1, as a table for figures.md."""
+    rows = ["| start | step | rms of h | of the input | of h | of nodes 1, 4, 8 |",
+            "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    kept = {start: RESULTS / f"norms-text-h64-i-darts-ptb-{start}-seed1.json" for start in STARTS}
+    for start, path in kept.items():
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text())
+        for step, rms, of in zip(found["steps"], found["rms"], found["norms"]):
+            if step in SHOWN_STEPS:
+                nodes = ", ".join(_two_digits(of[1 + node]) for node in (1, 4, 8))
+                rows.append(
+                    f"| {label(start)} | {step} | {rms:.3f} | {_two_digits(of[0])} | {_two_digits(of[1])} | {nodes} |"
+                )
+    return "\n".join(rows)
+
+
+def table_of_models() -> str:
+    """Valid perplexities by layer, start and learning rate, as a table for figures.md."""
+    name = re.compile(r"lm-text-h(\d+)-(.+)-(" + "|".join(STARTS) + r")(?:-bias([-\d.]+))?-lr([\d.]+)-seed1")
+    cells: dict[tuple[Any, ...], dict[str, str]] = defaultdict(dict)
+    for path in RESULTS.glob("lm-*.json"):
+        match = name.fullmatch(path.stem)
+        assert match, path
+        size, rnn, start, bias, rate = match.groups()
+        run = json.loads(path.read_text())
+        shown = run["error"].replace("epoch 1, ", "") if "error" in run else f"{run['valid_perplexity']:.2f}"
+        cells[rnn, int(size), bias or "", list(STARTS).index(start)][rate] = shown
+    rows = ["| layer | H | start | rate 5 | rate 10 | rate 20 |", "| --- | --- | --- | --- | --- | --- |"]
+    for rnn, title in _layers().items():
+        for (_, size, bias, start), of in sorted((key, of) for key, of in cells.items() if key[0] == rnn):
+            said = "its own" if rnn == "lstm" else label(list(STARTS)[start])
+            said += f", each highway gate biased by {bias}, so that it starts by remembering" if bias else ""
+            rows.append(
+                f"| {title} | {size} | {said} | {' | '.join(of.get(rate, '-') for rate in ('5', '10', '20'))} |"
+            )
+    return "\n".join(rows)
+
+
+def table_of_taggers(what: str) -> str:
+    """F1 on dev in the course of training by start, `i-darts-ptb`, seed 1, as a table for figures.md.
+
+    Args:
+        what: corpus and hidden size, of SHOWN_EPOCHS.
+    """
+    paths = {start: RESULTS / f"tag-{what}-i-darts-ptb-{start}-seed1.json" for start in STARTS}
+    runs = {start: json.loads(path.read_text()) for start, path in paths.items() if path.exists()}
+    epochs, best = SHOWN_EPOCHS[what]
+    ended = len({run["epochs"] for run in runs.values()}) > 1  # each at its own time
+    first = f"after {epochs[0]} epochs" if best else f"dev F1 after {epochs[0]} epoch"
+    titles = [first, *map(str, epochs[1:])]
+    titles += ["the best"] * ended + ["test"] + ["epochs"] * ended
+    rows = [f"| start | {' | '.join(titles)} |", "| --- |" + " --- |" * len(titles)]
+    for start, run in runs.items():
+        f1 = [line["dev_f1"] for line in run["history"]]
+        shown = [f"{max(f1[:epoch]) if best else f1[epoch - 1]:.1f}" for epoch in epochs]
+        shown += [f"{run['dev_f1']:.1f}"] * ended + [f"{run['test_f1']:.1f}"] + [str(run["epochs"])] * ended
+        rows.append(f"| {label(start)} | {' | '.join(shown)} |")
+    return "\n".join(rows)
+
+
+def label(start: str) -> str:
+    """A start in words."""
+    kind, _, scale = start.rpartition("-")
+    forms = {
+        "uniform": f"±{scale}/√H",
+        "fan-in": f"±{scale}/√fan in",
+        "input": f"±2/√H, that of the input ±{scale}/√H",
+        "gates": f"±2/√H, that of gates ±{scale}/√H",
+    }
+    return "±0.04" if start == "narrow" else forms.get(kind, start)
+
+
+def _layers() -> dict[str, str]:
+    """What the layers of language models are called."""
+    from flair_nas import random_genotype
+
+    return {"i-darts-ptb": "i-darts-ptb", "darts-v2": "darts-v2", random_genotype(1).one_line(): "random cell 1",
+            "lstm": "LSTM"}  # fmt: skip
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.{max(0, 1 - math.floor(math.log10(value)))}f}"
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from flair_nas.select.config import SelectConfig
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
-from flair_nas.tables import running
+from flair_nas.tables import equal_time, running
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tables.showing import Grid, to_latex
@@ -102,15 +102,15 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     assert "as large (2)" in picture.read_text()
     shown = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     header = shown[0]
-    assert header[:5] == ["layer", "tags & more, test F1", "P(better)", "published", "weights"]
+    assert header[:5] == ["layer", "tags & more, test F1", "seeds", "P(better)", "published"]
     assert "text, valid perplexity" in header and [row[0] for row in shown[1:]] == [
         *("LSTM", "as large", "cell", "drawn", "found"),
     ]
     ledger = json.loads((out / "ledger.json").read_text())
     runs = [ledger["runs"][name] for name in ledger["plan"]["cells"]["cell / tags & more"]]
     scores = [run["test"] for run in runs]
-    assert shown[3][1] == f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}" and shown[1][3] == "50.00"
-    assert shown[1][2] == "-" and all(0 <= float(row[2]) <= 1 for row in shown[2:])
+    assert shown[3][1] == f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}" and shown[1][4] == "50.00"
+    assert shown[1][3] == "-" and all(0 <= float(row[3]) <= 1 for row in shown[2:])
     weights = {row[0]: int(row[header.index("weights")].replace(",", "")) for row in shown[1:]}
     assert weights["as large"] == pytest.approx(weights["cell"], rel=0.1) and weights["LSTM"] > 1.3 * weights["cell"]
 
@@ -168,6 +168,8 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
         ("    tagging: {", "    speech: {", "table.yaml:5: unknown key 'speech'"),
         ("hidden_size: 8, batch_size: 8", "hiden_size: 8, batch_size: 8", r"table.yaml:5: unknown key 'hiden_size'"),
         ("batch_size: 8, epochs: 1", "batch_size: 0, epochs: 1", "table.yaml:9: row 'LSTM' with .*batch_size must be"),
+        ("size_of: cell", "time_of: found", "table.yaml:10: 'found' is no row with a layer that is named"),
+        ("size_of: cell", "time_of: cell, size_of: cell", "table.yaml:10: row 'as large' must have one of size_of and"),
         ("rnn: lstm, size_of: cell", "rnn: lstm, size_of: none", "table.yaml:10: 'none' is no row with a layer"),
         ('"tanh0-tanh1-tanh2-tanh3"', "i-dart", "table.yaml:11: unknown rnn_type 'i-dart'"),
         ('"random:3"', "random:x", "table.yaml:12: rnn 'random:x': random: must be followed by a number"),
@@ -232,7 +234,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     assert main(["tables", "show", str(out)]) == 0
     said = capsys.readouterr().out
     assert "found on tags & more failed: not finite in epoch 1" in said and "over 1 seed." in said
-    assert re.search(r"\| LSTM \| \d+\.\d\d \|", said) and re.search(r"\| drawn \| - \|", said)
+    assert re.search(r"\| LSTM \| \d+\.\d\d \| 1 \|", said) and re.search(r"\| drawn \| - \| - \|", said)
 
 
 def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
@@ -287,6 +289,74 @@ rows:
     assert small == pytest.approx(large, rel=0.05)
 
 
+TIMED = """columns:
+  demo:
+    tagging: {corpus: demo, embeddings: [one-hot], hidden_size: 24, batch_size: 8, epochs: 1}
+  text:
+    text: {hidden_size: 24, epochs: 1, batch_size: 4, bptt: 8}
+rows:
+  LSTM: {rnn: lstm}
+  cell: {rnn: "tanh0-tanh1-tanh2-tanh3-tanh4-tanh5"}
+"""
+OF_TIME = "  of equal time: {rnn: lstm, time_of: cell}\n"
+
+
+def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(text: str, tmp_path: Path, jobs: list[str]) -> None:
+    path, out = written(tmp_path, "", TIMED), tmp_path / "out"
+    run = ["tables", "run", "-q", path, "--text", text, "--seeds", "1", "--device", "cpu", "--out", str(out)]
+    assert main(run) == 0 and len(jobs) == 4
+    jobs.clear()
+    written(tmp_path, "", TIMED + OF_TIME)
+    assert main([*run, "--budget", "1h"]) == 0
+    assert [job.startswith("size-") for job in jobs] == [True, True, False, False]  # and nothing is run again
+    ledger, shown = json.loads((out / "ledger.json").read_text()), (out / "table.md").read_text()
+    for column in ("demo", "text"):
+        size = ledger["runs"][ledger["plan"]["measured"][f"of equal time / {column}"]]["hidden_size"]
+        (name,) = ledger["plan"]["cells"][f"of equal time / {column}"]
+        settings = (out / "runs" / name / "config.yaml").read_text()
+        assert f"hidden_size: {size}\n" in settings
+        assert f"of equal time on {column} has a hidden size of {size}, at which its steps took" in shown
+    jobs.clear()
+    assert main([*run, "--budget", "2h"]) == 0 and jobs == []  # another budget is no other size
+    assert main([*run, "--seeds", "1,2"]) == 0
+    assert len(jobs) == 6 and not any(job.startswith("size-") for job in jobs)
+
+
+def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(equal_time.time, "perf_counter", lambda: now[0])
+
+    def stepper(settings: dict[str, Any]) -> Any:
+        taken = settings["hidden_size"] * settings.get("each", 1.0) + settings.get("all", 0.0)
+
+        def step() -> None:
+            now[0] += taken
+
+        return step
+
+    cell = {"rnn": "cell", "hidden_size": 100, "each": 3.0}
+    for each, level in ((1.0, 300), (3.0, 100), (10.0, 30)):
+        found = equal_time.size_of_equal_time(stepper, {"rnn": "lstm", "each": each}, cell)
+        assert found["hidden_size"] == pytest.approx(level, rel=0.04)
+        assert found["time_ratio"] == pytest.approx(found["hidden_size"] * each / 300)
+    with pytest.raises(FlairNasError, match="lstm takes longer than cell at any hidden size"):
+        equal_time.size_of_equal_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
+
+
+def test_a_size_that_cannot_be_had_is_told_and_the_rest_goes_on(
+    tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(task: str, settings: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        raise FlairNasError("lstm takes longer than tanh0 at any hidden size")
+
+    monkeypatch.setattr(running, "measure_size", failing)
+    one = TIMED[: TIMED.index("  text:")] + TIMED[TIMED.index("rows:") :] + OF_TIME
+    path, out = written(tmp_path, "", one), tmp_path / "out"
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert len(jobs) == 3 and "of equal time on demo failed: lstm takes longer" in said and "| cell |" in said
+
+
 def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
     corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -298,6 +368,38 @@ def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
     assert "holds no table" in capsys.readouterr().err
 
 
+def test_a_table_may_be_named_without_a_flag(
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    run = ["-q", "--seeds", "1", "--out", str(out)]
+    assert main(["tables", "run", path, *run]) == 0 and len(jobs) == 1
+    assert main(["tables", "run", *run, path]) == 0 and len(jobs) == 1
+    capsys.readouterr()
+    assert main(["tables", "run", path, "--table", path, *run]) == 2
+    assert f"give the table once, as {path!r} or by --table" in capsys.readouterr().err
+    assert main(["tables", "run", "wnut-smal", "--out", str(tmp_path / "other")]) == 2
+    assert "did you mean wnut-small?" in capsys.readouterr().err
+
+
+def test_show_says_what_it_wants_when_it_is_given_a_table(
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    for given in (path, "wnut-small"):
+        assert main(["tables", "show", given]) == 2
+        said = capsys.readouterr().err
+        assert f"{given!r} is a table, and what has been run of it is in another folder" in said
+        assert f"flair-nas tables run {given} --out DIR" in said and "flair-nas tables show DIR" in said
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    for name in ("table.yaml", "ledger.json", "table.md"):  # a file of a run stands for its folder
+        assert main(["tables", "show", str(out / name)]) == 0
+        assert capsys.readouterr().out in shown
+
+
 @pytest.mark.parametrize("name", bundled_tables())
 def test_a_bundled_table_can_be_used(name: str) -> None:
     table = load_table(name)
@@ -307,6 +409,20 @@ def test_a_bundled_table_can_be_used(name: str) -> None:
 def test_a_drawn_row_is_that_random_cell(corpus: str, tmp_path: Path) -> None:
     table = load_table(written(tmp_path, corpus))
     assert table.rows[3].rnn == random_genotype(3).one_line()
+
+
+@pytest.mark.parametrize(("form", "cell"), [("markdown", "| 2 |"), ("csv", ",2,"), ("latex", " & 2 & ")])
+def test_each_row_says_of_how_many_seeds_it_is(
+    form: str, cell: str, corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  cell: {rnn: tanh0}\n"
+    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
+    assert main(["tables", "run", "-q", "--resume", str(out), "--seeds", "1,2", "--rows", "cell"]) == 0
+    capsys.readouterr()
+    assert main(["tables", "show", str(out), "--format", form]) == 0
+    lines = {line.strip("| ").split(" ")[0].split(",")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert cell in lines["cell"] and cell.replace("2", "1") in lines["LSTM"]
 
 
 def test_latex_escapes_what_it_must() -> None:

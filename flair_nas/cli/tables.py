@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from flair_nas.cli.flags import add_action, add_setting_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.paths import typed, user_path
 from flair_nas.stopping import stopped_at_once
 from flair_nas.tables.config import TableConfig
 
 EXAMPLES = """examples:
-  flair-nas tables run --table wnut-small --data-root DATASETS --embeddings word:vectors.gensim char --out runs/wnut
-  flair-nas tables run --table mine.yaml --text my_text/ --budget 8h --out runs/mine
+  flair-nas tables run wnut-small --data-root DATASETS --embeddings word:vectors.gensim char --out runs/wnut
+  flair-nas tables run mine.yaml --text my_text/ --budget 8h --out runs/mine
   flair-nas tables run --resume runs/mine
   flair-nas tables show runs/mine --format latex
   flair-nas tables show runs/mine --picture mine.svg
@@ -28,6 +29,7 @@ def add_parser(verbs: Any) -> None:
     actions = tables.add_subparsers(title="actions", metavar="ACTION", required=True)
     parser = add_action(actions, "run", "Run what a table needs.", EXAMPLES)
     parser.set_defaults(run=run)
+    parser.add_argument("given", nargs="?", metavar="TABLE", help="as --table: a YAML file, or a bundled name")
     parser.add_argument("--out", metavar="DIR", help="folder for the ledger, the table and a folder of each run")
     parser.add_argument("--resume", metavar="DIR", help="go on with the table in this folder")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
@@ -47,6 +49,10 @@ def add_parser(verbs: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tables run``."""
     message = "--out DIR is needed: the folder for the ledger, the table and a folder of each run"
+    if arguments.given is not None:
+        if arguments.table is not None:
+            raise FlairNasError(f"give the table once, as {brief(arguments.given)} or by --table")
+        arguments.table = arguments.given
     config, out = settings_of_run(arguments, TableConfig, "tables", message)
     with stopped_at_once():
         quiet_flair(arguments)
@@ -67,9 +73,7 @@ def show(arguments: argparse.Namespace) -> int:
     from flair_nas.tables.showing import FORMATS, grid_of, panels_of
     from flair_nas.tables.spec import load_table
 
-    folder = user_path(arguments.folder)
-    if not (folder / COPY).exists() or not (folder / "ledger.json").exists():
-        raise FlairNasError(f"{arguments.folder} holds no table (no {COPY} and ledger.json in it)")
+    folder = _folder_of_run(arguments.folder)
     table = load_table(str(folder / COPY))
     ledger = Ledger(folder / "ledger.json")
     if arguments.picture is not None:
@@ -81,3 +85,24 @@ def show(arguments: argparse.Namespace) -> int:
         draw_comparison(panels_of(table, ledger), picture)
     print(FORMATS[arguments.format](table, grid_of(table, ledger)), end="")
     return 0
+
+
+def _folder_of_run(given: str) -> Path:
+    """The folder that a table was run in; each of its files stands for it.
+
+    Raises:
+        FlairNasError: it is none.
+    """
+    from flair_nas.tables.running import COPY
+    from flair_nas.tables.spec import bundled_tables
+
+    path = user_path(given)
+    folder = path.parent if path.is_file() else path
+    if (folder / COPY).exists() and (folder / "ledger.json").exists():
+        return folder
+    if path.is_file() or (given in bundled_tables() and not path.exists()):
+        raise FlairNasError(
+            f"{brief(given)} is a table, and what has been run of it is in another folder: run it by flair-nas tables "
+            f"run {typed(Path(given))} --out DIR, and show it by flair-nas tables show DIR"
+        )
+    raise FlairNasError(f"{brief(given)} holds no table (no {COPY} and ledger.json in it)")

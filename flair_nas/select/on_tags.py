@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import random
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,11 +17,12 @@ from torch import nn
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
-from flair_nas.select.jobs import be_quiet, history_in
+from flair_nas.select.jobs import be_quiet, history_in, train_step
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 
 LAYERS = FLAIR_TYPES
 _FEW_LABELS = 100
+_STEPS = 4  # that are measured together, as batches differ in length
 
 
 _OF_CORPUS = ("corpus", "label_type", "columns", "data_root")
@@ -63,15 +66,52 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
         key = tuple(config.embeddings)
         if key not in lengths:
             lengths[key] = build_embeddings(config.embeddings, data.corpus).embedding_length
-        options: dict[str, Any] = {"num_layers": config.layers, "bidirectional": True}
         with torch.device("meta"):
-            if config.rnn.upper() in LAYERS:
-                layer: nn.Module = getattr(nn, config.rnn.upper())(lengths[key], config.hidden_size, **options)
-            else:
-                layer = SearchedRNN(lengths[key], config.hidden_size, parse_rnn(config.rnn, LAYERS)[0], **options)
-        return sum(weight.numel() for weight in layer.parameters())
+            return sum(weight.numel() for weight in _layer(config, lengths[key]).parameters())
 
     return count
+
+
+def _layer(config: TaggerConfig, width: int) -> nn.Module:
+    """The layer of a run, for words of so many numbers each."""
+    options: dict[str, Any] = {"num_layers": config.layers, "bidirectional": True}
+    if config.rnn.upper() in LAYERS:
+        layer: nn.Module = getattr(nn, config.rnn.upper())(width, config.hidden_size, **options)
+        return layer
+    return SearchedRNN(width, config.hidden_size, parse_rnn(config.rnn, LAYERS)[0], **options)
+
+
+def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
+    """Steps of the layer alone, on random numbers in batches of sentences as long as those of the corpus."""
+    from flair_nas.device import choose_device
+    from flair_nas.tagging.corpora import sentences_of
+    from flair_nas.tagging.embeddings import build_embeddings
+
+    config, data = TaggerConfig(**settings), _corpus(settings)
+    device = choose_device(config.device)
+    width = build_embeddings(config.embeddings, data.corpus).embedding_length
+    lengths = [len(sentence) for sentence in sentences_of(data.corpus.train)]
+    drawn = random.Random(1).sample(lengths, min(len(lengths), _STEPS * config.batch_size))
+    words = [torch.randn(length, width, device=device) for length in drawn]
+    batches = [
+        nn.utils.rnn.pack_sequence(words[start : start + config.batch_size], enforce_sorted=False)
+        for start in range(0, len(words), config.batch_size)
+    ]
+    for batch in batches:
+        batch.data.requires_grad_()  # what is below the layer learns, too
+
+    def steps_of(settings: Mapping[str, Any]) -> Callable[[], None]:
+        config = TaggerConfig(**settings)
+        layer, given = _layer(config, width).to(device).train(), itertools.cycle(batches)
+        step = train_step(layer, lambda: layer(next(given))[0].data.float().mean(), device, config.precision)
+
+        def steps() -> None:
+            for _ in batches:
+                step()
+
+        return steps
+
+    return steps_of
 
 
 def shortage(data: Any) -> str:

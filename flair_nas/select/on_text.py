@@ -13,13 +13,13 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, TextCorpus, load_text_of
+from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import Counts, packed
-from flair_nas.select.jobs import be_quiet, history_in
+from flair_nas.select.jobs import be_quiet, history_in, train_step
 from flair_nas.settings import kinds_of
 
 log = logging.getLogger("flair_nas")
@@ -52,6 +52,25 @@ def counter(data: TextCorpus) -> Callable[[Mapping[str, Any]], int]:
         return sum(weight.numel() for weight in model.parameters())
 
     return count
+
+
+def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
+    """Steps of the whole model on the first segment: the softmax is as wide as its layer."""
+    from flair_nas.device import choose_device
+
+    config, data = LanguageModelConfig(**settings), read(settings)
+    device = choose_device(config.device)
+    segment = batchify(data.train, config.batch_size)[: config.bptt + 1].to(device)  # [T + 1, B]
+
+    def steps_of(settings: Mapping[str, Any]) -> Callable[[], None]:
+        config = LanguageModelConfig(**settings)
+        model = build_language_model(config, len(data.vocabulary)).to(device).train()
+        penalties = {"activation": config.activation, "slowness": config.slowness}
+        return train_step(
+            model, lambda: model.loss(segment[:-1], segment[1:], **penalties).total, device, config.precision
+        )
+
+    return steps_of
 
 
 def shortage(data: TextCorpus) -> str:

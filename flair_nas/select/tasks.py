@@ -39,6 +39,12 @@ class TaskModule(Protocol):
     def counter(self, data: Any) -> Callable[[Mapping[str, Any]], int]:
         """Gives a function that tells how many weights the layer of a run has, or its model if it learns embeddings."""
 
+    def stepper(self, settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
+        """Gives a function that gives, for the settings of a run on the same data, what does some steps of training.
+
+        The steps are those of the layer, or of the whole model if the layer's size decides how large the rest is.
+        """
+
     def shortage(self, data: Any) -> str:
         """What data have too little of to choose on; empty if nothing."""
 
@@ -77,7 +83,7 @@ class Task:
         higher_is_better: whether a larger figure is a better one.
         most: the largest figure that there can be.
         score: what makes it of counts: a function of `flair_nas.select.bootstrap`.
-        rule: which candidates go on; what did best on learning curves of its kind (docs/figures.md).
+        rule: which candidates go on; chosen on learning curves of its kind, with what that is worth, in docs/figures.md.
         dev: what its users call the part that layers are compared on.
         model: what its users call what is trained.
         module: of this package, a `TaskModule`.

@@ -28,6 +28,7 @@ from flair_nas.select.ledger import Ledger
 from flair_nas.select.tasks import TASKS
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tables.config import TableConfig
+from flair_nas.tables.equal_time import measure_size
 from flair_nas.tables.spec import (
     Column,
     Row,
@@ -99,23 +100,25 @@ class _Running:
 
         self.ledger.begin(self.config.budget or "")
         (self.run.folder / "runs").mkdir(exist_ok=True)
-        searched = [(row, column) for row in self.rows for column in self.table.columns if row.search is not None]
-        searches = [self._search_job(row, column) for row, column in searched]
+        cells = [(row, column) for row in self.rows for column in self.table.columns]
+        searches = [self._search_job(row, column) for row, column in cells if row.search is not None]
         seeds = self.config.seeds or self.table.seeds
         self._note_cells(self._jobs(self.table.rows, seeds))
         self._prepare(seeds)
         self._do(searches)
+        self._do([job for row, column in cells if (job := self._size_job(row, column)) is not None])
         self._note_cells(self._jobs(self.table.rows, seeds))
         jobs = self._jobs(self.rows, seeds)
         self._do(jobs)
         write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
         open_searches = sum(not self._is_done(job) for job in searches)
-        left = sum(not self._is_done(job) for job in jobs) + open_searches * len(seeds)
+        before = [job for row, column in cells if (job := self._first_job(row, column)) is not None]
+        left = sum(not self._is_done(job) for job in jobs) + sum(not self._is_done(job) for job in before) * len(seeds)
         parts = [f"{open_searches} searches"] * bool(open_searches) + [f"{left} runs"] * bool(left)
         return f"{' and '.join(parts)} are still to be done" if parts else ""
 
     def _jobs(self, rows: Sequence[Row], seeds: Sequence[int]) -> list[Job]:
-        """The runs of rows whose layer is known; all of them with one seed come first."""
+        """The runs of rows whose layer and size are known; all of them with one seed come first."""
         cells = [(row, column) for column in self.table.columns for row in rows]
         found = [self._job(row, column, seed) for seed in seeds for row, column in cells]
         return [job for job in found if job is not None]
@@ -123,14 +126,18 @@ class _Running:
     def _note_cells(self, jobs: Sequence[Job]) -> None:
         """Writes down which runs each cell of the table has, done or not; a table is shown from these alone."""
         cells: dict[str, list[str]] = {}
+        measured: dict[str, str] = {}
         for row in self.table.rows:
             for column in self.table.columns:
                 start = f"{slug(column.name)}-{slug(row.name)}-"
                 found = [job.name for job in jobs if job.name.startswith(start)]
-                if not found and row.search is not None:  # if it fails, that is what there is to be told
-                    found = [self._search_job(row, column).name]
+                first = None if found else self._first_job(row, column)
+                if first is not None:  # if it fails, that is what there is to be told
+                    found = [first.name]
                 cells[f"{row.name} / {column.name}"] = found
-        self.ledger.plan["cells"] = cells
+                if (size := self._size_job(row, column)) is not None:
+                    measured[f"{row.name} / {column.name}"] = size.name
+        self.ledger.plan |= {"cells": cells, "measured": measured}
         self.ledger.save()
 
     def _prepare(self, seeds: Sequence[int]) -> None:
@@ -167,25 +174,57 @@ class _Running:
                     return
 
     def _is_done(self, job: Job) -> bool:
-        """Whether it has what it is for: a failure, a genotype, or scores, which older ledgers lack for texts."""
-        return not {"error", "genotype", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
+        """Whether it has what it is for: a failure, a layer, a size, or scores, which older ledgers lack for texts."""
+        return not {"error", "genotype", "hidden_size", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
 
     def _search_job(self, row: Row, column: Column) -> Job:
         settings = dataclasses.asdict(search_settings(row, self._placed(column)))
         name = f"search-{_name(row, column, settings, self._data_of(column))}"
         return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)))
 
+    def _first_job(self, row: Row, column: Column) -> Job | None:
+        """What a row's runs on a column wait for: its search, then its measured size; None if there is nothing."""
+        if row.search is not None and self._layer_of(row, column) is None:
+            return self._search_job(row, column)
+        size = self._size_job(row, column)
+        return None if size is None or "hidden_size" in self.ledger.runs.get(size.name, {}) else size
+
+    def _layer_of(self, row: Row, column: Column) -> str | None:
+        """What ``rnn`` is for a row; None where it was searched in vain, or not yet."""
+        if row.rnn is not None:
+            return row.rnn
+        found: str | None = self.ledger.runs.get(self._search_job(row, column).name, {}).get("genotype")
+        return found
+
+    def _size_job(self, row: Row, column: Column) -> Job | None:
+        """The job that measures a size; None where none is to be measured, or the layer is not known."""
+        column, rnn = self._placed(column), self._layer_of(row, column)
+        if row.time_of is None or rnn is None:
+            return None
+        other, data = self._row_named(row.time_of), self._data_of(column)
+        settings, of_other = settings_of(row, column, rnn), settings_of(other, column, other.rnn or "")
+        whole, of_other = (dataclasses.asdict(TASKS[column.task].settings(**given)) for given in (settings, of_other))
+        name = f"size-{_name(row, column, {**whole, 'time_of': _name(other, column, of_other, data)}, data)}"
+        return Job(name, measure_size, (column.task, whole, of_other))
+
+    def _row_named(self, name: str) -> Row:
+        return next(row for row in self.table.rows if row.name == name)
+
     def _job(self, row: Row, column: Column, seed: int) -> Job | None:
-        """A run; None where its layer was searched in vain, or not yet."""
-        column, rnn, task = self._placed(column), row.rnn, TASKS[column.task]
+        """A run; None where its layer was searched in vain or its size measured in vain, or not yet."""
+        column, rnn, task = self._placed(column), self._layer_of(row, column), TASKS[column.task]
         if rnn is None:
-            rnn = self.ledger.runs.get(self._search_job(row, column).name, {}).get("genotype")
-            if rnn is None:
-                return None
+            return None
         settings = settings_of(row, column, rnn)
         if row.size_of is not None:
-            other = next(other for other in self.table.rows if other.name == row.size_of)
+            other = self._row_named(row.size_of)
             settings["hidden_size"] = self._size_like(settings, settings_of(other, column, other.rnn or ""), column)
+        measured = self._size_job(row, column)
+        if measured is not None:  # it is kept with the runs: a plan is forgotten with another budget
+            size = self.ledger.runs.get(measured.name, {}).get("hidden_size")
+            if size is None:
+                return None
+            settings["hidden_size"] = size
         whole = dataclasses.asdict(task.settings(**{**settings, **task.work.seeded(seed)}))
         name = f"{_name(row, column, whole, self._data_of(column))}-seed{seed}"
         return Job(name, task.work.train, (whole, str(self.run.folder / "runs" / name), True))

@@ -52,12 +52,14 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         good, task = _good(runs), TASKS[column.task]
         title, figures = figures_of(table, ledger, column)
         add(title, [mean_and_spread(of) for of in figures])
+        add("seeds", [str(len(of)) if of else "-" for of in figures])
         add("P(better)", ["-", *(_chance(of, good[0], task) for of in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
         add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
         add("weights", [f"{of[0]['parameters']:,}" if of else "-" for of in good])
         add("s / epoch", [f"{epoch_seconds(of):.1f}" if of else "-" for of in good])
         add("MB", [f"{max(run['peak_memory_mb'] for run in of):,.0f}" if of else "-" for of in good])
+        remarks += [_size_said(ledger, row, column) for row in table.rows]
         for row, of in zip(table.rows, runs):
             failed = {run["error"] for run in of if "error" in run}
             remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
@@ -70,7 +72,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         f"{table.rows[0].name}, by bootstrap over seeds and sentences. "
         f"{duration(ledger.seconds)} in all.",
     )
-    return Grid(headers, rows, remarks)
+    return Grid(headers, rows, [remark for remark in remarks if remark])
 
 
 def figures_of(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:
@@ -95,6 +97,17 @@ def _good(runs: Sequence[Runs]) -> list[Runs]:
 def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
     names = ledger.plan.get("cells", {}).get(f"{row.name} / {column.name}", [])
     return [ledger.runs[name] for name in names if name in ledger.runs]
+
+
+def _size_said(ledger: Ledger, row: Row, column: Column) -> str:
+    """The hidden size that was found by measuring, if it was."""
+    found = ledger.runs.get(ledger.plan.get("measured", {}).get(f"{row.name} / {column.name}", ""), {})
+    if "hidden_size" not in found:
+        return ""
+    return (
+        f"{row.name} on {column.name} has a hidden size of {found['hidden_size']}, at which its steps took "
+        f"{found['time_ratio']:.2f} of the time of those of {row.time_of}."
+    )
 
 
 def _chance(runs: Runs, first: Runs, task: Task) -> str:

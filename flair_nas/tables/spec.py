@@ -10,6 +10,7 @@ columns:
 rows:
   LSTM: {rnn: lstm}
   large LSTM: {rnn: lstm, size_of: I-DARTS}                       # as many parameters as that row
+  quick LSTM: {rnn: lstm, time_of: I-DARTS}                       # whose step takes as long as that row's
   I-DARTS: {rnn: i-darts-ptb, published: {WNUT-2017: 50.34}}
   found: {search: {relaxation: i-darts, epochs: 5}}               # searched on the column's own corpus or text
   random: {rnn: "random:1", settings: {learning_rate: 0.2}}       # `random_genotype(1)`
@@ -33,7 +34,7 @@ from flair_nas.select.tasks import TASKS
 from flair_nas.settings import kinds_of, load_preset, read_mapping
 
 _OF_TABLE = ("title", "note", "seeds", "columns", "rows")
-_OF_ROW = ("rnn", "search", "size_of", "settings", "published")
+_OF_ROW = ("rnn", "search", "size_of", "time_of", "settings", "published")
 _DRAWN = "random:"
 _PLACES = ("corpus", "label_type", "columns", "data_root", "embeddings", "text", "vocabulary_size", "min_count",
            "lowercase", "valid_share", "device")  # fmt: skip  # of a search: those of its column
@@ -63,6 +64,7 @@ class Row:
         rnn: what ``--rnn`` takes; None where the layer is searched.
         search: settings of that search, as far as they are not the defaults.
         size_of: the row whose number of parameters this one is to have.
+        time_of: the row whose time of a step of training this one is to have; its hidden size is found by measuring.
         settings: of the task, in place of the column's.
         published: figures of papers, by column.
     """
@@ -71,6 +73,7 @@ class Row:
     rnn: str | None = None
     search: Mapping[str, Any] | None = None
     size_of: str | None = None
+    time_of: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     published: Mapping[str, float] = field(default_factory=dict)
 
@@ -145,10 +148,7 @@ class _Reader:
         columns = [self._column(name, given) for name, given in self._entries("columns")]
         rows = [self._row(name, given, columns) for name, given in self._entries("rows")]
         for row in rows:
-            sized = [other.name for other in rows if other.size_of is None and other.rnn is not None]
-            if row.size_of is not None and row.size_of not in sized:
-                message = f"{brief(row.size_of)} is no row with a layer that is named and a size of its own"
-                raise self._fault(("rows", row.name, "size_of"), message)
+            self._check_size(row, rows)
         table = Table(str(self.data.get("title", self.path.stem)), str(self.data.get("note", "")), seeds, columns, rows)
         for row in rows:
             for column in columns:
@@ -216,6 +216,17 @@ class _Reader:
                 raise self._fault((*place, "rnn"), f"rnn {brief(row.rnn)}: {_DRAWN} must be followed by a number")
             row = Row(name, **{**given, "rnn": random_genotype(int(number)).one_line()})
         return row
+
+    def _check_size(self, row: Row, rows: Sequence[Row]) -> None:
+        """That the row that a size is taken from has one."""
+        if row.size_of is not None and row.time_of is not None:
+            message = f"row {brief(row.name)} must have one of size_of and time_of"
+            raise self._fault(("rows", row.name, "time_of"), message)
+        sized = [row.name for row in rows if row.size_of is None and row.time_of is None and row.rnn is not None]
+        for key, other in (("size_of", row.size_of), ("time_of", row.time_of)):
+            if other is not None and other not in sized:
+                message = f"{brief(other)} is no row with a layer that is named and a size of its own"
+                raise self._fault(("rows", row.name, key), message)
 
     def _check(self, row: Row, column: Column) -> None:
         """That the settings of a run can be used, and that the layer is known."""
