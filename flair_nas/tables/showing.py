@@ -79,7 +79,7 @@ def figures_of(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[
     """What a column shows, and the figures of its runs, row by row."""
     good, task = _good([_runs(ledger, row, column) for row in table.rows]), TASKS[column.task]
     part = "test" if any(run["test"] is not None for of in good for run in of) else task.dev
-    figures = [[float(task.figure(unpacked(run["counts"]).sum(0))) for run in of] for of in good]
+    figures = [[float(task.figure(unpacked(run["counts"]).sum(0, dtype="float64"))) for run in of] for of in good]
     return f"{column.name}, {part} {task.title}", figures
 
 
