@@ -156,6 +156,8 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     assert sum(epochs >= 2 for epochs in trained) == 3
     plan, done = ledger_of(tmp_path)["plan"], len(jobs)
     assert plan["places"]["6 after rung 1"] == 2
+    said = "time was short, so after 1 epoch 2 and not 3 went on, besides the layer to beat and the best of the others"
+    assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
     monkeypatch.setattr(selection, "rest", lambda *_: 0.0)  # what was decided by time is not decided again
     select_layer(given, tmp_path)
     assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
@@ -268,6 +270,8 @@ def test_a_budget_says_how_many_cells_are_compared(
     monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match=r"the budget of 1m is not enough: an epoch takes 20\.0 s, .*; give more"):
         select_layer(settings(corpus, random=None, budget="1m"), tmp_path / "small")
+    with pytest.raises(FlairNasError, match=r"with one seed; give more; or, in another folder, --epochs 2, for which"):
+        select_layer(settings(corpus, random=None, budget="2m"), tmp_path / "not quite")
     counts = []
     for budget in ("10m", "20m"):
         select_layer(settings(corpus, random=None, budget=budget), tmp_path / budget)
@@ -495,7 +499,9 @@ def test_the_answer_says_who_is_better(of_winner: float, words: str) -> None:
     assert f"gru is the better one with a probability of {probability:.2f}" in text
     assert ("here it is not; rather stay with lstm" in text) is (gain < 1)
     text = paragraph_of(Answer("test", 1, *scored, (gain - 2, gain + 2), probability), SelectConfig())
-    assert words in text and "cannot be told" in text and "probability" not in text
+    assert text.startswith("**Undecided**") and words in text and "with a probability" not in text
+    stay = paragraph_of(Answer("test", 1, *reversed(scored), (gain - 2, gain + 2), probability), SelectConfig())
+    assert "Stay with" not in stay
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:

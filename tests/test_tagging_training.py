@@ -32,7 +32,7 @@ from flair_nas.runs import RunStopped
 from flair_nas.settings import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.corpora import describe_corpus, load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.rnn_type import build_rnn
@@ -888,6 +888,23 @@ def test_a_finished_run_says_so(two_seeds: Path, corpus: str, tmp_path: Path, ca
     shutil.copytree(two_seeds, out := tmp_path / "run")
     train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
     assert f"{out} is finished (epochs: 3, 3), so nothing was trained" in caplog.text
+
+
+def test_a_seed_that_found_nothing_says_so(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train_taggers(settings(corpus, seeds=[1, 2], epochs=1, learning_rate=0.05, crf=False), tmp_path, progress=False)
+    assert "seeds 1, 2 found nothing on dev in any epoch" in caplog.text
+
+
+def test_a_column_of_numbers_is_told(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for part in ("train", "dev", "test"):
+        text = (Path(corpus) / f"{part}.txt").read_text(encoding="utf-8")
+        rows = [f"{number} {row}" if row else "" for number, row in enumerate(text.split("\n"))]
+        (tmp_path / f"{part}.txt").write_text("\n".join(rows), encoding="utf-8")
+    describe_corpus(load_corpus(str(tmp_path)))
+    assert "more than half of its words are numbers; is this the column of words?" in caplog.text
+    caplog.clear()
+    describe_corpus(load_corpus(str(tmp_path), columns={1: "text", 3: "ner"}))
+    assert "numbers" not in caplog.text
 
 
 def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(

@@ -190,11 +190,22 @@ def usage(settings: Mapping[str, Any]) -> list[str]:
     """The lines for Flair."""
     from flair_nas.tagging.training import rnn_type
 
-    arguments = f'rnn_type="{rnn_type(TaggerConfig(**settings))}", hidden_size={settings["hidden_size"]}'
+    layer, given = rnn_type(TaggerConfig(**settings)), " ".join(settings["embeddings"])
+    arguments = f'rnn_type="{layer}", hidden_size={settings["hidden_size"]}'
     training = (
         f"learning_rate={settings['learning_rate']:g}, mini_batch_size={settings['batch_size']}, "
         f"max_epochs={settings['epochs']}"
     )
-    return ["In Flair:", "", "```python", "import flair_nas  # makes the layer known to Flair", "",
-            f"tagger = SequenceTagger(..., {arguments})",
-            f"ModelTrainer(tagger, corpus).train(..., {training})", "```"]  # fmt: skip
+    imports = [] if layer in LAYERS else ["import flair_nas  # makes the layer known to Flair"]
+    return [
+        f"In Flair, with the same embeddings (`{given}`, which `flair_nas.tagging.embeddings.build_embeddings` makes):",
+        *(
+            "",
+            "```python",
+            *imports,
+            "from flair.models import SequenceTagger",
+            "from flair.trainers import ModelTrainer",
+        ),
+        *("", f"tagger = SequenceTagger(..., {arguments})"),
+        *(f"ModelTrainer(tagger, corpus).train(..., {training})", "```"),
+    ]

@@ -95,7 +95,14 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
         f"its {task.title} on {answer.part} is {winner.figure:.2f} (95 %: {_range(winner.interval)}; "
         f"{answer.seeds} seed{'s' * (answer.seeds > 1)})"
     )
-    words = [f"{'Stay with ' if to_beat else ''}{_name(winner.candidate)}: {figure}."]
+    words = []
+    if answer.seeds == 1 and other is not None:
+        words.append(
+            "**Undecided**: of one seed each, nobody can tell which layer is the better one. With more time there would "
+            "be more seeds, and a probability. Ahead so far:"
+        )
+    stay = to_beat and not words
+    words.append(f"{'Stay with ' if stay else ''}{_name(winner.candidate)}: {figure}.")
     if other is None:
         words.append("Nothing else came to the end to compare it with.")
     else:
@@ -115,7 +122,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
     wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
-    if wide or answer.seeds == 1:
+    if wide or (answer.seeds == 1 and other is None):
         why = "one seed" if answer.seeds == 1 else "so small a test part"
         words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
@@ -123,7 +130,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
 
 def _chance(answer: Answer, name: str) -> str:
     if answer.seeds == 1:
-        return "that is over sentences alone: of one seed each, which layer is the better one cannot be told"
+        return "that is over sentences alone"
     return f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"
 
 
@@ -158,12 +165,16 @@ def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
 
 
 def report_of(
-    answer: Answer, candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings, caution: str = ""
+    answer: Answer,
+    candidates: Sequence[Candidate],
+    ledger: Ledger,
+    config: SelectSettings,
+    cautions: Sequence[str] = (),
 ) -> str:
     """The answer, how far it can be relied on, how to use it, and a table of all that was tried, as Markdown."""
     task, winner = config.task, answer.winner.candidate
     lines = [f"# Recurrent layers for {getattr(config, task.data)}", "", paragraph_of(answer, config), ""]
-    lines += [f"**Beware: {caution}.**", ""] if caution else []
+    lines += [line for caution in cautions for line in (f"**Beware: {caution}.**", "")]
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
     spent = f"{duration(ledger.seconds)} of {config.budget}"

@@ -6,6 +6,7 @@ OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import shutil
@@ -101,7 +102,7 @@ class _Selection:
         self.rule = self.task.rule
         self.rungs = self.rule.rungs(self.config.epochs)
         self.is_new = False  # whether anything was trained now
-        self.caution = ""  # that the data are too small to choose on
+        self.cautions: list[str] = []  # that the data are too small to choose on, or time was short
 
     def run_all(self) -> Selection:
         self.ledger.begin(self.config.budget)
@@ -165,11 +166,15 @@ class _Selection:
                 assert pace is not None  # they work
                 return rest(self.config, seeds, len(them), done, pace, self.pool.workers, rung) <= left
 
-            count = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
-            if count < of_rule:
-                log.info("time is short: %d and not %d go on, so that the last have all seeds", count, of_rule)
-            plan[key] = count
+            plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             self.ledger.save()
+        if plan[key] < of_rule:
+            epochs = self.rungs[rung - 1]
+            self.cautions.append(
+                f"time was short, so after {epochs} epoch{'s' * (epochs > 1)} {plan[key]} and not {of_rule} went on, "
+                "besides the layer to beat and the best of the others"
+            )
+            log.info("%s", self.cautions[-1])
         return int(plan[key])
 
     def _left(self) -> float:
@@ -192,8 +197,8 @@ class _Selection:
         data = work.read(config.one())
         self.ledger.check(work.fingerprint(data))
         if shortage := work.shortage(data):
-            self.caution = f"{shortage}: which layer is the best on it is mostly chance"
-            log.warning("%s", self.caution)
+            self.cautions.append(f"{shortage}: which layer is the best on it is mostly chance")
+            log.warning("%s", self.cautions[-1])
         work.prepare(config.one(), data, self.progress)
         return data
 
@@ -244,11 +249,21 @@ class _Selection:
         needed = rest(config, 1, len(named), self._done(named), pace, self.pool.workers)
         if needed > self._left():
             whole = duration(needed + self.ledger.seconds)
+            three = "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match"
+            less = f"; or have less to compare: {three} are three layers" if len(named) > 3 else ""
             raise FlairNasError(
                 f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                f"layers and learning rates take about {whole} with one seed; give more, or have less to compare: "
-                "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match are three layers; or fewer --epochs"
+                f"layers and learning rates take about {whole} with one seed; give more{less}"
+                f"{self._fewer_epochs(len(named), pace)}"
             )
+
+    def _fewer_epochs(self, candidates: int, pace: Pace) -> str:
+        """How many epochs the budget would be enough for, in words; nothing where it is not for one."""
+        for epochs in range(self.config.epochs - 1, 0, -1):
+            fewer, nothing = dataclasses.replace(self.config, epochs=epochs), Done([0] * len(self.rule.rungs(epochs)))
+            if rest(fewer, 1, candidates, nothing, pace, self.pool.workers) <= self.budget:
+                return f"; or, in another folder, --epochs {epochs}, for which it would be just enough now"
+        return ""
 
     def _random_count(self, layers: list[Layer]) -> int:
         """How many random cells; the first rung of the layers that are named tells what they would take."""
@@ -343,8 +358,8 @@ class _Selection:
         for done, outcome in enumerate(self.pool.run(jobs), start=1):
             if self.ledger.note(outcome):
                 result = outcome.result
-                figure = f"{self.task.title} {self.task.best(result['dev']):.2f} on {self.task.dev}"
-                figure += f" (loss {min(result['dev_loss']):.4f})"  # which decides where figures are level
+                figure = f"best {self.task.title} on {self.task.dev} {self.task.best(result['dev']):.2f}"
+                figure += f" (least loss {min(result['dev_loss']):.4f})"  # which decides where figures are level
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
 
@@ -406,7 +421,7 @@ class _Selection:
         source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(source, temporary)
-        report = report_of(answer, everyone, self.ledger, self.config, self.caution)
+        report = report_of(answer, everyone, self.ledger, self.config, self.cautions)
         write_text(self.run.folder / "report.md", report)
         self.ledger.save()
         return Selection(answer, report, self.run.folder)

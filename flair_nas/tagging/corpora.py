@@ -17,11 +17,13 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.library import resource_path
 from flair_nas.paths import user_path
 from flair_nas.tagging.column_files import check_columns, last_column, pick_label_type, read_part
+from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
 
 # Flair splits a missing dev part off with the global random state, so that every training seed would get another one.
 SPLIT_SEED = 0
+_LOOKED_AT = 1000  # sentences, to see whether words are words
 
 
 class TaggingCorpus(NamedTuple):
@@ -135,6 +137,13 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         "%s: %s sentences (train, dev, test), beginning %r; %s: %s",
         *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type, shown_labels),
     )
+    texts = [token.text for sentence in parts["train"][:_LOOKED_AT] for token in sentence.tokens]
+    if sum(text.isdigit() for text in texts) > len(texts) / 2:
+        log.warning(
+            "%s: more than half of its words are numbers; is this the column of words? Which is, columns says, as in "
+            "--columns text=1,ner=3, counted from 0",
+            corpus.name,
+        )
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
     if len(labels["train"]) == 1 and is_token_level(parts["train"], corpus.label_type):
@@ -262,7 +271,8 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
             f"{files.train}: no sentence has a label of type {brief(label_type)}; label types there: "
             f"{', '.join(label_types) or 'none'}; choose another label type or column"
         )
-    corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
+    with no_flair_remarks("No dev split found"):  # which is said below, with the file names looked for
+        corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
     if dev is None:
         sampled = len(sentences_of(corpus.dev))
         if not sampled:

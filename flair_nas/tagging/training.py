@@ -137,6 +137,9 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
     for seed, part in runs.items():
         if done[seed] and seed != metrics["model_seed"] and not is_whole(part.folder / "model.pt"):
             log.warning("%s is missing or damaged; the figures of seed %d stay", part.folder / "model.pt", seed)
+    if found_nothing := [str(result["seed"]) for result in results if result["dev_f1"] == 0]:
+        seeds = f"seed{'s' * (len(found_nothing) > 1)} {', '.join(found_nothing)}"
+        log.warning("%s found nothing on dev in any epoch: train longer, or with another learning rate", seeds)
     _place_model(run, runs[metrics["model_seed"]])
     run.accept()  # of seeds that were all done, none has done it
     return run.finish(metrics)
