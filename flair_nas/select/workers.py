@@ -106,20 +106,15 @@ class Pool:
                 ended, _ = concurrent.futures.wait(running, waits, concurrent.futures.FIRST_COMPLETED)
                 for future in ended:
                     number, slot = running.pop(future)
-                    job, error = self.at_work.pop(slot), future.exception()
-                    if not isinstance(error, BrokenProcessPool):
-                        if error is None:
-                            self.memory.ended(job.work, slot.process)
-                        self.free.append(slot)
-                        yield Outcome(job, None if error else future.result(), error)
-                        continue
-                    slot.executor.shutdown(wait=False)
-                    if tried[number] < self.tries:
+                    job = self.at_work.pop(slot)
+                    outcome = self._outcome(job, slot, future)
+                    if outcome is None and tried[number] < self.tries:
                         log.warning("%s: its process has died; it is begun again from its last checkpoint", job.name)
                         left.insert(0, number)
-                    else:
-                        times = "once" if self.tries == 1 else f"{self.tries} times"
-                        yield Outcome(job, None, Died(f"its process has died {times}; is there memory enough?"))
+                        continue
+                    times = "once" if self.tries == 1 else f"{self.tries} times"
+                    died = Died(f"its process has died {times}; is there memory enough?")
+                    yield outcome or Outcome(job, None, died)
         finally:
             for _number, slot in running.values():
                 self.at_work.pop(slot, None)
@@ -140,6 +135,17 @@ class Pool:
                 log.warning("a process that had no work has died; another one takes its place")
                 del self.at_work[slot]
                 slot.executor.shutdown(wait=False)
+
+    def _outcome(self, job: Job, slot: _Slot, future: Future[Any]) -> Outcome | None:
+        """How a job has ended; None if its process has died, which else is free again."""
+        error = future.exception()
+        if isinstance(error, BrokenProcessPool):
+            slot.executor.shutdown(wait=False)
+            return None
+        if error is None:
+            self.memory.ended(job.work, slot.process)
+        self.free.append(slot)
+        return Outcome(job, None if error else future.result(), error)
 
     def _next_gpu(self) -> str | None:
         """The one that the fewest processes have; None if there is none to choose."""
