@@ -29,6 +29,8 @@ def add_parser(verbs: Any) -> None:
     actions = tables.add_subparsers(title="actions", metavar="ACTION", required=True)
     parser = add_action(actions, "run", "Run what a table needs.", EXAMPLES)
     parser.set_defaults(run=run)
+    # the table first: a flag that takes several words would take it for one of them
+    parser.usage = "%(prog)s [TABLE] --out DIR [settings]\n       %(prog)s --resume DIR [settings]"
     parser.add_argument("given", nargs="?", metavar="TABLE", help="as --table: a YAML file, or a bundled name")
     parser.add_argument("--out", metavar="DIR", help="folder for the ledger, the table and a folder of each run")
     parser.add_argument("--resume", metavar="DIR", help="go on with the table in this folder")

@@ -98,8 +98,8 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     words = []
     if answer.seeds == 1 and other is not None:
         words.append(
-            "**Undecided**: of one seed each, nobody can tell which layer is the better one. With more time there would "
-            "be more seeds, and a probability. Ahead so far:"
+            "**Undecided**: of one seed each, nobody can tell which layer is the better one. With more time there "
+            "would be more seeds, and a probability. Ahead so far:"
         )
     stay = to_beat and not words
     words.append(f"{'Stay with ' if stay else ''}{_name(winner.candidate)}: {figure}.")

@@ -83,7 +83,7 @@ class Task:
         higher_is_better: whether a larger figure is a better one.
         most: the largest figure that there can be.
         score: what makes it of counts: a function of `flair_nas.select.bootstrap`.
-        rule: which candidates go on; chosen on learning curves of its kind: docs/figures.md has what that is worth.
+        rule: which candidates go on; chosen on learning curves of its kind (docs/figures.md has what it is worth).
         dev: what its users call the part that layers are compared on.
         model: what its users call what is trained.
         module: of this package, a `TaskModule`.
