@@ -63,12 +63,13 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
         key = tuple(config.embeddings)
         if key not in lengths:
             lengths[key] = build_embeddings(config.embeddings, data.corpus).embedding_length
+        size = config.input_size(lengths[key])
         options: dict[str, Any] = {"num_layers": config.layers, "bidirectional": True}
         with torch.device("meta"):
             if config.rnn.upper() in LAYERS:
-                layer: nn.Module = getattr(nn, config.rnn.upper())(lengths[key], config.hidden_size, **options)
+                layer: nn.Module = getattr(nn, config.rnn.upper())(size, config.hidden_size, **options)
             else:
-                layer = SearchedRNN(lengths[key], config.hidden_size, parse_rnn(config.rnn, LAYERS)[0], **options)
+                layer = SearchedRNN(size, config.hidden_size, parse_rnn(config.rnn, LAYERS)[0], **options)
         return sum(weight.numel() for weight in layer.parameters())
 
     return count
