@@ -49,7 +49,8 @@ def setting(
     before: Any = None,
     flair: str | None = None,
 ) -> Any:
-    """A field of a dataclass of settings, annotated as int, float, bool, str or a list of one of these, or ``| None``.
+    """A field of a dataclass of settings, annotated as int, float, bool, str or a list of one of these, or ``| None``;
+    or as ``bool | int``, which is on, off, or on with a number.
 
     Args:
         default: the value when none is given. A list is copied; an empty one says that the list may be empty.
@@ -75,11 +76,13 @@ class Kind(NamedTuple):
         type: int, float, bool or str.
         many: a list of these.
         optional: None is a value, too.
+        switch: it is an int, and true and false are values, too.
     """
 
     type: type
     many: bool
     optional: bool
+    switch: bool = False
 
 
 @functools.cache
@@ -96,9 +99,13 @@ def kinds_of(config_type: type) -> Mapping[str, Kind]:
 
 
 def _kind(name: str, hint: Any) -> Kind:
-    optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    if optional:
-        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    optional = type(None) in parts
+    parts = tuple(part for part in parts if part is not type(None))
+    if set(parts) == {bool, int}:
+        return Kind(int, many=False, optional=optional, switch=True)
+    if len(parts) == 1:
+        (hint,) = parts
     many = typing.get_origin(hint) is list
     if many:
         (hint,) = typing.get_args(hint)
@@ -208,6 +215,8 @@ def _problem(field: dataclasses.Field[Any], kind: Kind, value: Any) -> str:
 def _fits(value: Any, kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None) -> bool:
     if choices is not None and value not in choices:
         return False
+    if kind.switch and isinstance(value, bool):
+        return True
     if kind.type in (bool, str):
         # an optional text may be empty, which says as much as none
         return isinstance(value, kind.type) and bool(value or kind.type is bool or kind.optional)
@@ -221,7 +230,7 @@ def _one_in_words(kind: Kind, low: float | None, high: float | None, choices: Se
     if choices is not None:
         return f"one of {', '.join(map(str, choices))}"
     word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind.type]
-    return word + _range_in_words(low, high)
+    return "true, false or " * kind.switch + word + _range_in_words(low, high)
 
 
 def _list_in_words(

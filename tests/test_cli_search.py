@@ -158,6 +158,7 @@ def test_the_presets_of_the_papers_have_their_settings() -> None:
         assert (config.phase_steps, config.epochs) == ((115, 111) if name == "ess-ptb" else (None, config.epochs))
     tags = TaggingSearchConfig(**load_preset("search", "i-darts-conll03", TaggingSearchConfig))
     assert (tags.corpus, tags.nodes, tags.batch_size, tags.hidden_size, tags.epochs) == ("conll_03", 8, 256, 256, 40)
+    assert tags.reproject == 256  # H = D
     assert (tags.learning_rate, tags.arch_learning_rate, tags.arch_weight_decay) == (0.1, 3e-3, 1e-3)
 
 

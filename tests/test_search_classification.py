@@ -96,6 +96,12 @@ def test_the_architecture_learns_on_a_class_that_only_dev_has(tmp_path: Path) ->
     assert len(found.history) == 2
 
 
+def test_the_supernet_reads_what_the_embeddings_are_mapped_to(corpus: str) -> None:
+    objective = objective_of(corpus, embeddings=["one-hot"], reproject=5)
+    assert tuple(objective.holder.word_reprojection_map.weight.shape) == (5, 100)
+    assert objective.supernet.ahead.input_size == 5 and objective.evaluate().value >= 0
+
+
 def test_gradients_of_one_pass_outlive_the_next(corpus: str) -> None:
     objective = objective_of(corpus)
     batches = [objective.training_batch(1, step)[0] for step in range(2)]

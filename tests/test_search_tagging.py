@@ -150,6 +150,13 @@ def test_what_does_not_learn_is_no_weight_and_is_not_saved(corpus: str) -> None:
     assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
 
 
+def test_the_supernet_reads_what_the_embeddings_are_mapped_to(corpus: str, tmp_path: Path) -> None:
+    objective = objective_of(corpus, embeddings=["one-hot"], reproject=5)
+    assert tuple(objective.model.embedding2nn.weight.shape) == (5, 100)
+    assert objective.supernet.ahead.input_size == 5
+    assert len(run(corpus, tmp_path / "run", reproject=5).history) == 2
+
+
 def test_evaluation_is_of_dev_in_batches_of_two_at_least(corpus: str) -> None:
     objective = objective_of(corpus, batch_size=5)  # dev has 6 sentences
     found = objective.evaluate()

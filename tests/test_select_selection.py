@@ -470,6 +470,14 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
         SelectConfig(rates=[1.0, 1.0])
 
 
+@pytest.mark.parametrize("rnn", ["lstm", "tanh0"])
+def test_parameters_are_counted_by_what_the_layer_reads(rnn: str, corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, reproject=5, epochs=1)
+    run = on_tags.train(config.one(rnn=rnn) | on_tags.seeded(1), str(tmp_path), False)
+    assert on_tags.counter(on_tags.read(config.one()))(config.one(rnn=rnn)) == run["parameters"]
+    assert run["parameters"] < on_tags.counter(on_tags.read(config.one()))(config.one(rnn=rnn, reproject=True)) / 2
+
+
 def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer(corpus: str) -> None:
     config = SelectConfig(corpus=corpus, embeddings=["one-hot"], hidden_size=20)
     count = on_tags.counter(on_tags.read(config.one()))

@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from flair_nas import settings
-from flair_nas.cli.flags import add_run_flags, add_setting_flags, given_flags, settings_of_run
+from flair_nas.cli.flags import add_run_flags, add_setting_flags, as_flags, given_flags, settings_of_run
 from flair_nas.errors import FlairNasError
+from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.settings import (
     kinds_of,
     load_preset,
@@ -343,6 +344,46 @@ def test_a_run_that_did_not_know_a_setting_goes_on_as_it_was(tmp_path: Path) -> 
         assert (run.litres, run.salt) == (3.0, salt)
         assert read_run_settings(tmp_path / "config.yaml", Newer).salt == salt
         assert resolve(Newer, kind="soup", file=tmp_path / "config.yaml").salt == "fine"  # a file of the user's
+
+
+# --- a switch that may have a number ---
+
+
+@pytest.mark.parametrize("reproject", [True, False, 2, 256])
+def test_a_switch_is_on_off_or_a_number(reproject: Any, tmp_path: Path) -> None:
+    for config in (TaggerConfig(reproject=reproject), TaggingSearchConfig(reproject=reproject)):
+        (tmp_path / "config.yaml").write_text(to_yaml(config))
+        read = resolve(type(config), file=tmp_path / "config.yaml")
+        assert read == config and type(read.reproject) is type(reproject)
+
+
+@pytest.mark.parametrize("reproject", [0, 1, -3, 2.5, "yes", None, [3]])
+def test_what_is_no_switch_is_refused(reproject: Any) -> None:
+    for config_type in (TaggerConfig, TaggingSearchConfig):
+        with pytest.raises(FlairNasError, match="reproject must be true, false or a whole number from 2 to"):
+            config_type(reproject=reproject)
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        ("--reproject", True),
+        ("--no-reproject", False),
+        ("--reproject 64", 64),
+        ("--reproject-embeddings 64 --crf", 64),
+        ("--no-reproject-embeddings", False),
+        ("--crf", None),
+    ],
+)
+def test_the_flags_of_a_switch(flags: str, value: Any) -> None:
+    parser = argparse.ArgumentParser()
+    add_setting_flags(parser, TaggerConfig)
+    found = given_flags(parser.parse_args(flags.split()), TaggerConfig)
+    assert found.get("reproject") is value or (type(value) is int and found["reproject"] == value)
+    if value is not None:
+        config = TaggerConfig(reproject=value)
+        again = parser.parse_args(as_flags(config, TaggerConfig).split())
+        assert TaggerConfig(**given_flags(again, TaggerConfig)) == config
 
 
 # --- Flair's names ---

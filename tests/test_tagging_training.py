@@ -9,6 +9,8 @@ import logging
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import numpy
 import pytest
 import torch
 import yaml
-from flair.data import Dictionary
+from flair.data import Dictionary, Sentence
 from flair.models import LanguageModel, SequenceTagger
 from gensim.models import KeyedVectors
 from seqeval.metrics import f1_score
@@ -1037,3 +1039,46 @@ def test_a_checkpoint_with_right_sums_and_other_content_is_refused(
         torch.save({**torch.load(path, weights_only=True), **changes}, path)
     with pytest.raises(FlairNasError, match=r"checkpoint\.pt: this checkpoint cannot be "):
         train_taggers(settings(corpus, seeds=[1, 2], epochs=4), out, progress=False)
+
+
+# --- the width of the map on top of the embeddings ---
+
+
+@pytest.mark.parametrize("rnn", ["lstm", "tanh0-relu1"])
+def test_a_tagger_whose_layer_reads_a_map_of_another_width(rnn: str, tmp_path: Path) -> None:
+    """It is loaded as data, from its pickle, and by Flair alone, which knows maps as wide as the embeddings only."""
+    corpus = write_corpus(tmp_path / "corpus")
+    train_taggers(settings(corpus, rnn=rnn, reproject=5, epochs=2), tmp_path / "run", progress=False)
+    taggers = [load_tagger(tmp_path / "run"), load_tagger(tmp_path / "run" / "model.pt")]
+    sentences = [str(s.to_plain_string()) for s in load_corpus(corpus).corpus.dev]
+    said = []
+    for tagger in taggers:
+        assert tuple(tagger.embedding2nn.weight.shape) == (5, 100) and tagger.rnn.input_size == 5
+        said.append([str(sentence) for sentence in predicted(tagger, sentences)])
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    script = f"""
+from flair.data import Sentence
+from flair.models import SequenceTagger
+tagger = SequenceTagger.load({str(tmp_path / "run" / "model.pt")!r})
+sentences = [Sentence(text) for text in {sentences!r}]
+tagger.predict(sentences)
+print(len(tagger.embedding2nn.weight), *map(str, sentences), sep="\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-len(sentences) - 1 :] == ["5", *said[0]] and said[0] == said[1]
+
+
+def predicted(tagger: SequenceTagger, texts: list[str]) -> list[Sentence]:
+    sentences = [Sentence(text) for text in texts]
+    tagger.predict(sentences)
+    return sentences
+
+
+def test_a_number_that_flair_is_given_is_true_as_before(tmp_path: Path) -> None:
+    corpus = load_corpus(write_corpus(tmp_path / "corpus"))
+    made = training.build_tagger(settings("demo"), corpus)
+    tagger = SequenceTagger(
+        embeddings=made.embeddings, tag_dictionary=made.label_dictionary, tag_type="ner", reproject_embeddings=5
+    )
+    tagger.save(tmp_path / "model.pt")
+    assert tuple(SequenceTagger.load(tmp_path / "model.pt").embedding2nn.weight.shape) == (100, 100)

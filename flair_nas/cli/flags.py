@@ -132,6 +132,9 @@ def _add_flag(parser: Any, name: str, config_types: Mapping[str, type], explaine
     flair = next(iter(fields.values())).metadata["flair"]
     flags = ["--" + written.replace("_", "-") for written in (name, flair) if written]
     parser.add_argument(*flags, **options)
+    if kind.switch:
+        off = [flag.replace("--", "--no-", 1) for flag in flags]
+        parser.add_argument(*off, dest=name, action="store_false", default=None, help="without it")
 
 
 def add_hub_flags(parser: argparse.ArgumentParser) -> None:
@@ -168,6 +171,8 @@ def _form(name: str, kind: Kind) -> Mapping[str, Any]:
         return {"nargs": "+", "metavar": "SEARCH" if name == "searches" else name.upper().removesuffix("S")}
     if kind.many:
         return {"type": _numbers(kind.type), "metavar": "1,2,3" if kind.type is int else "X,X"}
+    if kind.switch:
+        return {"nargs": "?", "const": True, "type": int, "metavar": "N"}
     if kind.type is bool:
         return {"action": argparse.BooleanOptionalAction}
     if kind.type is str:

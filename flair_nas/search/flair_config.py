@@ -31,7 +31,9 @@ class FlairSearchConfig(SearchSettings):
         "shared", "architecture weights of the two directions: shared, or own, of which the genotype is the mean",
         choices=("shared", "own"),
     )  # fmt: skip
-    reproject: bool = setting(True, "a linear map on top of the embeddings")
+    reproject: bool | int = setting(
+        True, "a linear map on top of the embeddings: as wide as they are, or to a width of N", low=2, high=1_000_000
+    )
     dropout: float = setting(0.0, "dropout before and after the recurrent layer", **PROBABILITY)
     word_dropout: float = setting(0.05, "probability of dropping a word's whole embedding", **PROBABILITY)
     locked_dropout: float = setting(0.5, "variational dropout of the recurrent layer's input and output", **PROBABILITY)

@@ -67,7 +67,7 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
         if key not in lengths:
             lengths[key] = build_embeddings(config.embeddings, data.corpus).embedding_length
         with torch.device("meta"):
-            return sum(weight.numel() for weight in _layer(config, lengths[key]).parameters())
+            return sum(weight.numel() for weight in _layer(config, config.input_size(lengths[key])).parameters())
 
     return count
 
@@ -89,7 +89,7 @@ def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callab
 
     config, data = TaggerConfig(**settings), _corpus(settings)
     device = choose_device(config.device)
-    width = build_embeddings(config.embeddings, data.corpus).embedding_length
+    width = config.input_size(build_embeddings(config.embeddings, data.corpus).embedding_length)
     lengths = [len(sentence) for sentence in sentences_of(data.corpus.train)]
     drawn = random.Random(1).sample(lengths, min(len(lengths), _STEPS * config.batch_size))
     words = [torch.randn(length, width, device=device) for length in drawn]

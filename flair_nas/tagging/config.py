@@ -52,7 +52,10 @@ class TaggerConfig:
         high=10,
     )  # fmt: skip
     crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token", flair="use_crf")
-    reproject: bool = setting(True, "a linear map on top of the embeddings", flair="reproject_embeddings")
+    reproject: bool | int = setting(
+        True, "a linear map on top of the embeddings: as wide as they are, or to a width of N", low=2, high=1_000_000,
+        flair="reproject_embeddings",
+    )  # fmt: skip
     learning_rate: float = setting(0.1, "learning rate of SGD", low=1e-12, high=1e6)
     anneal_factor: float = setting(
         0.5, "the learning rate is multiplied by this on a plateau of dev F1", low=1e-6, high=0.999999
@@ -84,6 +87,10 @@ class TaggerConfig:
 
     def __post_init__(self) -> None:
         raise_problems(problems_of(self))
+
+    def input_size(self, embedded: int) -> int:
+        """How long the vectors are that the recurrent layer reads, where those of the embeddings have that length."""
+        return embedded if isinstance(self.reproject, bool) else self.reproject
 
     @property
     def embeddings_storage_mode(self) -> Literal["none", "cpu", "gpu"]:

@@ -18,6 +18,13 @@ SAVED_KEY = "flair_nas"
 """The key of a saved model's state under which flair-nas keeps what Flair does not."""
 
 
+class Width(int):
+    """As `reproject_embeddings`: the width of the linear map, which Flair 0.15 knows as true or false alone.
+
+    Any other number is true, as Flair has it. Saved models refer to this class, and so import flair_nas.
+    """
+
+
 def imported_by_file() -> None:
     """Does nothing; saved models refer to it, so that loading one imports flair_nas even where only Flair was."""
 
@@ -38,6 +45,8 @@ def register_sequence_tagger(module: ModuleType) -> None:
 
         keep_order(bound.arguments["embeddings"], refuse=bound.arguments.get("rnn_type", "LSTM") not in FLAIR_TYPES)
         flair_init(self, *args, **kwargs)
+        if isinstance(self.reproject_embeddings, Width):
+            _narrow(self, self.reproject_embeddings)
 
     @functools.wraps(flair_rnn)
     def rnn(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> Any:
@@ -60,6 +69,7 @@ def register_sequence_tagger(module: ModuleType) -> None:
     def from_state(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
         if SAVED_KEY in state:  # Flair saves everything but the directions
             kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
+        state = {**state, "reproject_embeddings": _width_of(state)}
         return flair_from_state(cls, state, **kwargs)
 
     tagger.__init__ = init
@@ -67,6 +77,24 @@ def register_sequence_tagger(module: ModuleType) -> None:
     tagger._get_state_dict = state_dict
     tagger._init_model_with_state_dict = classmethod(from_state)
     tagger._flair_nas_registered = True
+
+
+def _narrow(tagger: Any, width: int) -> None:
+    """Puts a map to that width in place of Flair's, which is as wide as the embeddings, and a layer that reads it."""
+    import flair
+    import torch
+
+    tagger.embedding2nn = torch.nn.Linear(tagger.embeddings.embedding_length, width)
+    tagger.rnn = tagger.RNN(tagger.rnn_type, tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width)
+    tagger.to(flair.device)
+
+
+def _width_of(state: Any) -> Any:
+    """What a saved tagger has as `reproject_embeddings`, by its weights: saved as data, a `Width` is a mere number."""
+    given = state.get("reproject_embeddings", True)
+    weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
+    wide = weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]
+    return given if wide else Width(weight.shape[0])
 
 
 def register_document_embeddings(module: ModuleType) -> None:

@@ -40,6 +40,7 @@ from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
+from flair_nas.tagging.registration import Width
 from flair_nas.tagging.safe_file import NotData, write_safe
 
 log = logging.getLogger("flair_nas")
@@ -88,7 +89,7 @@ def train_taggers(
         flair.device = choose_device(config.device)
     check_precision(config.precision, flair.device)
     check_fits(
-        lambda: SequenceTagger.RNN(rnn_type(config), config.layers, config.hidden_size, True, 1),
+        lambda: SequenceTagger.RNN(rnn_type(config), config.layers, config.hidden_size, True, config.input_size(1)),
         flair.device,
         f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else ""),
     )
@@ -203,11 +204,16 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
         hidden_size=config.hidden_size,
         rnn_layers=config.layers,
         use_crf=config.crf,
-        reproject_embeddings=config.reproject,
+        reproject_embeddings=_reprojection(config),
         dropout=config.dropout,
         word_dropout=config.word_dropout,
         locked_dropout=config.locked_dropout,
     )
+
+
+def _reprojection(config: TaggerConfig) -> Any:
+    """`reproject` as our registration with Flair takes it."""
+    return config.reproject if isinstance(config.reproject, bool) else Width(config.reproject)
 
 
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
