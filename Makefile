@@ -46,7 +46,7 @@ format: $(READY_FOR_TESTS)
 # not compiled but when imported: that of all that flair brings took longer than all the rest
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "flair-nas needs Python 3.10 or newer, this is %d.%d; run: make PYTHON=/path/to/python3" % v[:2])'
-	@echo "Setting up $(VENV): Flair, PyTorch and what they need, a minute or more, 1.3 GB"
+	@echo "Setting up $(VENV): Flair, PyTorch and what they need, a minute or more, 1.4 GB"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(PIP) --editable .
