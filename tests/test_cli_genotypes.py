@@ -74,6 +74,28 @@ def test_two_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "compare", "tanh0-relu1", "tanh0-relu0-tanh1/state=tanh")
     assert "  s1 = tanh(s0)" in text and "* s2 = relu(s1)" in text and "state gate:" in text
     assert "edit distance: 4 " in text  # a tail, a node, its place among the outputs, the gate's entry
+    assert "options differ" not in text
+
+
+def test_options_are_compared_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    cell = load_genotype("tanh0-relu1")
+    cell.save(tmp_path / "one.json")
+    dataclasses.replace(cell, highway=False, combine="sum").save(tmp_path / "other.json")
+    text = said(capsys, "compare", str(tmp_path / "one.json"), str(tmp_path / "other.json"))
+    assert "  s1 = tanh(s0)" in text and "* s1" not in text and "*  " not in text
+    changed = [line.split() for line in text.splitlines() if line.startswith("*")]
+    assert changed == [
+        ["*", "cell", "cell,", "without", "highway"],
+        ["*", "highway", "True", "highway", "False"],
+        ["*", "combine", "mean", "combine", "sum"],
+    ]
+    assert "edit distance: 0 " in text and text.rstrip().endswith("options differ")
+
+
+def test_a_bundled_name_is_checked_and_need_not_be_fetched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "darts-v2: sigmoid0-relu1" in said(capsys, "validate", "darts-v2")
+    assert main(["genotypes", "get", "darts-v2"]) == 2
+    assert "darts-v2 is bundled, so there is nothing to fetch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def add_parser(verbs: Any) -> None:
 
     parser = add_action(actions, "validate", "Check files; the exit code is 2 if one cannot be used.", EXAMPLES)
     parser.set_defaults(run=validate)
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="files, folders of searches, bundled names")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -168,7 +168,8 @@ def show(arguments: argparse.Namespace) -> int:
     print(text_of(genotype), end="")
     print("options:", ", ".join(f"{name} {value}" for name, value in genotype.options.items()))
     for name, value in genotype.origin.items():
-        print(f"{name}: {value}")
+        lines = value.items() if isinstance(value, dict) else ()
+        print("\n  ".join([f"{name}:" if lines else f"{name}: {value}", *(f"{key}: {text}" for key, text in lines)]))
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"one direction, {sizes}: {weights:,} weights, {work:,} FLOP a token; depth {depth_of(genotype)}")
     return 0
@@ -213,27 +214,34 @@ def compare(arguments: argparse.Namespace) -> int:
     from flair_nas.library import load_genotype
 
     genotypes = [load_genotype(name) for name in arguments.genotypes]
-    graphs = [{graph.title: equations_of(graph) for graph in graphs_of(genotype)} for genotype in genotypes]
-    width = max(len(line) for of in graphs for lines in of.values() for line in (*lines, arguments.genotypes[0]))
+    parts = [
+        {graph.title.partition(",")[0]: [graph.title, *equations_of(graph)] for graph in graphs_of(genotype)}
+        | {"options": [f"{name} {value}" for name, value in genotype.options.items()]}
+        for genotype in genotypes
+    ]
+    width = max(len(line) for of in parts for lines in of.values() for line in (*lines, arguments.genotypes[0]))
     print(f"  {arguments.genotypes[0].ljust(width)}  {arguments.genotypes[1]}")
-    for title in dict.fromkeys([*graphs[0], *graphs[1]]):
-        print(f"{title}:")
-        for left, right in itertools.zip_longest(*(of.get(title, []) for of in graphs), fillvalue="-"):
+    for part in sorted(dict.fromkeys([*parts[0], *parts[1]]), key="options".__eq__):  # these last
+        print(f"{part}:")
+        for left, right in itertools.zip_longest(*(of.get(part, []) for of in parts), fillvalue="-"):
             print(f"{' ' if left == right else '*'} {left.ljust(width)}  {right}")
-    print(
-        f"edit distance: {edit_distance(*genotypes)} (edges, gate entries and output nodes that only one of them has)"
-    )
+    distance = edit_distance(*genotypes)
+    other = "; options differ" if genotypes[0].options != genotypes[1].options else ""
+    print(f"edit distance: {distance} (edges, gate entries and output nodes that only one of them has){other}")
     return 0
 
 
 def get(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes get``."""
+    from flair_nas.library import bundled_names
     from flair_nas.sharing import is_address
     from flair_nas.sharing.downloads import download
     from flair_nas.sharing.index import indexes, look_up
 
     source = arguments.source if is_address(arguments.source) else look_up(arguments.source)
     if source is None:
+        if arguments.source in bundled_names():
+            raise FlairNasError(f"{arguments.source} is bundled, so there is nothing to fetch; genotypes show has it")
         known = [name for names in indexes().values() for name in names]
         hint = did_you_mean(arguments.source, known)
         raise FlairNasError(
@@ -300,10 +308,12 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes validate``."""
+    from flair_nas.library import bundled_names, load_genotype
+
     faults = 0
     for name in arguments.files:
         try:
-            print(f"{name}: {Genotype.load(user_path(name)).one_line()}")
+            print(f"{name}: {load_genotype(name if name in bundled_names() else user_path(name)).one_line()}")
         except (FlairNasError, OSError) as error:
             faults += 1
             print(f"{name}: cannot be used: {error}")
