@@ -65,6 +65,7 @@ def cached_folder(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _claimed(folder, kind.content) as part:
+            _put_back(folder)
             found, problem = _look(folder)  # another process may have made it while this one waited
             if found is None or refresh:
                 if problem:
@@ -73,9 +74,10 @@ def cached_folder(
                     _remove(folder)
                 found = build(part)
                 _write_manifest(part, fingerprint, found)
-                if refresh:
-                    _remove(folder)
+                if folder.exists():  # it is there where it is refreshed
+                    os.rename(folder, _aside(folder))
                 _put_in_place(part, folder, kind.content)
+                _remove(_aside(folder))
         return folder, found
     except OSError as error:
         raise _explained(error, folder, kind.content) from error
@@ -167,6 +169,18 @@ def _claimed(folder: Path, content: str) -> Iterator[Path]:
             yield part
         finally:
             _remove(part)
+
+
+def _aside(folder: Path) -> Path:
+    """Where a folder is while a newer one takes its place."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _put_back(folder: Path) -> None:
+    """Has the folder back of a process that was killed while it put a newer one in its place."""
+    if not folder.exists() and _aside(folder).exists():
+        os.rename(_aside(folder), folder)
+    _remove(_aside(folder))
 
 
 def _put_in_place(part: Path, folder: Path, content: str) -> None:

@@ -8,13 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from gensim.models import KeyedVectors
 from https_server import Server, put_repository, serve
+from test_tagging_training import write_corpus
 
 from flair_nas import Genotype, TaggerConfig, load_genotype, random_genotype, train_taggers
 from flair_nas.cli import main
+from flair_nas.tagging.safe_file import NotData
 
 CAPTURE = pytest.CaptureFixture[str]
 
@@ -111,6 +116,7 @@ def test_a_tagger_goes_to_the_hub_and_comes_back(server: Server, run: Path, tmp_
     told = {result["dataset"]["split"]: metric["value"] for result in model["results"] for metric in result["metrics"]}
     assert told == {part: round(of_model[f"{part}_f1"] / 100, 4) for part in ("dev", "test")}
     assert head["language"] == "en" and "license" not in head
+    assert "- paper: Liu, Simonyan and Yang, DARTS" in (out / "README.md").read_text()
 
     put_repository(server, "team/ner", out)
     local = TAG.format(load=f"from flair_nas import load_tagger; tagger = load_tagger({str(run / 'model.pt')!r})")
@@ -125,6 +131,35 @@ def test_a_tagger_goes_to_the_hub_and_comes_back(server: Server, run: Path, tmp_
         offline = f"import os; os.environ[{variable!r}] = '1'; {BY_DATA}"
         assert python(TAG.format(load=offline), server, tmp_path / "new") == expected  # from the Hub's own cache
     assert server.asked == []
+
+
+def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE
+) -> None:
+    def cannot(*_: object) -> None:
+        raise NotData("Foreign cannot be rebuilt from data")
+
+    write_corpus(corpus := tmp_path / "my texts")
+    words = KeyedVectors(4)
+    words.add_vectors(["Ada", "London"], np.ones((2, 4), dtype=np.float32))
+    words.save(str(tmp_path / "vectors.gensim"))
+    cell = load_genotype("tanh0-relu1")
+    cell.save(tmp_path / "cell.json")
+    embeddings = [f"word:{tmp_path / 'vectors.gensim'}", "char"]
+    given: dict[str, Any] = {
+        "embeddings": embeddings,
+        "epochs": 1,
+        "hidden_size": 4,
+        "rnn": str(tmp_path / "cell.json"),
+    }
+    train_taggers(TaggerConfig(corpus=str(corpus), **given), tmp_path / "run", progress=False)
+    monkeypatch.setattr("flair_nas.tagging.publishing.write_safe", cannot)
+    arguments = ["--model", str(tmp_path / "run"), "--repository", "team/ner", "--out", str(tmp_path / "hub")]
+    assert main(["tag", "publish", *arguments]) == 0
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "It is a pickle alone, as its embeddings cannot be written as data (Foreign cannot" in card
+    assert str(tmp_path) not in card
+    assert "corpus: my texts" in card and "word:vectors.gensim" in card and "rnn: cell.json" in card
 
 
 def test_a_repository_without_data_is_not_read_by_load_tagger(server: Server, tmp_path: Path) -> None:

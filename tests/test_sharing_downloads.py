@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from https_server import Server, be_impatient, content, redirect, serve
 
-from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
+from flair_nas import FlairNasError, Genotype, cached_folder, load_genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.sharing import https
@@ -104,6 +104,21 @@ def test_refresh_brings_what_is_there_now_and_loses_nothing(server: Server) -> N
     assert load_genotype(url) == GENOTYPE
     download(url, refresh=True)
     assert load_genotype(url) == random_genotype(6)
+
+
+def test_a_kill_while_a_newer_one_is_put_in_place_loses_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = server.put("/cell.json", JSON, random_genotype(6).to_json())
+    assert load_genotype(url) == GENOTYPE
+    with monkeypatch.context() as patch:
+        patch.setattr(cached_folder, "_put_in_place", lambda *_: os._exit(9))
+        child = os.fork()
+        if not child:
+            download(url, refresh=True)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    monkeypatch.setenv("FLAIR_NAS_OFFLINE", "1")
+    assert load_genotype(url) == GENOTYPE
 
 
 @pytest.mark.parametrize(

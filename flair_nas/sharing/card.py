@@ -110,9 +110,9 @@ def _card(genotype: Genotype, repository: str, license: str | None, digest: str)
     return f"""{front_matter(license, tags=tags)}
 # {repository.partition("/")[2]}
 
-A recurrent cell{gates} for [Flair](https://github.com/flairNLP/flair)'s taggers and text classifiers, by flair-nas.
-It is an architecture, {len(genotype.nodes)} nodes and the operations between them, without weights: those are learned
-with your tagger.
+A recurrent cell{gates} for [Flair](https://github.com/flairNLP/flair)'s taggers and text classifiers, published with
+flair-nas. It is an architecture, {len(genotype.nodes)} nodes and the operations between them, without weights: those
+are learned with your tagger.
 
 {cell_section(genotype, PICTURE)}
 ## How to use it

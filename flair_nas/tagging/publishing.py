@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.runs import read_figures
 from flair_nas.settings import read_run_settings, to_yaml
-from flair_nas.sharing.card import PICTURE, cell_section, front_matter, prepare_folder, write_picture
+from flair_nas.sharing.card import PICTURE, cell_section, front_matter, origin_section, prepare_folder, write_picture
 from flair_nas.sharing.hub import FILE
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import NAMES
@@ -63,7 +64,10 @@ def publish_tagger(
     if genotype is not None:
         genotype.save(out / FILE)
         write_picture(genotype, out / PICTURE)
-    cell = f"## The cell\n\n{cell_section(genotype, PICTURE)}" if genotype is not None else ""
+    cell = ""
+    if genotype is not None:
+        origin = f"Where it is from:\n\n{origin_section(genotype.origin)}\n"
+        cell = f"## The cell\n\n{cell_section(genotype, PICTURE)}\n{origin}"
     write_text(out / "README.md", _card(config, metrics, repository, license, language, cell, fault))
     return [path for name in _FILES if (path := out / name).exists()], fault
 
@@ -113,7 +117,7 @@ def _card(
 # {name}
 
 A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on {corpus}; its recurrent layer
-is `{config.rnn}`.
+is `{_without_places(config).rnn}`.
 
 ```python
 import flair_nas  # has to be installed, as Flair does not know the layer by itself
@@ -141,8 +145,19 @@ them in the recurrent layer. {chance}
 ## Settings
 
 ```yaml
-{to_yaml(config)}```
+{to_yaml(_without_places(config))}```
 """
+
+
+def _without_places(config: TaggerConfig) -> TaggerConfig:
+    """The settings without folders of the machine that it was trained on, which are nobody's business."""
+    embeddings = []
+    for spec in config.embeddings:
+        kind, colon, source = spec.partition(":")
+        embeddings.append(f"{kind}:{Path(source).name}" if colon and Path(source).is_absolute() else spec)
+    corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).name
+    rnn = Path(config.rnn).name if Path(config.rnn).is_absolute() else config.rnn
+    return dataclasses.replace(config, corpus=corpus, rnn=rnn, embeddings=embeddings, data_root=None)
 
 
 def _figure(value: float | None) -> str:
