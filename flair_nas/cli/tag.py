@@ -88,12 +88,19 @@ def train(arguments: argparse.Namespace) -> int:
     progress = not arguments.quiet and sys.stderr.isatty()
     metrics = train_taggers(config, out, progress=progress, verbose=arguments.verbose)
     print(format_metrics(metrics))
+    if len(metrics["seeds"]) == 1 and metrics["measure"] == "micro F1":
+        more = f"flair-nas tag train --resume {typed(out)} --seeds {_more_seeds(config.seeds[0])}"
+        print(f"one seed: differences of several points are chance; how large they are: {more}")
     why = "the first" if config.train_with_dev else "the best on dev"
     of_seed = f" (of seed {metrics['model_seed']}, {why})" if len(metrics["seeds"]) > 1 else ""
     parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
     print(f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}")
     print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
     return 0
+
+
+def _more_seeds(seed: int) -> str:
+    return ",".join(map(str, dict.fromkeys([seed, 1, 2, 3])))
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:
@@ -118,8 +125,6 @@ def format_metrics(metrics: dict[str, Any]) -> str:
         if name in summary:
             deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
             lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
-    if len(metrics["seeds"]) == 1 and name_of == "F1":
-        lines.append("one seed: differences of several points are chance; --seeds 1,2,3 tells how large")
     lines.append(
         f"{metrics['parameters']:,} trained parameters, {metrics['rnn_parameters']:,} of them in the recurrent layer; "
         f"peak memory {metrics['peak_memory_mb']:,.0f} MB"
