@@ -76,8 +76,10 @@ def cached_folder(
                 _write_manifest(part, fingerprint, found)
                 if folder.exists():  # it is there where it is refreshed
                     os.rename(folder, _aside(folder))
-                _put_in_place(part, folder, kind.content)
-                _remove(_aside(folder))
+                try:
+                    _put_in_place(part, folder, kind.content)
+                finally:
+                    _put_back(folder)
         return folder, found
     except OSError as error:
         raise _explained(error, folder, kind.content) from error
@@ -91,6 +93,10 @@ def kept_folders(kind: Kind, cache: Path | None) -> dict[Path, dict[str, Any]]:
         cache: as for `flair_nas.paths.cache_root`.
     """
     kept = {}
+    for aside in (cache_root(cache) / kind.folder).glob(".*.old"):  # of a process that was killed
+        folder = aside.with_name(aside.name[1:].removesuffix(".old"))
+        with locked(_lock(folder)):
+            _put_back(folder)
     for folder in sorted((cache_root(cache) / kind.folder).glob("[!.]*")):
         content, problem = _look(folder)
         if content is not None:
@@ -158,7 +164,7 @@ def _claimed(folder: Path, content: str) -> Iterator[Path]:
     def waiting() -> None:
         log.info("%s: waiting for another process that is making these %s", folder, content)
 
-    with locked(folder.with_name(f".{folder.name}.lock"), waiting) as fault:
+    with locked(_lock(folder), waiting) as fault:
         part = folder.with_name(f".{folder.name}.part")
         _remove(part)
         if fault is None:
@@ -171,13 +177,17 @@ def _claimed(folder: Path, content: str) -> Iterator[Path]:
             _remove(part)
 
 
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
+
+
 def _aside(folder: Path) -> Path:
     """Where a folder is while a newer one takes its place."""
     return folder.with_name(f".{folder.name}.old")
 
 
 def _put_back(folder: Path) -> None:
-    """Has the folder back of a process that was killed while it put a newer one in its place."""
+    """Has a folder back that was put aside, if no newer one has come in its place."""
     if not folder.exists() and _aside(folder).exists():
         os.rename(_aside(folder), folder)
     _remove(_aside(folder))

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import re
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,18 +136,16 @@ def test_a_full_disk_ends_it_and_it_goes_on(
 
 
 def test_a_disk_that_is_full_for_a_process_ends_it_and_it_goes_on(
-    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
-    with monkeypatch.context() as patch:
-        patch.setattr(Pool, "run", IN_PROCESSES)
-        # writing more fails in the kernel, as on a full disk; processes that train inherit it
-        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, limits[1]))
-        try:
-            assert main(command(corpus, out, "--epochs", "1", "--workers", "1")) == 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    (line,) = capsys.readouterr().err.splitlines()
+    out = tmp_path / "run"
+    # writing more fails in the kernel, as on a full disk; processes that train inherit it
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({9_000}, {resource.RLIM_INFINITY})); "
+    run = "import sys; from flair_nas.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = command(corpus, out, "--epochs", "1", "--workers", "1")
+    ended = subprocess.run([sys.executable, "-c", full + run, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    line = ended.stderr.splitlines()[-1]
     assert re.search(rf"{out}/runs/\S+-seed1/\S+: no room to write this file", line) and "free some disk space" in line
     assert not list(out.rglob("*.part"))
     assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -143,7 +144,8 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     words = KeyedVectors(4)
     words.add_vectors(["Ada", "London"], np.ones((2, 4), dtype=np.float32))
     words.save(str(tmp_path / "vectors.gensim"))
-    cell = load_genotype("tanh0-relu1")
+    searched = {"settings": {"corpus": str(corpus), "embeddings": [f"word:{tmp_path}/v.gensim"]}, "paper": "A/B"}
+    cell = dataclasses.replace(load_genotype("tanh0-relu1"), origin=searched)
     cell.save(tmp_path / "cell.json")
     embeddings = [f"word:{tmp_path / 'vectors.gensim'}", "char"]
     given: dict[str, Any] = {
@@ -158,7 +160,8 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     assert main(["tag", "publish", *arguments]) == 0
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "It is a pickle alone, as its embeddings cannot be written as data (Foreign cannot" in card
-    assert str(tmp_path) not in card
+    assert str(tmp_path) not in card + (tmp_path / "hub" / "genotype.json").read_text()
+    assert "word:v.gensim" in card and "- paper: A/B" in card
     assert "corpus: my texts" in card and "word:vectors.gensim" in card and "rnn: cell.json" in card
 
 

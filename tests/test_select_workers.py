@@ -46,7 +46,8 @@ def test_a_process_is_kept_for_the_next_jobs() -> None:
     assert found[0] == found[1]
 
 
-def test_processes_work_side_by_side_with_their_threads(tmp_path: Path) -> None:
+def test_processes_work_side_by_side_with_their_threads(tmp_path: Path, memory: Callable[[int], None]) -> None:
+    memory(100_000)
     jobs = [Job(name, meet, (str(tmp_path), name, 1)) for name in ("a", "b")]
     assert all(outcome.result for outcome in done(jobs, workers=2))
     (outcome,) = done([Job("threads", threads, ())], workers=4, threads=3)
@@ -112,7 +113,10 @@ def test_each_gpu_has_one_process_unless_more_are_asked_for(
     assert isinstance(pool, Pool) and (pool.workers, pool.gpus) == expected
 
 
-def test_processes_are_spread_over_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_spread_over_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Callable[[int], None]
+) -> None:
+    memory(100_000)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     jobs = [Job(name, visible, (str(tmp_path), name, 2)) for name in ("a", "b", "c")]
     with Pool(3, gpus=["4", "7"]) as pool:

@@ -115,7 +115,10 @@ def test_a_kill_while_a_newer_one_is_put_in_place_loses_nothing(
         patch.setattr(cached_folder, "_put_in_place", lambda *_: os._exit(9))
         child = os.fork()
         if not child:
-            download(url, refresh=True)
+            try:
+                download(url, refresh=True)
+            finally:
+                os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     monkeypatch.setenv("FLAIR_NAS_OFFLINE", "1")
     assert load_genotype(url) == GENOTYPE

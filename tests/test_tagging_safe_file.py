@@ -24,6 +24,7 @@ from flair.embeddings import (
     WordEmbeddings,
 )
 from flair.models import LanguageModel, SequenceTagger
+from safetensors.torch import load_file, save_file
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
 from flair_nas.files import sum_of_file
@@ -251,6 +252,11 @@ def test_one_that_is_cut_short_and_one_beyond_memory(folder: Path) -> None:
     settings = json.loads(text)["settings"]
     change(folder, settings=settings | {"hidden_size": 10_000_000})
     with pytest.raises(FlairNasError, match="hidden_size 10000000: .* GB"):
+        load_tagger(folder)
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"embedding2nn.weight": torch.zeros(10_000_000_000, 0)}, folder / "model.safetensors")
+    change(folder, settings=settings, weights={"sha256": sum_of_file(folder / "model.safetensors")})
+    with pytest.raises(FlairNasError, match="hidden_size .* GB"):
         load_tagger(folder)
     (folder / "config.json").write_text(text[: len(text) // 2])
     with pytest.raises(FlairNasError, match="is damaged, it is no JSON"):

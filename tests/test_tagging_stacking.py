@@ -9,9 +9,17 @@ import flair
 import pytest
 import torch
 from flair.data import Corpus, Sentence
-from flair.embeddings import CharacterEmbeddings, HashEmbeddings, OneHotEmbeddings, StackedEmbeddings, TokenEmbeddings
+from flair.embeddings import (
+    CharacterEmbeddings,
+    FastTextEmbeddings,
+    HashEmbeddings,
+    OneHotEmbeddings,
+    StackedEmbeddings,
+    TokenEmbeddings,
+)
 from flair.embeddings.document import DocumentRNNEmbeddings
 from flair.models import SequenceTagger
+from gensim.models import FastText
 
 import flair_nas  # noqa: F401  # registers
 from flair_nas import FlairNasError
@@ -56,6 +64,25 @@ def test_a_tagger_of_flairs_own_scripts_reads_the_same_when_it_is_loaded(
         rnn_type=rnn_type,
         hidden_size=8,
     ).eval()
+    tagger.save(tmp_path / "model.pt")
+    loaded = SequenceTagger.load(tmp_path / "model.pt").eval()
+    with torch.no_grad():
+        before, after = (model.forward(*model._prepare_tensors([Sentence(SENTENCE)]))[0] for model in (tagger, loaded))
+    assert torch.equal(before, after)
+
+
+def test_what_flair_alone_has_trained_is_read_as_it_was(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is renamed in a tagger that is loaded: it was trained with its input in that order."""
+    words = [[token.text for token in sentence] for sentence in corpus.train]
+    FastText(words, vector_size=4, min_count=1, bucket=100, epochs=1, workers=1).wv.save(str(tmp_path / "vectors"))
+    stack = [CharacterEmbeddings(_alphabet(corpus)), FastTextEmbeddings(str(tmp_path / "vectors"), use_local=True)]
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    flair.set_seed(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("flair_nas.tagging.stacking.keep_order", lambda *_, **__: None)
+        tagger = SequenceTagger(StackedEmbeddings(stack), dictionary, "ner", rnn_type="LSTM", hidden_size=8).eval()
     tagger.save(tmp_path / "model.pt")
     loaded = SequenceTagger.load(tmp_path / "model.pt").eval()
     with torch.no_grad():

@@ -216,14 +216,16 @@ def compare(arguments: argparse.Namespace) -> int:
     genotypes = [load_genotype(name) for name in arguments.genotypes]
     parts = [
         {graph.title.partition(",")[0]: [graph.title, *equations_of(graph)] for graph in graphs_of(genotype)}
-        | {"options": [f"{name} {value}" for name, value in genotype.options.items()]}
         for genotype in genotypes
     ]
+    names = [*dict.fromkeys([*parts[0], *parts[1]]), "options"]
+    for of, genotype in zip(parts, genotypes):
+        of["options"] = [f"{name} {value}" for name, value in genotype.options.items()]
     width = max(len(line) for of in parts for lines in of.values() for line in (*lines, arguments.genotypes[0]))
     print(f"  {arguments.genotypes[0].ljust(width)}  {arguments.genotypes[1]}")
-    for part in sorted(dict.fromkeys([*parts[0], *parts[1]]), key="options".__eq__):  # these last
-        print(f"{part}:")
-        for left, right in itertools.zip_longest(*(of.get(part, []) for of in parts), fillvalue="-"):
+    for name in names:
+        print(f"{name}:")
+        for left, right in itertools.zip_longest(*(of.get(name, []) for of in parts), fillvalue="-"):
             print(f"{' ' if left == right else '*'} {left.ljust(width)}  {right}")
     distance = edit_distance(*genotypes)
     other = "; options differ" if genotypes[0].options != genotypes[1].options else ""

@@ -102,7 +102,7 @@ def _folder_of_run(given: str) -> Path:
     folder = path.parent if path.is_file() else path
     if (folder / COPY).exists() and (folder / "ledger.json").exists():
         return folder
-    if path.is_file() or (given in bundled_tables() and not path.exists()):
+    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (given in bundled_tables() and not path.exists()):
         raise FlairNasError(
             f"{brief(given)} is a table, and what has been run of it is in another folder: run it by flair-nas tables "
             f"run {typed(Path(given))} --out DIR, and show it by flair-nas tables show DIR"

@@ -130,7 +130,8 @@ class SelectConfig(SelectSettings, TaggerConfig):
 
     def search(self, by: str) -> dict[str, Any]:
         """The settings of one of `searches`, with a tagger of the same settings."""
-        own = {"embeddings", "epochs", "init_range", "storage"}  # a supernet starts in a range of its own
+        # a supernet starts in a range of its own, and where its embeddings are kept is the job's to say
+        own = {"embeddings", "epochs", "init_range", "storage"}
         shared = set(kinds_of(TaggerConfig)) & set(kinds_of(TaggingSearchConfig)) - own
         return {
             **{name: getattr(self, name) for name in shared},

@@ -19,49 +19,49 @@ SETTLED = 30.0
 _MARGIN = 1.2  # jobs of a kind are not equal
 _MORE = 1.05  # what is less than that is no growth
 
-Work = Callable[..., Any]
+Kind = tuple[Callable[..., Any], str]  # a function, and what it works on
 
 
 class Memory:
-    """What jobs take. A job is counted with the most that one of its kind, which is its function, has taken so far.
+    """What jobs take. A job is counted with the most that one of its kind has taken so far.
 
     As long as that is not known, which it is when one has ended or has taken no more for a while, it is counted with
     `PLENTY`, or with twice that if that is more: so nothing waits where memory is plentiful.
     """
 
     def __init__(self) -> None:
-        self._most: dict[Work, int] = {}
-        self._grown: dict[Work, float] = {}  # when that was last more than before
-        self._ended: set[Work] = set()
+        self._most: dict[Kind, int] = {}
+        self._grown: dict[Kind, float] = {}  # when that was last more than before
+        self._ended: set[Kind] = set()
 
-    def ended(self, work: Work, process: int) -> None:
+    def ended(self, kind: Kind, process: int) -> None:
         """Notes that a job has done its work in a process, which is still there."""
-        self._look(work, process)
-        self._ended.add(work)
+        self._look(kind, process)
+        self._ended.add(kind)
 
-    def has_room(self, work: Work, process: int | None, at_work: Iterable[tuple[Work, int]]) -> bool:
+    def has_room(self, kind: Kind, process: int | None, at_work: Iterable[tuple[Kind, int]]) -> bool:
         """Whether a job can begin beside others, which may take more than they have now.
 
         Args:
-            work: its kind.
+            kind: its kind.
             process: the one that it would have, by its number; None for a new one.
             at_work: the kind of each of the others, and its process.
         """
         others = list(at_work)
-        for kind, number in others:
-            self._look(kind, number)
-        promised = sum(max(0, self._need(kind) - _size(number)) for kind, number in others)
-        needed = _MARGIN * self._need(work) - (0 if process is None else _size(process))
+        for other, number in others:
+            self._look(other, number)
+        promised = sum(max(0, self._need(other) - _size(number)) for other, number in others)
+        needed = _MARGIN * self._need(kind) - (0 if process is None else _size(process))
         return bool(psutil.virtual_memory().available - promised > needed)
 
-    def _look(self, work: Work, process: int) -> None:
+    def _look(self, kind: Kind, process: int) -> None:
         peak = _peak(process)
-        if peak > _MORE * self._most.get(work, 0):
-            self._most[work], self._grown[work] = peak, time.monotonic()
+        if peak > _MORE * self._most.get(kind, 0):
+            self._most[kind], self._grown[kind] = peak, time.monotonic()
 
-    def _need(self, work: Work) -> int:
-        most = self._most.get(work, 0)
-        if work in self._ended or time.monotonic() - self._grown.get(work, float("inf")) > SETTLED:
+    def _need(self, kind: Kind) -> int:
+        most = self._most.get(kind, 0)
+        if kind in self._ended or time.monotonic() - self._grown.get(kind, float("inf")) > SETTLED:
             return most
         return max(PLENTY, 2 * most)
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from flair_nas.recurrent import SearchedRNN
-from flair_nas.rnn_text import parse_rnn, text_of
+from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in, train_step
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
+from flair_nas.tagging.rnn_type import build_rnn
 
 LAYERS = FLAIR_TYPES
 _FEW_LABELS = 100
@@ -74,11 +74,11 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
 
 def _layer(config: TaggerConfig, width: int) -> nn.Module:
     """The layer of a run, for words of so many numbers each."""
-    options: dict[str, Any] = {"num_layers": config.layers, "bidirectional": True}
+    sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
     if config.rnn.upper() in LAYERS:
-        layer: nn.Module = getattr(nn, config.rnn.upper())(width, config.hidden_size, **options)
+        layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
         return layer
-    return SearchedRNN(width, config.hidden_size, parse_rnn(config.rnn, LAYERS)[0], **options)
+    return build_rnn(config.rnn, input_size=width, **sizes)
 
 
 def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:

@@ -74,6 +74,8 @@ def rest(
         count = count if number == 0 else max(min(len(config.rates) + 1, candidates), count)
         total += side_by_side([(until - reached) * pace.epoch + pace.around] * (count - through), workers)
         reached = until
-    scores = [pace.around] * (2 - done.scored)  # of the first seed, which is trained by then
-    further = [epochs * pace.epoch + pace.around] * (2 * (seeds - 1) - done.further)
+    # while candidates are to be trained, another one than before may be the best beside the layer to beat
+    scored, more = (min(done.scored, 1), min(done.further, seeds - 1)) if total else (done.scored, done.further)
+    scores = [pace.around] * (2 - scored)  # of the first seed, which is trained by then
+    further = [epochs * pace.epoch + pace.around] * (2 * (seeds - 1) - more)
     return total + side_by_side(scores + further, workers)

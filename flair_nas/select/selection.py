@@ -168,11 +168,11 @@ class _Selection:
 
             plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             self.ledger.save()
-        if plan[key] < of_rule:
-            epochs = self.rungs[rung - 1]
+        of_time, by_rule = (len(self._going_on(count, alive, costs)) for count in (plan[key], of_rule))
+        if of_time < by_rule:
+            after = f"{self.rungs[rung - 1]} of {self.config.epochs} epochs"
             self.cautions.append(
-                f"time was short, so after {epochs} epoch{'s' * (epochs > 1)} {plan[key]} and not {of_rule} went on, "
-                "besides the layer to beat and the best of the others"
+                f"time was short, so after {after} {of_time} and not {by_rule} of {len(alive)} went on"
             )
             log.info("%s", self.cautions[-1])
         return int(plan[key])
@@ -261,7 +261,7 @@ class _Selection:
         """How many epochs the budget would be enough for, in words; nothing where it is not for one."""
         for epochs in range(self.config.epochs - 1, 0, -1):
             fewer, nothing = dataclasses.replace(self.config, epochs=epochs), Done([0] * len(self.rule.rungs(epochs)))
-            if rest(fewer, 1, candidates, nothing, pace, self.pool.workers) <= self.budget:
+            if rest(fewer, 1, candidates, nothing, pace, self.pool.workers) <= self._left():
                 return f"; or, in another folder, --epochs {epochs}, for which it would be just enough now"
         return ""
 

@@ -37,11 +37,18 @@ class Job(NamedTuple):
         name: for messages.
         work: a function of a module; what it is given and what it returns is pickled.
         arguments: what it is given.
+        data: what it works on, in a few words; jobs of one work on the same data take about as much memory.
     """
 
     name: str
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
+    data: str = ""
+
+    @property
+    def kind(self) -> tuple[Callable[..., Any], str]:
+        """What is alike in jobs that take about as much memory."""
+        return self.work, self.data
 
 
 class Outcome(NamedTuple):
@@ -122,7 +129,7 @@ class Pool:
 
     def _has_room(self, job: Job) -> bool:
         process = self.free[0].process if self.free else None
-        return self.memory.has_room(job.work, process, [(at.work, slot.process) for slot, at in self.at_work.items()])
+        return self.memory.has_room(job.kind, process, [(at.kind, slot.process) for slot, at in self.at_work.items()])
 
     def _start(self, job: Job) -> tuple[Future[Any], _Slot]:
         """Gives a job to a process that is free, or to a new one."""
@@ -143,7 +150,7 @@ class Pool:
             slot.executor.shutdown(wait=False)
             return None
         if error is None:
-            self.memory.ended(job.work, slot.process)
+            self.memory.ended(job.kind, slot.process)
         self.free.append(slot)
         return Outcome(job, None if error else future.result(), error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
         OSError: it cannot be written.
     """
     prepare_folder(out, (FILE, PICTURE, "README.md"))
+    genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
     written = genotype.to_json()
     digest = hashlib.sha256(written.encode()).hexdigest()
     write_text(out / FILE, written)
@@ -73,6 +75,26 @@ def front_matter(license: str | None, **fields: Any) -> str:
 
     data = ModelCardData(library_name="flair", license=license, **fields)
     return f"---\n{data.to_yaml()}\n---\n"
+
+
+def without_folders(value: Any) -> Any:
+    """Data in which a file or folder of one's own machine, also one in ``word:PATH``, has its name alone."""
+    if isinstance(value, Mapping):
+        return {key: without_folders(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_folders(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    kind, colon, source = value.rpartition(":")
+    return f"{kind}{colon}{Path(source).expanduser().resolve().name or 'here'}" if _is_own(source) else value
+
+
+def _is_own(text: str) -> bool:
+    """Whether a text names a file or folder of this machine; names of the Hub and cells on a line have slashes, too."""
+    try:
+        return text.startswith(("/", "~", ".")) or ("/" in text and Path(text).exists())
+    except OSError:  # it is too long for a path
+        return False
 
 
 def cell_section(genotype: Genotype, picture: str) -> str:

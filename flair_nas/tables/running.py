@@ -149,8 +149,8 @@ class _Running:
 
     def _is_open(self, row: Row, column: Column, seed: int) -> bool:
         """Whether a run, or the search before it, is still to be done."""
-        job = self._job(row, column, seed) or self._search_job(row, column)
-        return not self._is_done(job)
+        job = self._job(row, column, seed) or self._first_job(row, column)
+        return job is not None and not self._is_done(job)
 
     def _is_spent(self) -> bool:
         limit = seconds_of(self.config.budget) if self.config.budget else None
@@ -180,7 +180,7 @@ class _Running:
     def _search_job(self, row: Row, column: Column) -> Job:
         settings = dataclasses.asdict(search_settings(row, self._placed(column)))
         name = f"search-{_name(row, column, settings, self._data_of(column))}"
-        return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)))
+        return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)), column.name)
 
     def _first_job(self, row: Row, column: Column) -> Job | None:
         """What a row's runs on a column wait for: its search, then its measured size; None if there is nothing."""
@@ -227,7 +227,7 @@ class _Running:
             settings["hidden_size"] = size
         whole = dataclasses.asdict(task.settings(**{**settings, **task.work.seeded(seed)}))
         name = f"{_name(row, column, whole, self._data_of(column))}-seed{seed}"
-        return Job(name, task.work.train, (whole, str(self.run.folder / "runs" / name), True))
+        return Job(name, task.work.train, (whole, str(self.run.folder / "runs" / name), True), column.name)
 
     def _placed(self, column: Column) -> Column:
         """A column with the places that the settings give."""

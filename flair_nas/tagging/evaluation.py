@@ -171,8 +171,10 @@ def labels_without_loss(tagger: SequenceTagger, sentence: Sentence, label_type: 
         sentence: labelled; where labels are of tokens, one that has none counts as O, as in Flair.
         label_type: the gold label.
     """
+    if tagger.label_dictionary.add_unk:  # which stands for what is unknown
+        return set()
     if tagger.predict_spans:
-        return {label.value for label in sentence.get_labels(label_type)} - tagger_labels(tagger)
+        return {label.value for label in sentence.get_labels(label_type)} - tagger_labels(tagger) - {"O"}
     known = set(tagger.label_dictionary.get_items())
     return {token.get_label(label_type, "O").value for token in sentence} - known
 

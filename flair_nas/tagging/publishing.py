@@ -13,7 +13,15 @@ from flair_nas.genotype import Genotype
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.runs import read_figures
 from flair_nas.settings import read_run_settings, to_yaml
-from flair_nas.sharing.card import PICTURE, cell_section, front_matter, origin_section, prepare_folder, write_picture
+from flair_nas.sharing.card import (
+    PICTURE,
+    cell_section,
+    front_matter,
+    origin_section,
+    prepare_folder,
+    without_folders,
+    write_picture,
+)
 from flair_nas.sharing.hub import FILE
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import NAMES
@@ -62,6 +70,8 @@ def publish_tagger(
     layer: Any = getattr(tagger, "rnn", None)
     genotype: Genotype | None = layer.genotype if isinstance(layer, SearchedRNN) else None
     if genotype is not None:
+        genotype = dataclasses.replace(genotype, origin=without_folders(genotype.origin))
+    if genotype is not None:
         genotype.save(out / FILE)
         write_picture(genotype, out / PICTURE)
     cell = ""
@@ -84,7 +94,8 @@ def _card(
     from huggingface_hub import EvalResult
 
     name = repository.partition("/")[2]
-    corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).name
+    config = _without_places(config)
+    corpus = config.corpus
     kind, title = ("f1", "F1 (strict, micro)") if metrics["measure"] == "micro F1" else ("accuracy", "Accuracy")
     of_model = next(result for result in metrics["seeds"] if result["seed"] == metrics["model_seed"])
     results = [
@@ -117,7 +128,7 @@ def _card(
 # {name}
 
 A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on {corpus}; its recurrent layer
-is `{_without_places(config).rnn}`.
+is `{config.rnn}`.
 
 ```python
 import flair_nas  # has to be installed, as Flair does not know the layer by itself
@@ -145,19 +156,17 @@ them in the recurrent layer. {chance}
 ## Settings
 
 ```yaml
-{to_yaml(_without_places(config))}```
+{to_yaml(config)}```
 """
 
 
 def _without_places(config: TaggerConfig) -> TaggerConfig:
     """The settings without folders of the machine that it was trained on, which are nobody's business."""
-    embeddings = []
-    for spec in config.embeddings:
-        kind, colon, source = spec.partition(":")
-        embeddings.append(f"{kind}:{Path(source).name}" if colon and Path(source).is_absolute() else spec)
-    corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).name
-    rnn = Path(config.rnn).name if Path(config.rnn).is_absolute() else config.rnn
-    return dataclasses.replace(config, corpus=corpus, rnn=rnn, embeddings=embeddings, data_root=None)
+    corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).resolve().name
+    embeddings = without_folders(config.embeddings)
+    return dataclasses.replace(
+        config, corpus=corpus, rnn=without_folders(config.rnn), embeddings=embeddings, data_root=None
+    )
 
 
 def _figure(value: float | None) -> str:

@@ -1,7 +1,8 @@
 """Registers searched cells with Flair's `SequenceTagger` and `DocumentRNNEmbeddings`.
 
 Flair chooses a recurrent layer by the name `rnn_type`; here the few methods that do so, and those that save the name,
-learn about genotypes. Flair's own names take Flair's own way. A saved file carries the genotype in its `rnn_type`.
+learn about genotypes. Flair's own names take Flair's own way, but for the names of stacked embeddings (`stacking.py`).
+A saved file carries the genotype in its `rnn_type`.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ def register_sequence_tagger(module: ModuleType) -> None:
 
     @functools.wraps(flair_init)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
-        from flair_nas.tagging.stacking import keep_order
+        given = signature.bind(self, *args, **kwargs).arguments
+        if not given.get("init_from_state_dict"):  # what has been trained reads its input in the order that it has
+            from flair_nas.tagging.stacking import keep_order
 
-        keep_order(bound.arguments["embeddings"], refuse=bound.arguments.get("rnn_type", "LSTM") not in FLAIR_TYPES)
+            keep_order(given["embeddings"], refuse=given.get("rnn_type", "LSTM") not in FLAIR_TYPES)
         flair_init(self, *args, **kwargs)
         if isinstance(self.reproject_embeddings, Width):
             _narrow(self, self.reproject_embeddings)

@@ -124,9 +124,11 @@ def read_safe(folder: Path) -> SequenceTagger:
         embeddings = _from_data(config["embeddings"])
         _check_settings(given)
         _check_embeddings(embeddings)
+        weights = load_file(folder / WEIGHTS)
+        width = weights["embedding2nn.weight"].shape[0] if "embedding2nn.weight" in weights else 1
         check_fits(
             lambda: SequenceTagger.RNN(
-                settings["rnn_type"], settings["rnn_layers"], settings["hidden_size"], settings["bidirectional"], 1
+                settings["rnn_type"], settings["rnn_layers"], settings["hidden_size"], settings["bidirectional"], width
             ),
             flair.device,
             f"{path}: hidden_size {settings['hidden_size']}",
@@ -134,7 +136,7 @@ def read_safe(folder: Path) -> SequenceTagger:
         state = {
             **given,
             "embeddings": embeddings,
-            "state_dict": load_file(folder / WEIGHTS),
+            "state_dict": weights,
             SAVED_KEY: {"bidirectional": settings["bidirectional"]},
         }
         with no_flair_remarks(*OF_ALL_WORDS):

@@ -67,7 +67,7 @@ def train_taggers(
         config: the settings.
         out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
             goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` and `seeds`
-            may have grown; seeds that are done stay, with their epochs, also where fewer are asked for.
+            may have grown, for all seeds alike; where fewer are asked for, seeds that are done stay, and their epochs.
         corpus: what `load_corpus` gave for these settings, where it is loaded already.
         parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
         progress: draw progress bars on standard error.
@@ -152,11 +152,15 @@ def _with_what_is_done(run: Run) -> TaggerConfig:
     written = run.folder / "config.yaml"
     if not written.exists():
         return config
-    before = read_run_settings(written, TaggerConfig).seeds
-    seeds = dict.fromkeys(config.seeds if set(before) <= set(config.seeds) else [*before, *config.seeds])
-    done = {seed: found for seed in seeds if (found := run.part(f"seed-{seed}").figures("seed", "epochs"))}
-    seeds_now = [seed for seed in seeds if seed in done or seed in config.seeds]
-    epochs = max([config.epochs, *(found["epochs"] for found in done.values())])
+    before = read_run_settings(written, TaggerConfig)
+    seeds = list(
+        dict.fromkeys(config.seeds if set(before.seeds) <= set(config.seeds) else [*before.seeds, *config.seeds])
+    )
+    parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
+    there = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]  # they are done, or were
+    seeds_now = [seed for seed in seeds if seed in there or seed in config.seeds]
+    least = before.epochs if there else 0
+    epochs = max([config.epochs, least, *(parts[seed].trained() for seed in seeds_now)])
     return dataclasses.replace(config, seeds=seeds_now, epochs=epochs)
 
 
