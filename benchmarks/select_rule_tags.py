@@ -95,16 +95,22 @@ def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: in
 
 
 def rules() -> str:
-    """What rules come to, as a table."""
+    """What rules come to, as a table; in its last columns the mean over budgets, of half of the layers each."""
     every = list(curves().values())
-    rows = ["| rule | by | " + " | ".join(f"{budget} trainings" for budget in BUDGETS) + " |",
-            "| --- | --- |" + " --- |" * len(BUDGETS)]  # fmt: skip
+    rows = ["| rule | by | " + " | ".join(f"{budget} trainings" for budget in BUDGETS)
+            + " | every other layer | the rest |",
+            "| --- | --- |" + " --- |" * (len(BUDGETS) + 2)]  # fmt: skip
     for first in (0.1, 0.2, 0.35, 0.5, 1.0):
         for keep in (0.5, 0.25) if first < 1 else (0.25,):
             for by in ("F1", "loss") if first < 1 else ("F1",):
                 found = [worth_of_rule(every, Rule(first, keep), by, budget) for budget in BUDGETS]
+                halves = [
+                    np.mean([worth_of_rule(half, Rule(first, keep), by, budget)[0] for budget in BUDGETS])
+                    for half in (every[::2], every[1::2])
+                ]
                 name = f"halving from {first:g}, keeping {keep:g}" if first < 1 else "full trainings"
-                rows.append(f"| {name} | {by} | {' | '.join(f'{worth:.2f} ({count})' for worth, count in found)} |")
+                cells = [f"{worth:.2f} ({count})" for worth, count in found] + [f"{mean:.2f}" for mean in halves]
+                rows.append(f"| {name} | {by} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 

@@ -24,6 +24,7 @@ from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
+from flair_nas.select.rule import Rule
 from flair_nas.select.schedule import Done, Pace, rest, side_by_side
 from flair_nas.select.selection import select_layer
 from flair_nas.select.tasks import TAGGING, Task
@@ -34,6 +35,15 @@ from flair_nas.tagging.prediction import load_tagger
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def early() -> Iterator[None]:
+    """Has taggers looked at early, so that few epochs have several rungs: after 1, 2 and 4 of 4."""
+    before = TAGGING.rule
+    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
+    yield
+    object.__setattr__(TAGGING, "rule", before)
 
 
 @pytest.fixture
@@ -149,7 +159,14 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     asked: list[tuple[int, int]] = []
 
     def for_two(
-        config: SelectConfig, seeds: int, candidates: int, done: Done, pace: Pace, workers: int, rung: int = 0
+        rule: Rule,
+        config: SelectConfig,
+        seeds: int,
+        candidates: int,
+        done: Done,
+        pace: Pace,
+        workers: int,
+        rung: int = 0,
     ) -> float:
         asked.append((rung, candidates))
         return math.inf if rung == 1 and candidates > 3 else 0.0  # the layer to beat is the third
@@ -173,18 +190,20 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
 
 def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
     config, pace, nothing = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0), Done([0, 0, 0, 0])
-    whole = rest(config, 2, 16, nothing, pace, 1)
+    whole = rest(TAGGING.rule, config, 2, 16, nothing, pace, 1)
     assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 2 * 20  # rungs at 4, 8, 16 and 20, then a second seed of two
-    assert rest(config, 2, 8, nothing, pace, 1, 1) == whole - 16 * 4
-    assert rest(config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 2 * 20
+    assert rest(TAGGING.rule, config, 2, 8, nothing, pace, 1, 1) == whole - 16 * 4
+    assert rest(TAGGING.rule, config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 2 * 20
 
 
 def test_what_is_done_takes_no_time(corpus: str) -> None:
     config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 10.0)
-    assert rest(config, 2, 16, Done([16, 8, 4, 2], 2, 2), pace, 1) == 0
-    assert rest(config, 2, 16, Done([16, 8, 4, 2], 1, 1), pace, 1) == 10 + 30  # one to be scored, one to be trained
+    assert rest(TAGGING.rule, config, 2, 16, Done([16, 8, 4, 2], 2, 2), pace, 1) == 0
+    assert (
+        rest(TAGGING.rule, config, 2, 16, Done([16, 8, 4, 2], 1, 1), pace, 1) == 10 + 30
+    )  # one to be scored, one to be trained
     # one more came, which may be the best of the others: a score and a further seed of it
-    assert rest(config, 2, 17, Done([16, 9, 5, 3], 3, 3), pace, 1) == 14 + 10 + 30
+    assert rest(TAGGING.rule, config, 2, 17, Done([16, 9, 5, 3], 3, 3), pace, 1) == 14 + 10 + 30
 
 
 def test_side_by_side_each_worker_takes_the_next() -> None:
@@ -287,6 +306,23 @@ def test_a_budget_says_how_many_cells_are_compared(
         assert len(drawn) == ledger["plan"]["random"]
         counts.append(len(drawn))
     assert 1 <= counts[0] < counts[1]
+
+
+def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
+    corpus: str, tmp_path: Path, jobs: list[str], still: None
+) -> None:
+    given = settings(corpus, candidates=["tanh0-tanh1", "gru"])
+    first = select_layer(given, tmp_path)
+    assert ledger_of(tmp_path)["rule"] == [0.2, 0.5]
+    jobs.clear()
+    object.__setattr__(TAGGING, "rule", Rule(0.75, 0.5))
+    assert select_layer(given, tmp_path).answer == first.answer and jobs == []
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.rule = []  # as it was before rules were kept
+    ledger.save()
+    assert select_layer(given, tmp_path).answer == first.answer and jobs == []
+    select_layer(given, tmp_path / "other")
+    assert ledger_of(tmp_path / "other")["rule"] == [0.75, 0.5]
 
 
 def test_a_finished_selection_stays_what_it_is_whatever_is_spent(

@@ -21,7 +21,7 @@ EXAMPLES = """examples:
   flair-nas select --text my_text/ --preset ptb-small --budget 4h --out runs/text
   flair-nas select --resume runs/wnut --budget 4h
 
-All layers begin with the first seed; after a fifth of the epochs, and again later, the better half goes on (of language
+All layers begin with the first seed; after a third of the epochs, and again later, the better half goes on (of language
 models, after a tenth the better quarter). The layer to beat (--rnn) and the best of the others are trained with all
 seeds and scored on test, once: report.md says which is better, by how much, and how sure that is. Settings come from
 the defaults, then --preset, then --config, then flags; the later wins."""

@@ -28,6 +28,7 @@ class Ledger:
 
     Attributes:
         plan: what was decided by measured time, and so is not decided again with the same budget.
+        rule: the first and keep of the `Rule` that thins candidates out; empty if that is not kept.
         data: the fingerprint of what the runs are on; empty if that is not kept.
         runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
 
@@ -40,6 +41,7 @@ class Ledger:
         self.plan: dict[str, Any] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         self.data = ""
+        self.rule: list[float] = []
         self._earlier = 0.0  # seconds, of earlier calls
         self._begun: float | None = None
         if path.exists():
@@ -53,7 +55,7 @@ class Ledger:
                 if data.pop("sha256") != sum_of_data(data):
                     raise ValueError("it has changed")
                 self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-                self.data = data.get("data", "")
+                self.data, self.rule = data.get("data", ""), data.get("rule", [])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{self.path}: this ledger cannot be read ({error}); give it back, or choose another folder: without "
@@ -120,5 +122,5 @@ class Ledger:
             OSError: it cannot be written, or the disk is full.
         """
         data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
-        data |= {"data": self.data}
+        data |= {"data": self.data} | ({"rule": self.rule} if self.rule else {})
         write_text(self.path, json.dumps(data | {"sha256": sum_of_data(data)}, indent=1) + "\n")

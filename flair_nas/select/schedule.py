@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flair_nas.select.config import SelectSettings
+from flair_nas.select.rule import Rule
 
 
 class Pace(NamedTuple):
@@ -53,12 +54,20 @@ class Done(NamedTuple):
 
 
 def rest(
-    config: SelectSettings, seeds: int, candidates: int, done: Done, pace: Pace, workers: int, rung: int = 0
+    rule: Rule,
+    config: SelectSettings,
+    seeds: int,
+    candidates: int,
+    done: Done,
+    pace: Pace,
+    workers: int,
+    rung: int = 0,
 ) -> float:
     """Seconds from a rung to the end.
 
     Args:
-        config: the settings: which candidates go on after how many epochs.
+        rule: which candidates go on after how many epochs.
+        config: the settings.
         seeds: of the last two.
         candidates: how many there are in that rung.
         done: what of it is done.
@@ -66,7 +75,7 @@ def rest(
         workers: how many train side by side.
         rung: which one, from 0.
     """
-    rule, epochs = config.task.rule, config.epochs
+    epochs = config.epochs
     reached, *rungs = [0, *rule.rungs(epochs)][rung:]
     total = 0.0
     counts = zip(rule.counts(candidates, rungs), rungs, done.through[rung:])

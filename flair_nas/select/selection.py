@@ -33,9 +33,9 @@ from flair_nas.select.candidates import (
 from flair_nas.select.config import SelectSettings, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
-from flair_nas.select.rule import survivors
+from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
-from flair_nas.select.tasks import Task
+from flair_nas.select.tasks import TAGGING, Task
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tagging.config import FLAIR_TYPES
 
@@ -50,6 +50,7 @@ _MAY_CHANGE = (
 )
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
 _MOST_RANDOM = 1000
+_FORMER_RULE = Rule(first=0.2, keep=0.5)  # of taggers, in ledgers that do not tell it
 _Wanted = tuple[Candidate, int, int, bool]  # a run: with this seed, to that epoch, scored or not
 
 
@@ -99,10 +100,18 @@ class _Selection:
         self.task: Task = self.config.task
         self.ledger = Ledger(run.folder / "ledger.json")
         self.budget = seconds_of(self.config.budget) or math.inf
-        self.rule = self.task.rule
+        self.rule = self._rule()
         self.rungs = self.rule.rungs(self.config.epochs)
         self.is_new = False  # whether anything was trained now
         self.cautions: list[str] = []  # that the data are too small to choose on, or time was short
+
+    def _rule(self) -> Rule:
+        """That of the task, or the one that this selection was begun with."""
+        ledger = self.ledger
+        if not ledger.rule:
+            rule = _FORMER_RULE if ledger.runs and self.task is TAGGING else self.task.rule
+            ledger.rule = [rule.first, rule.keep]
+        return Rule(*ledger.rule)
 
     def run_all(self) -> Selection:
         self.ledger.begin(self.config.budget)
@@ -164,7 +173,7 @@ class _Selection:
                 them = self._going_on(count, alive, costs)
                 pace, done = self._pace(them), self._done(them)
                 assert pace is not None  # they work
-                return rest(self.config, seeds, len(them), done, pace, self.pool.workers, rung) <= left
+                return rest(self.rule, self.config, seeds, len(them), done, pace, self.pool.workers, rung) <= left
 
             plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             self.ledger.save()
@@ -246,7 +255,7 @@ class _Selection:
         probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(config.rates)]
         self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
         pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
-        needed = rest(config, 1, len(named), self._done(named), pace, self.pool.workers)
+        needed = rest(self.rule, config, 1, len(named), self._done(named), pace, self.pool.workers)
         if needed > self._left():
             whole = duration(needed + self.ledger.seconds)
             three = "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match"
@@ -261,7 +270,7 @@ class _Selection:
         """How many epochs the budget would be enough for, in words; nothing where it is not for one."""
         for epochs in range(self.config.epochs - 1, 0, -1):
             fewer, nothing = dataclasses.replace(self.config, epochs=epochs), Done([0] * len(self.rule.rungs(epochs)))
-            if rest(fewer, 1, candidates, nothing, pace, self.pool.workers) <= self._left():
+            if rest(self.rule, fewer, 1, candidates, nothing, pace, self.pool.workers) <= self._left():
                 return f"; or, in another folder, --epochs {epochs}, for which it would be just enough now"
         return ""
 
@@ -284,7 +293,7 @@ class _Selection:
 
             def is_enough(count: int) -> bool:
                 candidates = len(good) + (count - begun) * each
-                return rest(config, seeds, candidates, done, pace, self.pool.workers) <= left
+                return rest(self.rule, config, seeds, candidates, done, pace, self.pool.workers) <= left
 
             while count < _MOST_RANDOM and is_enough(count + 1):
                 count += 1

@@ -143,7 +143,7 @@ TAGGING = Task(
     True,
     100.0,
     "f1",
-    Rule(first=0.2, keep=0.5),
+    Rule(first=0.35, keep=0.5),
     "dev",
     "tagger",
     "on_tags",
