@@ -52,11 +52,13 @@ def main() -> None:
 
     path = shlex.quote(str(genotype))
     print(f"""
-Next, on your own text and corpus (activate the environment first: . .venv/bin/activate):
+Next (activate the environment first: . .venv/bin/activate): which layer is the best on your own corpus, this cell, a
+published one or the LSTM?
+  flair-nas select --corpus my_corpus/ --embeddings one-hot char --candidates {path} i-darts-ptb \\
+      --budget 1h --out runs/select
+A cell from text of your own, which takes longer and tells more:
   flair-nas search --preset i-darts-small --text my_text/ --out runs/my-search
-  flair-nas tag train --corpus my_corpus/ --rnn {path} --embeddings one-hot char \\
-      --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16 --out runs/my-tagger
-or all of it in a page of Python: examples/search_then_tag.py""")
+All of it in a page of Python: examples/search_then_tag.py""")
 
 
 def search_cell(out: Path, epochs: int) -> SearchResult:
