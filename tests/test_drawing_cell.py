@@ -9,9 +9,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.textpath import TextPath
 
 from flair_nas import Genotype, load_genotype, random_genotype
-from flair_nas.drawing.cell import COLOURS, LIGHT, ON, shapes_of, to_dot, to_png, to_svg
+from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, shapes_of, to_dot, to_png, to_svg
 from flair_nas.drawing.graph import equations_of, graphs_of, layout, text_of
 from flair_nas.library import bundled_names
 
@@ -44,9 +45,7 @@ def check(genotype: Genotype) -> None:
     outputs = {key for key, item in boxes.items() if item.get("data-output") == "true"}
     assert set(boxes) == {f"s{n}" for n in range(len(genotype.nodes) + 1)}
     assert outputs == {f"s{n}" for n in genotype.output}
-    labels = Counter(item.text for item in every if item.tag.endswith("}text"))
-    operations = Counter(op for op, _, _ in edges_of(genotype).elements())
-    assert all(labels[op] == count for op, count in operations.items())
+    check_places(every, drawn)
     shapes, width, height = shapes_of(genotype)
     rects = [shape.at for shape in shapes if shape.kind == "rect"]
     for x, y, w, h in rects:
@@ -63,6 +62,31 @@ def check(genotype: Genotype) -> None:
                     assert not inside, (shape.data, ends, (x, y, w, h))
 
 
+def numbers(item: ElementTree.Element, *names: str) -> list[float]:
+    return [float(item.get(name, "nan")) for name in names]
+
+
+def check_places(every: list[ElementTree.Element], edges: list[ElementTree.Element]) -> None:
+    """Edges begin and end at the boxes that they are said to, and each box has one label, its own."""
+    rects = [(item, *numbers(item, "x", "y", "width", "height")) for item in every if item.get("rx")]
+    texts = [(item.text, *numbers(item, "x", "y")) for item in every if item.tag.endswith("}text")]
+    label = {}
+    for item, x, y, w, h in rects:
+        (label[item],) = (text for text, at, middle in texts if x < at < x + w and y < middle < y + h)
+    for edge in edges:
+        begin_x, begin_y, *_, end_x, end_y = map(float, edge.get("d", "")[1:].replace("C", "").split())
+        (tail,) = (item for item, x, y, w, h in rects if abs(x + w - begin_x) < 0.01 and y <= begin_y <= y + h)
+        assert tail.get("data-vertex") == edge.get("data-tail")
+        ((entry, right),) = ((i, x + w) for i, x, y, w, h in rects if abs(x - end_x) < 0.01 and y <= end_y <= y + h)
+        assert label[entry] == edge.get("data-op") and entry.get("data-vertex") is None
+        (head,) = (item for item, x, y, _, h in rects if abs(x - right) < 0.01 and y <= end_y <= y + h)
+        assert head.get("data-vertex") == edge.get("data-head")
+    width, height = numbers(every[0], "width", "height")
+    for text, x, y in ((text or "", x, y) for text, x, y in texts if text not in label.values()):  # titles
+        assert x + TextPath((0, 0), text, size=13, prop={"weight": "bold"}).get_extents().width <= width
+        assert all(top >= y + 10 or top + tall <= y - 10 for _, _, top, _, tall in rects) and 10 <= y <= height - 10
+
+
 @pytest.mark.parametrize("genotype", DRAWN, ids=[genotype.one_line()[:40] for genotype in DRAWN])
 def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
     check(genotype)
@@ -75,12 +99,12 @@ def test_so_are_pictures_of_any_other(genotype: Genotype) -> None:
 
 
 def test_labels_fit_their_boxes() -> None:
-    from matplotlib.textpath import TextPath
-
-    for shape in shapes_of(random_genotype(1, 12, 2, 5))[0]:
-        if shape.kind == "text" and "start" not in shape.style:
-            width = TextPath((0, 0), shape.text, size=13).get_extents().width
-            assert width < 56, shape.text
+    for genotype in DRAWN:
+        for shape in shapes_of(genotype)[0]:
+            if shape.kind == "text" and "start" not in shape.style:
+                weight = "bold" if "bold" in shape.style else "normal"
+                width = TextPath((0, 0), shape.text, size=13, prop={"weight": weight}).get_extents().width
+                assert width < (60 if weight == "bold" else 56), shape.text
 
 
 def test_letters_can_be_read_on_their_colours() -> None:
@@ -92,8 +116,10 @@ def test_letters_can_be_read_on_their_colours() -> None:
     for op, colour in COLOURS.items():
         low, high = sorted([luminance(colour), luminance(ON[op])])
         assert (high + 0.05) / (low + 0.05) > 4.5, op  # WCAG 2, level AA
-    low, high = sorted([luminance(LIGHT["ink"]), luminance(LIGHT["paper"])])
-    assert (high + 0.05) / (low + 0.05) > 4.5
+    for names in (LIGHT, DARK):
+        for ink, under in (("ink", "paper"), ("ink", "box"), ("soft", "box"), ("soft", "faint")):  # soft: dead ones
+            low, high = sorted([luminance(names[ink]), luminance(names[under])])
+            assert (high + 0.05) / (low + 0.05) > 4.5, (ink, under)
 
 
 def test_columns_are_ordered_so_that_few_edges_cross() -> None:

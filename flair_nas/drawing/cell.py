@@ -14,8 +14,8 @@ from flair_nas.genotype import Genotype
 # of Okabe and Ito (2008), which the colour-blind can tell apart; two are darkened for white letters
 COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00755A", "identity": "#E69F00"}
 ON = {"tanh": "#ffffff", "relu": "#ffffff", "sigmoid": "#ffffff", "identity": "#000000"}
-LIGHT = {"paper": "#ffffff", "ink": "#222222", "soft": "#8a8a8a", "box": "#f2f2f2", "faint": "#d8d8d8"}
-DARK = {"paper": "#1b1b1b", "ink": "#eeeeee", "soft": "#9a9a9a", "box": "#2e2e2e", "faint": "#4a4a4a"}
+LIGHT = {"paper": "#ffffff", "ink": "#222222", "soft": "#5c5c5c", "box": "#f2f2f2", "faint": "#d8d8d8"}
+DARK = {"paper": "#1b1b1b", "ink": "#eeeeee", "soft": "#c0c0c0", "box": "#2e2e2e", "faint": "#4a4a4a"}
 
 _PILL, _BOX, _LINE, _GAP, _COLUMN, _MARGIN, _HEAD = 60, 56, 24, 16, 52, 18, 30
 
