@@ -122,3 +122,11 @@ def not_ours(path: str | Path) -> str:
         if found.st_uid not in (0, os.getuid()):
             return f"belongs to another user ({found.st_uid})"
     return "can be written to by others (mend it with: chmod go-w)" if found.st_mode & 0o022 else ""
+
+
+def siblings(path: Path) -> dict[str, str]:
+    """What is there of the same folder, by name: what may have been meant where a path is not there."""
+    try:
+        return {other.name: str(path.parent / other.name) for other in sorted(path.parent.iterdir())[:1000]}
+    except OSError:
+        return {}

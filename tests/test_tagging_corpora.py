@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from pathlib import Path
 
 import flair
@@ -353,3 +354,9 @@ def test_tags_that_flair_has_of_its_own_are_refused(tag: str, tmp_path: Path) ->
         (tmp_path / f"{part}.txt").write_text(f"Ada {tag}\nleft O\n")
     with pytest.raises(FlairNasError, match=f"the tag '{tag}' is one that Flair has of its own"):
         load_corpus(str(tmp_path))
+
+
+def test_a_folder_that_is_named_alike_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "wnut_small").mkdir()
+    with pytest.raises(FlairNasError, match=f"did you mean {re.escape(str(tmp_path / 'wnut_small'))}"):
+        load_corpus(str(tmp_path / "wnut_smal"))

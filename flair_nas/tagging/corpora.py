@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.library import resource_path
-from flair_nas.paths import user_path
+from flair_nas.paths import siblings, typed, user_path
 from flair_nas.tagging.column_files import check_columns, last_column, pick_label_type, read_part
 from flair_nas.tagging.quiet import no_flair_remarks
 
@@ -189,7 +189,8 @@ def _given_folder(source: str) -> Path:
         return folder
     if folder.exists():
         raise FlairNasError(f"corpus {brief(source)} is a file; give the folder that holds train, dev and test files")
-    hint = did_you_mean(source.replace("-", "_"), NAMES, count=2)
+    near = {name: typed(Path(where)) for name, where in siblings(Path(source)).items() if Path(where).is_dir()}
+    hint = did_you_mean(Path(source).name.replace("-", "_"), near | dict(zip(NAMES, NAMES)), count=2)
     raise FlairNasError(
         f"unknown corpus {brief(source)}: {hint}give one of {', '.join(NAMES)}, or a folder of column files; "
         f"there is no folder {folder.absolute()}"
