@@ -159,7 +159,9 @@ def _with_what_is_done(run: Run) -> TaggerConfig:
     parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
     there = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]  # they are done, or were
     seeds_now = [seed for seed in seeds if seed in there or seed in config.seeds]
-    least = before.epochs if there else 0
+    figures = [parts[seed].figures("epochs", "learning_rate_exhausted") for seed in seeds_now]
+    is_finished = all(of and (of["learning_rate_exhausted"] or of["epochs"] >= before.epochs) for of in figures)
+    least = before.epochs if is_finished else 0
     epochs = max([config.epochs, least, *(parts[seed].trained() for seed in seeds_now)])
     return dataclasses.replace(config, seeds=seeds_now, epochs=epochs)
 
