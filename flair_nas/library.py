@@ -76,10 +76,10 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         return _fetched(known)
     if _looks_written(text):
         return Genotype.parse(text)
-    if text.upper() in ("LSTM", "GRU", "RNN"):
-        raise UnknownGenotype(f"a genotype; {text} is one of Flair's own layers, which has none", found=text)
     names = known_names()
     hint = did_you_mean(text, names)
+    if text.upper() in ("LSTM", "GRU", "RNN"):
+        hint = f"{text} is one of Flair's own layers, which has no genotype"
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
     raise UnknownGenotype(f"{expected}; {hint.strip()}" if hint else expected, found=text)
 

@@ -211,5 +211,5 @@ def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["LSTM", "gru"])
 def test_flairs_own_layers_have_no_genotype(name: str) -> None:
-    with pytest.raises(GenotypeError, match=f"{name} is one of Flair's own layers, which has none"):
+    with pytest.raises(GenotypeError, match=f"{name} is one of Flair's own layers, which has no genotype"):
         load_genotype(name)
