@@ -33,7 +33,7 @@ def test_the_demo_searches_trains_reloads_and_tags(tmp_path: Path) -> None:
     assert f"found: {found.one_line()}" in out and found.origin["corpus"].startswith("demo, ")
     rows = [line.split()[0] for line in out.splitlines() if line.startswith(("lstm ", "found "))]
     assert rows == ["lstm", "found"] and (tmp_path / "runs" / "found" / "model.pt").exists()
-    assert "Dr " in out and "Leeds" in out and "flair-nas tag train --corpus" in out
+    assert "Dr " in out and "Leeds" in out and "flair-nas select --corpus" in out
 
 
 def test_search_then_tag_on_own_text_and_corpus(tmp_path: Path) -> None:
