@@ -74,7 +74,7 @@ def cached_folder(
                     _remove(folder)
                 found = build(part)
                 _write_manifest(part, fingerprint, found)
-                if folder.exists():  # it is there where it is refreshed
+                if refresh and folder.exists():
                     os.rename(folder, _aside(folder))
                 try:
                     _put_in_place(part, folder, kind.content)

@@ -159,10 +159,6 @@ class Run:
         """
         return epochs is not None and (early or epochs >= self.config.epochs)
 
-    def trained(self) -> int:
-        """How many epochs there are on disk."""
-        return self._epochs(0)
-
     def _write_history(self) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 

@@ -162,7 +162,7 @@ def _with_what_is_done(run: Run) -> TaggerConfig:
     figures = [parts[seed].figures("epochs", "learning_rate_exhausted") for seed in seeds_now]
     is_finished = all(of and (of["learning_rate_exhausted"] or of["epochs"] >= before.epochs) for of in figures)
     least = before.epochs if is_finished else 0
-    epochs = max([config.epochs, least, *(parts[seed].trained() for seed in seeds_now)])
+    epochs = max([config.epochs, least, *(of["epochs"] for of in figures if of)])
     return dataclasses.replace(config, seeds=seeds_now, epochs=epochs)
 
 
