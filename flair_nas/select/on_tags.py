@@ -197,15 +197,13 @@ def usage(settings: Mapping[str, Any]) -> list[str]:
         f"max_epochs={settings['epochs']}"
     )
     imports = [] if layer in LAYERS else ["import flair_nas  # makes the layer known to Flair"]
-    return [
-        f"In Flair, with the same embeddings (`{given}`, which `flair_nas.tagging.embeddings.build_embeddings` makes):",
-        *(
-            "",
-            "```python",
-            *imports,
-            "from flair.models import SequenceTagger",
-            "from flair.trainers import ModelTrainer",
-        ),
-        *("", f"tagger = SequenceTagger(..., {arguments})"),
-        *(f"ModelTrainer(tagger, corpus).train(..., {training})", "```"),
+    code = [
+        *imports,
+        "from flair.models import SequenceTagger",
+        "from flair.trainers import ModelTrainer",
+        "",
+        f"tagger = SequenceTagger(..., {arguments})",
+        f"ModelTrainer(tagger, corpus).train(..., {training})",
     ]
+    made = "which `flair_nas.tagging.embeddings.build_embeddings` makes"
+    return [f"In Flair, with the same embeddings (`{given}`, {made}):", "", "```python", *code, "```"]

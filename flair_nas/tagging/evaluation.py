@@ -95,7 +95,7 @@ def evaluate_tagger(
             out_path=stack.enter_context(whole_file(user_path(predictions).resolve())) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
-            return_loss=not any(labels_without_loss(tagger, sentence, label_type) for sentence in sentences),
+            return_loss=not any(labels_without_loss(tagger, sentences, label_type)),
         )
     forget_changing_embeddings(tagger, sentences)
     if not math.isfinite(result.scores["loss"]):
@@ -163,20 +163,21 @@ def tagger_labels(tagger: SequenceTagger) -> set[str]:
     return {item[2:] for item in items} if tagger.predict_spans else items
 
 
-def labels_without_loss(tagger: SequenceTagger, sentence: Sentence, label_type: str) -> set[str]:
-    """The gold labels of a sentence that training had no example of: Flair has no loss for these.
+def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> list[set[str]]:
+    """The gold labels of each sentence that training had no example of: Flair has no loss for these.
 
     Args:
         tagger: what they are none of.
-        sentence: labelled; where labels are of tokens, one that has none counts as O, as in Flair.
+        sentences: labelled; where labels are of tokens, one that has none counts as O, as in Flair.
         label_type: the gold label.
     """
     if tagger.label_dictionary.add_unk:  # which stands for what is unknown
-        return set()
+        return [set() for _ in sentences]
     if tagger.predict_spans:
-        return {label.value for label in sentence.get_labels(label_type)} - tagger_labels(tagger) - {"O"}
+        known = tagger_labels(tagger) | {"O"}
+        return [{label.value for label in sentence.get_labels(label_type)} - known for sentence in sentences]
     known = set(tagger.label_dictionary.get_items())
-    return {token.get_label(label_type, "O").value for token in sentence} - known
+    return [{token.get_label(label_type, "O").value for token in sentence} - known for sentence in sentences]
 
 
 def _unknown_labels(

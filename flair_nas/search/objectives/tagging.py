@@ -49,7 +49,7 @@ class TaggingObjective(FlairObjective):
 
     def learnable(self, sentences: list[Sentence]) -> list[Sentence]:
         """Those whose labels the tagger knows, which are the ones of train; Flair has no loss for others."""
-        unknown = [labels_without_loss(self.model, sentence, self.corpus.label_type) for sentence in sentences]
+        unknown = labels_without_loss(self.model, sentences, self.corpus.label_type)
         if left_out := sum(map(bool, unknown)):
             log.warning(
                 "%s: %d sentences of dev, with %s, are left out for the architecture weights: train has no such label",
