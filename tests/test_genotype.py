@@ -72,6 +72,26 @@ PUBLISHED = {
         "sigmoid 0, sigmoid 1, identity 2, sigmoid 1, tanh 2, tanh 2, sigmoid 0, sigmoid 3",
         (1, 2, 3, 4, 5, 6, 7, 8),
     ),
+    "ednas": (
+        "identity 0, tanh 1, relu 1, tanh 2, relu 4, relu 3, sigmoid 4, tanh 7",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
+    "enas-lm": (  # as pairs of node and operation in the authors' command: 0 2 1 0 2 1 2 2 4 0 5 0 3 2 6 2
+        "sigmoid 0, tanh 1, relu 2, sigmoid 2, tanh 4, tanh 5, sigmoid 3, sigmoid 6",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
+    "ennas": (
+        "sigmoid 0, identity 1, tanh 1, sigmoid 3, identity 0, tanh 0, sigmoid 4, sigmoid 3",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
+    "ennas-pr": (
+        "tanh 0, sigmoid 0, sigmoid 2, sigmoid 3, tanh 4, identity 2, identity 3, sigmoid 3",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
+    "nsas": (
+        "sigmoid 0, sigmoid 0, tanh 2, tanh 2, sigmoid 3, relu 4, tanh 3, relu 5",
+        (1, 2, 3, 4, 5, 6, 7, 8),
+    ),
 }
 
 

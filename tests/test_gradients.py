@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from flair_nas import Genotype, SearchedRNN
 from flair_nas.kernels.cross_entropy import mean_cross_entropy
-from flair_nas.language_model.lstm import VariationalLSTM
+from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.supernet import CellSupernet
 
 D, H, T, B = 3, 4, 3, 3  # as many steps as the gates look back on, and one
@@ -86,15 +86,18 @@ def assert_right_when_compiled(name: str, backend: str) -> None:
         assert torch.allclose(found[parameter], gradient, rtol=1e-12, atol=1e-12), parameter
 
 
+@pytest.mark.parametrize("kind", [VariationalLSTM, VariationalGRU])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_gradients_of_an_lstm_and_of_the_loss(backend: str) -> None:
+def test_compiled_gradients_of_an_lstm_and_of_the_loss(
+    kind: type[VariationalLSTM | VariationalGRU], backend: str
+) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.lstm, self.out = VariationalLSTM(D, H, recurrent_dropout=0.5), nn.Linear(H, 7)
+            self.rnn, self.out = kind(D, H, recurrent_dropout=0.5), nn.Linear(H, 7)
 
         def forward(self, input: Tensor) -> tuple[Tensor, object]:
-            output, state = self.lstm(input)
+            output, state = self.rnn(input)
             rows, targets = output.flatten(0, 1), torch.arange(T * B) % 7
             return mean_cross_entropy(rows, self.out.weight, self.out.bias, targets), state
 
@@ -129,11 +132,12 @@ def test_other_engines_refuse_second_derivatives(name: str, setting: str, monkey
         torch.autograd.grad(loss, list(layer.parameters()), create_graph=True)
 
 
-def test_the_lstm_and_the_loss_refuse_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lstm_the_gru_and_the_loss_refuse_second_derivatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "auto")
-    lstm = VariationalLSTM(D, H, recurrent_dropout=0.5).double()
-    with pytest.raises(RuntimeError, match="create_graph=True is refused"):
-        torch.autograd.grad(lstm(data())[0].sum(), lstm.layers[0].weight_hh_l0, create_graph=True)
+    for kind in (VariationalLSTM, VariationalGRU):
+        rnn = kind(D, H, recurrent_dropout=0.5).double()
+        with pytest.raises(RuntimeError, match="create_graph=True is refused"):
+            torch.autograd.grad(rnn(data())[0].sum(), rnn.layers[0].weight_hh_l0, create_graph=True)
     weight = torch.randn(7, H, requires_grad=True)
     loss = mean_cross_entropy(torch.randn(6, H), weight, torch.zeros(7), torch.arange(6))
     with pytest.raises(RuntimeError, match="create_graph=True is refused"):

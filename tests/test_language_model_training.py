@@ -121,7 +121,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, epochs: int) -> None:
 # --- what a run leaves behind ---
 
 
-@pytest.mark.parametrize("rnn", ["darts-v1,init_range=0.2,recurrent_dropout=0.1", "lstm", GATED])
+@pytest.mark.parametrize("rnn", ["darts-v1,init_range=0.2,recurrent_dropout=0.1", "lstm", "GRU", GATED])
 def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rnn: str) -> None:
     out = tmp_path / "run"
     config = settings(text, rnn=rnn, epochs=8, average_after=None, embedding_size=16)
@@ -145,7 +145,7 @@ def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rn
 
     saved = load_language_model(out)
     assert saved.config == config and not saved.model.training
-    assert (saved.genotype is None) == (rnn == "lstm")
+    assert (saved.genotype is None) == (rnn in ("lstm", "GRU"))
     assert saved.model.layer.recurrent_dropout == (0.1 if "=0.1" in rnn else 0.2)
     assert metrics["parameters"] == sum(p.numel() for p in saved.model.parameters())
     assert metrics["rnn_parameters"] == sum(p.numel() for p in saved.model.layer.parameters())

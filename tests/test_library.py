@@ -19,8 +19,8 @@ from flair_nas.library import bundled_names, load_genotype, resource_path
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = (
-    *("darts-v1", "darts-v2", "enas-ptb", "enas-script", "ess-ptb", "gdas", "i-darts-ptb"),
-    *("nao", "nao-ws", "sdarts-adv", "sdarts-rs"),
+    *("darts-v1", "darts-v2", "ednas", "enas-lm", "enas-ptb", "enas-script", "ennas", "ennas-pr", "ess-ptb"),
+    *("gdas", "i-darts-ptb", "nao", "nao-ws", "nsas", "sdarts-adv", "sdarts-rs"),
 )
 
 

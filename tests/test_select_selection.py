@@ -15,12 +15,20 @@ from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import random_genotype
-from flair_nas.library import load_genotype
+from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags, selection
 from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
-from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
+from flair_nas.select.candidates import (
+    Candidate,
+    Layer,
+    bundled_best_first,
+    candidates_of,
+    matched_lstm,
+    named_layers,
+    random_layers,
+)
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
@@ -399,6 +407,27 @@ def test_random_cells_that_were_begun_stay_with_another_budget(
         drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
         count = ledger_of(tmp_path)["plan"]["random"]
         assert len(drawn) == 2 * count and count >= 2  # each with gates, too
+
+
+def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    best_first, counts = bundled_best_first(), []
+    assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
+    for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
+        jobs.clear()
+        if spent:
+            spend(tmp_path, spent * 60)
+        given = settings(corpus, candidates=[], random=0, epochs=2, seeds=[1], budget=budget)
+        found = select_layer(given, tmp_path)
+        compared = [name for name in best_first if f"| {name} | 8 |" in found.report]
+        counts.append(len(compared))
+        assert compared == best_first[: len(compared)] == ledger_of(tmp_path)["plan"]["bundled"]
+        caution = f"the time is enough for {len(compared)} of the {len(best_first)} bundled cells"
+        assert (caution in found.report) == (budget != "9h") and "| gru | 8 |" in found.report
+        assert (jobs == []) == (budget == "6m")
+    assert 1 < counts[0] < counts[1] == counts[2] < counts[3] == len(best_first)
 
 
 def test_cells_that_are_searched_on_the_corpus_are_candidates(

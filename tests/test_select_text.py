@@ -179,13 +179,13 @@ def test_sizes_are_of_whole_models(text: str) -> None:
 
 
 def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(FlairNasError, match="gru"):
-        named_layers(settings(text, candidates=["gru"]))
-    assert [layer.name for layer in named_layers(settings(text, candidates=[]))][:2] == ["lstm", "darts-v1"]
+    with pytest.raises(FlairNasError, match="rnn"):
+        named_layers(settings(text, candidates=["rnn"]))
+    assert [layer.name for layer in named_layers(settings(text, candidates=[]))][:3] == ["lstm", "gru", "darts-v2"]
     for more, message in [
         (["--corpus", "demo"], "--corpus: only with taggers (--corpus)"),
         (["--budget", "soon"], "budget must be a time such as 90m"),
-        (["--candidates", "gru"], "gru"),
+        (["--candidates", "rnn"], "Flair's own"),
     ]:
         assert main(["select", "-q", "--text", text, "--out", str(tmp_path / "out"), *more]) == 2
         assert message in capsys.readouterr().err

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.rnn import pack_sequence
 
 from flair_nas import Genotype, LanguageModel, SearchedRNN
-from flair_nas.language_model.lstm import VariationalLSTM
+from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.supernet import CellSupernet
 
 D, H = 3, 4
@@ -23,6 +23,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "gates": lambda: SearchedRNN(D, H, GATED),
     "supernet": lambda: CellSupernet(D, H, 2, init_range=0.5),
     "LSTM": lambda: VariationalLSTM(D, H, recurrent_dropout=0.5).eval(),
+    "GRU": lambda: VariationalGRU(D, H, recurrent_dropout=0.5).eval(),
 }
 
 

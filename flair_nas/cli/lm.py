@@ -57,7 +57,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_train(actions: Any) -> None:
-    help = "Train a language model with a searched cell or an LSTM."
+    help = "Train a language model with a searched cell, an LSTM or a GRU."
     parser = add_action(actions, "train", help, TRAIN_EXAMPLES)
     parser.set_defaults(run=train)
     add_run_flags(parser, "language_model", "folder for model, settings, history, checkpoints and figures")

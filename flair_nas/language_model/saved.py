@@ -19,14 +19,15 @@ from flair_nas.files import whole_file
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, UNKNOWN, Ids, Vocabulary
-from flair_nas.language_model.lstm import VariationalLSTM
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
+from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.paths import user_path
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
 
-OTHER_LAYERS = ("lstm",)
+_OF_TORCH = {"lstm": VariationalLSTM, "gru": VariationalGRU}
+OTHER_LAYERS = tuple(_OF_TORCH)
 """What `rnn` may be besides a genotype."""
 
 _FORMAT, _VERSION = "flair-nas/language-model", 1
@@ -40,7 +41,7 @@ class SavedLanguageModel:
         model: the model, in evaluation mode.
         vocabulary: its words, with their counts in the training part.
         config: the settings that it was trained with.
-        genotype: the architecture of its layer; None for an LSTM.
+        genotype: the architecture of its layer; None for an LSTM or a GRU.
         origin: of which text and by which run it was made: name and fingerprint of the text, epoch, validation loss.
     """
 
@@ -52,7 +53,7 @@ class SavedLanguageModel:
 
 
 def layer_of(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
-    """The genotype that the setting `rnn` stands for, None for an LSTM, and the options that came with it.
+    """The genotype that the setting `rnn` stands for, None for an LSTM or a GRU, and the options that came with it.
 
     Raises:
         FlairNasError: nothing is known by that name, or the options cannot be used.
@@ -81,7 +82,7 @@ def build_language_model(
     try:
         rnn: nn.Module
         if genotype is None:
-            rnn = VariationalLSTM(embedding_size, config.hidden_size, config.layers, **dropouts)
+            rnn = _OF_TORCH[config.rnn.lower()](embedding_size, config.hidden_size, config.layers, **dropouts)
         else:
             init_range = config.init_range or papers_range(config.hidden_size)
             numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.genotype import random_genotype
-from flair_nas.library import bundled_names
+from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import FLAIR_TYPES
@@ -60,15 +61,29 @@ def is_to_beat(layer: Layer, config: SelectSettings) -> bool:
     return (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
 
 
-def named_layers(config: SelectSettings) -> list[Layer]:
+def bundled_best_first() -> list[str]:
+    """The bundled genotypes by their published perplexity on the Penn Treebank; last those without one."""
+
+    def published(name: str) -> float:
+        figures = load_genotype(name).origin.get("figures", {})
+        return float(figures.get("ptb_test_perplexity_published", math.inf))
+
+    return sorted(bundled_names(), key=published)  # stable
+
+
+def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -> list[Layer]:
     """The layer to beat, the LSTM, and those that the settings name; with `gates`, cells also with random ones.
+
+    Args:
+        config: the settings.
+        bundled: the genotypes to compare where the settings name no candidates; all bundled ones when None.
 
     Raises:
         FlairNasError: nothing is known by a name, or it is not for this task.
     """
     of_torch, texts = config.task.work.LAYERS, dict[str, str]()
-    others = ["gru"] if "GRU" in of_torch else []
-    for text in [config.rnn, "lstm", *(config.candidates or [*others, *bundled_names()])]:
+    usual = ["gru", *(bundled_best_first() if bundled is None else bundled)]
+    for text in [config.rnn, "lstm", *(config.candidates or usual)]:
         if text.upper() not in of_torch:
             parse_rnn(text, of_torch)
         texts.setdefault(identity(text), text)

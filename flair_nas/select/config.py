@@ -79,11 +79,11 @@ class SelectSettings(PoolSettings):
         [1, 2, 3], "each layer that comes to the end is trained with each; the first alone before that",
         low=0, high=2**32 - 1, check=all_different,
     )  # fmt: skip
-    budget: str = setting(
-        "2h", "time for everything: 90m, 2h; it says how many random cells are compared", check=is_time
-    )
+    budget: str = setting("2h", "time for everything: 90m, 2h; it says how many cells are compared", check=is_time)
     candidates: list[str] = setting(
-        [], "layers to compare with it besides random cells, as for --rnn (gru, on tags, and all bundled genotypes)"
+        [],
+        "layers to compare with it besides random cells, as for --rnn (gru and as many bundled genotypes as the "
+        "budget is enough for)",
     )
     searches: list[str] = setting(
         [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates)",

@@ -24,6 +24,7 @@ from flair_nas.search.display import duration
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
+    bundled_best_first,
     candidates_of,
     is_to_beat,
     matched_lstm,
@@ -213,7 +214,8 @@ class _Selection:
 
     def _layers(self, data: Any) -> list[Layer]:
         """The layers that are named, searched, and matched in size."""
-        config, named = self.config, named_layers(self.config)
+        config = self.config
+        named = named_layers(config, self._bundled())
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)
         self._check_budget(named)  # before time goes into searches
@@ -222,6 +224,35 @@ class _Selection:
             matched = matched_lstm(config, self.task.work.counter(data), [*layers, *random_layers(config, 1)])
             layers += [matched] if matched else []
         return layers
+
+    def _bundled(self) -> list[str]:
+        """The bundled cells to compare where none is named: as many as there is time for, and those that were begun."""
+        config, plan, names = self.config, self.ledger.plan, bundled_best_first()
+        if config.candidates:
+            return []
+        if "bundled" not in plan:
+            least = named_layers(config, names[:1])
+            self._check_budget(least)
+            pace, left = self._probe(least), _SHARE * self.budget - self.ledger.seconds
+            unknown = (len(config.searches) + config.match) * len(config.rates)  # found or matched later
+
+            def is_enough(count: int) -> bool:
+                named = self._named(named_layers(config, names[:count]))
+                candidates, done = len(named) + unknown, self._done(named)
+                return rest(self.rule, config, len(config.seeds), candidates, done, pace, self.pool.workers) <= left
+
+            count = next((count for count in range(len(names), 1, -1) if is_enough(count)), 1)
+            begun = {c.layer.rnn for c in candidates_of(config, named_layers(config)) if self._epochs(c)}
+            plan["bundled"] = [name for name in names if name in begun or name in names[:count]]
+            self.ledger.save()
+        found: list[str] = plan["bundled"]
+        if len(found) < len(names):
+            self.cautions.append(
+                f"the time is enough for {len(found)} of the {len(names)} bundled cells; --budget compares more, "
+                "--candidates others"
+            )
+            log.info("%s", self.cautions[-1])
+        return found
 
     def _searched(self) -> list[Layer]:
         """The cells that are searched on the same data; a search that fails is told, and the rest goes on."""
@@ -252,9 +283,7 @@ class _Selection:
         named = [c for c in self._named(layers) if not self._has_failed(c)]
         if all(self._epochs(candidate) >= self.rungs[0] for candidate in named):
             return
-        probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(config.rates)]
-        self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
-        pace = self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
+        pace = self._probe(layers)
         needed = rest(self.rule, config, 1, len(named), self._done(named), pace, self.pool.workers)
         if needed > self._left():
             whole = duration(needed + self.ledger.seconds)
@@ -265,6 +294,13 @@ class _Selection:
                 f"layers and learning rates take about {whole} with one seed; give more{less}"
                 f"{self._fewer_epochs(len(named), pace)}"
             )
+
+    def _probe(self, layers: list[Layer]) -> Pace:
+        """What an epoch of two of them takes: of the layer to beat, and of the last one or a random cell."""
+        named = [c for c in self._named(layers) if not self._has_failed(c)]
+        probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(self.config.rates)]
+        self._train_first_seeds(probes, 1, "a first epoch, to measure its time")
+        return self._pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
 
     def _fewer_epochs(self, candidates: int, pace: Pace) -> str:
         """How many epochs the budget would be enough for, in words; nothing where it is not for one."""

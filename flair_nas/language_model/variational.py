@@ -1,0 +1,214 @@
+"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer, to compare the latter with.
+
+The mask of h multiplies h_{t-1} where it enters the product, one mask per sequence (Gal and Ghahramani, 2016), as in
+`SearchedRNN`. The weight dropout of AWD-LSTM, which drops entries of the matrix and so acts on all sequences alike, is
+another thing and is not built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from flair_nas.kernels.choice import wants_equations
+from flair_nas.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
+
+LSTMState = tuple[Tensor, Tensor]
+"""Last h and last c, [num_layers, B, H] each."""
+
+
+class _Variational(nn.Module):
+    """What both have in common: layers on top of one another, and their masks.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        num_layers: layers on top of one another.
+        input_dropout: variational dropout of the input of each layer.
+        recurrent_dropout: variational dropout of h.
+    """
+
+    _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
+    _states: ClassVar[int]  # h, and c
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
+        sizes = [input_size, *[hidden_size] * (num_layers - 1)]
+        self.layers = nn.ModuleList(self._kind(size, hidden_size) for size in sizes)
+
+    def extra_repr(self) -> str:
+        """What the submodules do not show, for printing."""
+        return f"input_dropout={self.input_dropout}, recurrent_dropout={self.recurrent_dropout}"
+
+    def _run_all(self, input: Tensor, states: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """All layers over whole sequences [T, B, D]; states are [num_layers, B, H]."""
+        layers = cast("list[nn.LSTM | nn.GRU]", list(self.layers))
+        dtype = _weights(layers[0])[0].dtype
+        if states is None:
+            zeros = input.new_zeros(self.num_layers, input.shape[1], self.hidden_size, dtype=dtype)
+            states = (zeros,) * self._states
+        output, ends = input, []
+        for layer, *firsts in zip(layers, *states):  # [B, H] each
+            mask = self._mask(self.input_dropout, output[0])  # [B, D]
+            output = output if mask is None else output * mask
+            mask = self._mask(self.recurrent_dropout, firsts[0])  # [B, H]
+            if mask is None:
+                output, lasts = self._of_torch(layer, output, firsts)
+            else:  # PyTorch's own recurrence knows no such mask
+                output, lasts = self._masked(layer, output.to(dtype), firsts, mask)
+            output = output.to(dtype)  # under autocast it is of lower precision
+            ends.append([last.to(dtype) for last in lasts])
+        return output, tuple(torch.stack(parts) for parts in zip(*ends))  # [num_layers, B, H] each
+
+    def _mask(self, probability: float, like: Tensor) -> Tensor | None:
+        if not (self.training and probability):
+            return None
+        return torch.empty_like(like).bernoulli_(1 - probability).div_(1 - probability)
+
+    def _of_torch(self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """One layer as PyTorch runs it; [T, B, D] and states [B, H] to [T, B, H] and states."""
+        raise NotImplementedError
+
+    def _masked(
+        self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The same with a mask on h, [B, H]."""
+        raise NotImplementedError
+
+
+class VariationalLSTM(_Variational):
+    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        num_layers: layers on top of one another.
+        input_dropout: variational dropout of the input of each layer.
+        recurrent_dropout: variational dropout of h.
+    """
+
+    _kind, _states = nn.LSTM, 2
+
+    def forward(self, input: Tensor, state: LSTMState | None = None) -> tuple[Tensor, LSTMState]:
+        """Runs all layers over whole sequences.
+
+        Args:
+            input: [T, B, D].
+            state: what an earlier call returned; zeros when None.
+
+        Returns:
+            The last layer's output, [T, B, H], and the final state.
+        """
+        output, (hidden, cell) = self._run_all(input, state)
+        return output, (hidden, cell)
+
+    def _of_torch(self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        hidden, cell = firsts
+        output, (hidden, cell) = layer(input, (hidden[None], cell[None]))  # [T, B, H], [1, B, H] each
+        return output, [hidden[0], cell[0]]
+
+    def _masked(
+        self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        def loop(products: Products, projected: Tensor, hidden: Tensor, cell: Tensor, mask: Tensor) -> Tensor:
+            # vectors are columns here: projected [4H, T * B], the others [H, B]
+            outputs = []
+            for step in projected.split(hidden.shape[1], dim=1):
+                gate_in, gate_forget, candidate, gate_out = (step + products("hidden", hidden * mask)).chunk(4)
+                kept = torch.sigmoid(gate_forget) * cell
+                cell = torch.addcmul(kept, torch.sigmoid(gate_in), torch.tanh(candidate))
+                hidden = torch.sigmoid(gate_out) * torch.tanh(cell)
+                outputs.append(hidden)
+            return torch.cat([*outputs, cell], dim=1)  # [H, (T + 1) * B]
+
+        of_input, weight, bias, other_bias = _weights(layer)
+        hidden, cell = firsts
+        sources = {"projected": _projected(of_input, input, bias + other_bias), "hidden": hidden.t(), "cell": cell.t()}
+        output = _run(loop, weight, sources, mask)  # [T + 1, B, H]
+        return output[:-1], [output[-2], output[-1]]
+
+
+class VariationalGRU(_Variational):
+    """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
+
+    What is kept of h_{t-1}, by the update gate, has no mask: it does not enter the product.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        num_layers: layers on top of one another.
+        input_dropout: variational dropout of the input of each layer.
+        recurrent_dropout: variational dropout of h.
+    """
+
+    _kind, _states = nn.GRU, 1
+
+    def forward(self, input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Runs all layers over whole sequences.
+
+        Args:
+            input: [T, B, D].
+            state: what an earlier call returned, [num_layers, B, H]; zeros when None.
+
+        Returns:
+            The last layer's output, [T, B, H], and the final state.
+        """
+        output, (hidden,) = self._run_all(input, None if state is None else (state,))
+        return output, hidden
+
+    def _of_torch(self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        output, hidden = layer(input, firsts[0][None])  # [T, B, H], [1, B, H]
+        return output, [hidden[0]]
+
+    def _masked(
+        self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        def loop(products: Products, projected: Tensor, hidden: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+            # vectors are columns here: projected [3H, T * B], bias [H, 1], the others [H, B]
+            outputs = []
+            for step in projected.split(hidden.shape[1], dim=1):
+                reset, update, candidate = step.chunk(3)  # [H, B] each
+                of_reset, of_update, of_candidate = products("hidden", hidden * mask).chunk(3)
+                candidate = torch.tanh(candidate + torch.sigmoid(reset + of_reset) * (of_candidate + bias))
+                hidden = torch.lerp(candidate, hidden, torch.sigmoid(update + of_update))
+                outputs.append(hidden)
+            return torch.cat(outputs, dim=1)  # [H, T * B]
+
+        of_input, weight, bias, other_bias = _weights(layer)
+        *of_gates, of_candidate = other_bias.chunk(3)  # the last is multiplied by the reset gate, so it stays apart
+        added = bias + torch.cat([*of_gates, torch.zeros_like(of_candidate)])
+        projected = _projected(of_input, input, added)
+        sources = {"projected": projected, "hidden": firsts[0].t(), "bias": of_candidate[:, None]}
+        output = _run(loop, weight, sources, mask)  # [T, B, H]
+        return output, [output[-1]]
+
+
+def _projected(of_input: Tensor, input: Tensor, bias: Tensor) -> Tensor:
+    """What [T, B, D] adds to every product, as columns: [gates * H, T * B]."""
+    return torch.mm(of_input, input.flatten(0, 1).t()).to(input.dtype) + bias[:, None]
+
+
+def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
+    """Runs a loop with its weight of h, [gates * H, H], and a mask of h, [B, H]; its vectors as rows, [steps, B, H]."""
+    columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
+    # as a product with columns takes it; under autocast cast once, not at every step
+    weight = weight.to(torch.mm(weight[:1], weight[:1].t()).dtype)
+    run = run_by_autograd if wants_equations() else run_sequence
+    return run(loop, {"hidden": weight}, columns).t().reshape(-1, *mask.shape)
+
+
+def _weights(layer: nn.LSTM | nn.GRU) -> list[Tensor]:
+    """Those of input, [gates * H, D], and of h, [gates * H, H], and their biases, [gates * H] each."""
+    return [layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0]  # type: ignore[list-item]
