@@ -28,11 +28,13 @@ def first_lines(source: Path, target: Path, lines: int) -> None:
 
 
 def test_the_demo_searches_trains_reloads_and_tags(tmp_path: Path) -> None:
-    out = run_example("demo.py", "--search-epochs", "1", "--epochs", "1", "--out", "runs", cwd=tmp_path)
+    short = ("--search-epochs", "1", "--epochs", "1", "--seeds", "1", "2")
+    out = run_example("demo.py", *short, "--out", "runs", cwd=tmp_path)
     found = Genotype.load(tmp_path / "runs" / "search" / "genotype.json")
     assert f"found: {found.one_line()}" in out and found.origin["corpus"].startswith("demo, ")
-    rows = [line.split()[0] for line in out.splitlines() if line.startswith(("lstm ", "found "))]
-    assert rows == ["lstm", "found"] and (tmp_path / "runs" / "found" / "model.pt").exists()
+    rows = [line.split() for line in out.splitlines() if line.startswith(("lstm ", "found "))]
+    assert [(row[0], row.count("±")) for row in rows] == [("lstm", 2), ("found", 2)]
+    assert (tmp_path / "runs" / "found" / "model.pt").exists()
     assert "Dr " in out and "Leeds" in out and "flair-nas select --corpus" in out
 
 
