@@ -1,24 +1,29 @@
 """How much of a search on tags is spent outside its supernet: embeddings, CRF, Flair, optimizers.
 
     python benchmarks/tagging_search_share.py --corpus wnut_17 --data-root DATASETS --embeddings EMBEDDING ... \
-        [--hidden-size 64 256] [--steps 20]
+        [--hidden-size 64 256] [--steps 20] [--out FILE]
 
 Steps of a search of first order (one of the architecture weights, one of the model's) are timed as they are; then the
 supernet alone runs on what it was given in them, forward and backward, in the order in which it was. Each pair is taken
-of the same batches, in one process.
+of the same batches, in one process. --table prints what is kept in results/.
 """
 
 import argparse
+import json
 import statistics
 import time
+from pathlib import Path
 
 import torch
+from json_lines import put
 from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import strategy_class
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.processes import make_accelerator, make_reduce
+
+RESULTS = Path(__file__).parent / "results" / "tagging_search_share.jsonl"
 
 
 def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float]:
@@ -47,22 +52,37 @@ def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float]:
     return statistics.median(whole[1:]), statistics.median(alone[1:])  # the first finds where everything is
 
 
+def table() -> str:
+    """The figures as a table."""
+    rows = ["| corpus | H | s a step | of which the supernet | outside |", "| --- | --- | --- | --- | --- |"]
+    for text in RESULTS.read_text().splitlines():
+        line = json.loads(text)
+        whole, alone = line["step"], line["supernet"]
+        rows.append(
+            f"| {line['corpus']} | {line['hidden_size']} | {whole:.3f} | {alone:.3f} | {1 - alone / whole:.0%} |"
+        )
+    return "\n".join(rows)
+
+
 def main() -> None:
-    """Measures each size and prints a table."""
+    """Measures each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--corpus", default="demo")
     parser.add_argument("--data-root")
     parser.add_argument("--embeddings", nargs="+", default=["one-hot"])
     parser.add_argument("--hidden-size", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
+    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(table())
+        return
     torch.set_num_threads(1)
-    print("| H | s a step | of which the supernet | outside |")
-    print("| --- | --- | --- | --- |")
     for size in arguments.hidden_size:
         given = {"corpus": arguments.corpus, "data_root": arguments.data_root, "embeddings": arguments.embeddings}
         whole, alone = measure(TaggingSearchConfig(**given, hidden_size=size, device="cpu"), arguments.steps)
-        print(f"| {size} | {whole:.3f} | {alone:.3f} | {1 - alone / whole:.0%} |", flush=True)
+        put({"corpus": arguments.corpus, "hidden_size": size, "step": whole, "supernet": alone}, arguments.out)
 
 
 if __name__ == "__main__":
