@@ -157,7 +157,11 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     train_taggers(TaggerConfig(corpus=str(corpus), **given), tmp_path / "run", progress=False)
     monkeypatch.setattr("flair_nas.tagging.publishing.write_safe", cannot)
     arguments = ["--model", str(tmp_path / "run"), "--repository", "team/ner", "--out", str(tmp_path / "hub")]
+    capsys.readouterr()
     assert main(["tag", "publish", *arguments]) == 0
+    said = capsys.readouterr().err
+    assert "the model itself names its embeddings by the paths" in said and embeddings[0] in said
+    assert str(tmp_path / "vectors.gensim").encode() in (tmp_path / "hub" / "pytorch_model.bin").read_bytes()
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "It is a pickle alone, as its embeddings cannot be written as data (Foreign cannot" in card
     assert str(tmp_path) not in card + (tmp_path / "hub" / "genotype.json").read_text()

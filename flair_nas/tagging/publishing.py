@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import NAMES
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, NotData, write_safe
+
+log = logging.getLogger("flair_nas")
 
 PICKLE = "pytorch_model.bin"
 """What Flair's `SequenceTagger.load("owner/name")` fetches."""
@@ -79,6 +82,12 @@ def publish_tagger(
         origin = f"Where it is from:\n\n{origin_section(genotype.origin)}\n"
         cell = f"## The cell\n\n{cell_section(genotype, PICTURE)}\n{origin}"
     write_text(out / "README.md", _card(config, metrics, repository, license, language, cell, fault))
+    if places := [embedding for embedding in config.embeddings if embedding != without_folders(embedding)]:
+        log.warning(
+            "the model itself names its embeddings by the paths that they were read from, for everybody to see (%s); "
+            "trained with relative paths, it would name these",
+            ", ".join(places),
+        )
     return [path for name in _FILES if (path := out / name).exists()], fault
 
 
