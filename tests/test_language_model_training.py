@@ -124,7 +124,8 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, epochs: int) -> None:
 @pytest.mark.parametrize("rnn", ["darts-v1,init_range=0.2,recurrent_dropout=0.1", "lstm", "GRU", GATED])
 def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rnn: str) -> None:
     out = tmp_path / "run"
-    config = settings(text, rnn=rnn, epochs=8, average_after=None, embedding_size=16)
+    rate = 1.0 if rnn == "GRU" else 5.0  # which is too high for it
+    config = settings(text, rnn=rnn, epochs=8, average_after=None, embedding_size=16, learning_rate=rate)
     metrics = train_language_model(config, out, progress=False)
     names = {path.name for path in out.iterdir()}
     assert names == {

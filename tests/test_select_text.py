@@ -185,7 +185,7 @@ def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: p
     for more, message in [
         (["--corpus", "demo"], "--corpus: only with taggers (--corpus)"),
         (["--budget", "soon"], "budget must be a time such as 90m"),
-        (["--candidates", "rnn"], "Flair's own"),
+        (["--candidates", "rnn"], "unknown rnn_type 'rnn'"),
     ]:
         assert main(["select", "-q", "--text", text, "--out", str(tmp_path / "out"), *more]) == 2
         assert message in capsys.readouterr().err
