@@ -183,7 +183,8 @@ def test_bad_arguments_of_evaluate_and_compare_exit_with_2(text, runs, capsys, a
 def test_a_signal_stops_with_130_and_says_how_to_go_on(text: str, tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-m", "flair_nas", "lm", "train", "--text", text, "--out", str(out), *SMALL]
-    process = subprocess.Popen([*command, "--epochs", "100000"], stderr=subprocess.PIPE, text=True)
+    command += ["--epochs", "100000", "--learning-rate", "1"]  # a higher one may not be finite before the signal comes
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not (out / "checkpoint.pt").exists() and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(number)
