@@ -580,6 +580,8 @@ def test_the_answer_says_who_is_better(of_winner: float, words: str) -> None:
     assert ("here it is not; rather stay with lstm" in text) is (gain < 1)
     text = paragraph_of(Answer("test", 1, *scored, (gain - 2, gain + 2), probability), SelectConfig())
     assert text.startswith("**Undecided**") and words in text and "with a probability" not in text
+    sure = [paragraph_of(Answer("test", seeds, *scored, (0.1, 2.0), 0.97), SelectConfig()) for seeds in (1, 3)]
+    assert ["train both with other seeds" in said for said in sure] == [False, True]
     stay = paragraph_of(Answer("test", 1, *reversed(scored), (gain - 2, gain + 2), probability), SelectConfig())
     assert "Stay with" not in stay
 

@@ -136,8 +136,11 @@ def _chance(answer: Answer, name: str) -> str:
 
 def _reading(answer: Answer, to_beat: bool) -> str:
     assert answer.probability is not None
-    if answer.probability >= _SURE or to_beat:
+    if to_beat:
         return ""
+    if answer.probability >= _SURE:
+        flattered = " (these seeds chose it, too, which flatters it: where it matters, train both with other seeds)"
+        return flattered if answer.seeds > 1 else ""
     if answer.probability > 0.5:
         return ", so that it may be luck" if answer.seeds > 1 else ""
     assert answer.other is not None
