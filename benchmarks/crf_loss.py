@@ -7,12 +7,11 @@ other, and the losses must be equal. Their ratio is the median over the batches.
 """
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
 
-from json_lines import put
+from json_lines import lines_in, put
 
 RESULTS = Path(__file__).parent / "results" / "crf_loss.jsonl"
 BATCH = 32
@@ -64,8 +63,7 @@ def table() -> str:
     """The figures as a table."""
     rows = ["| corpus | tags | layer | H | ms a step, Flair | with flair-nas | times as fast |",
             "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    for text in RESULTS.read_text().splitlines():
-        line = json.loads(text)
+    for line in lines_in(RESULTS):
         cells = [line["corpus"], line["tags"], line["rnn"], line["hidden_size"], f"{1e3 * line['flair']:.0f}"]
         cells += [f"{1e3 * line['flair_nas']:.0f}", f"{line['ratio']:.2f}"]
         rows.append(f"| {' | '.join(map(str, cells))} |")

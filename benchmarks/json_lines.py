@@ -11,3 +11,8 @@ def put(found: dict, out: Path | None) -> None:
     if out:
         with open(out, "a", encoding="utf-8") as stream:
             stream.write(line + "\n")
+
+
+def lines_in(file: Path) -> list[dict]:
+    """What a file of such lines holds."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

@@ -31,7 +31,7 @@ from typing import Any
 
 import product_floor
 import torch
-from json_lines import put
+from json_lines import lines_in, put
 from recurrent_speed import PRECISIONS, Step, batch_sizes, genotype_of, in_turn
 from torch import Tensor, nn
 
@@ -133,19 +133,15 @@ def bare_products(genotype: Any, size: str, training: bool, dtype: torch.dtype, 
                 weights[shape] = torch.rand(shape, dtype=dtype, device=device)
         return partial(torch.mm, weights[rows, inner], weights[inner, columns])
 
-    stages = [product for stage in plan.stages for product in stage]
-    calls = [multiply(p.rows, p.inner, p.copies * sum(sizes)) for p in plan.whole]
-    calls += [multiply(p.rows, p.inner, p.copies * count) for count in sizes for p in stages]
+    calls = [
+        multiply(product.rows, product.inner, product.copies * count)
+        for products, count in product_floor.passes(plan, sizes, training)
+        for product in products
+    ]
     if training:
-        calls += [multiply(p.inner, p.rows, p.copies * count) for count in sizes for p in stages]
-        calls += [multiply(p.inner, p.rows, p.copies * sum(sizes)) for p in plan.whole]
-        calls += [multiply(p.rows, p.copies * sum(sizes), p.inner) for p in plan.weights or [*plan.whole, *stages]]
-
-    def run() -> None:
-        with torch.inference_mode():
-            for call in calls:
-                call()
-
+        whole = sum(sizes)
+        calls += [multiply(p.rows, p.copies * whole, p.inner) for p in product_floor.weight_products(plan)]
+    run = partial(product_floor.run, calls)
     if device.type == "cpu":
         return run
     run()
@@ -230,7 +226,7 @@ def command(verb: list[str], options: list[str], folder: Path, device: torch.dev
         process.wait(2 * _STOP)
     found: dict[str, Any] = {"seconds": time.perf_counter() - start, "rc": process.returncode}
     if (history := folder / "history.jsonl").exists():
-        found["history"] = [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()]
+        found["history"] = lines_in(history)
     for name in ("metrics", "genotype"):
         if (file := folder / f"{name}.json").exists():
             found[name] = json.loads(file.read_text(encoding="utf-8"))
@@ -315,8 +311,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
     """What has been measured there."""
-    file = out / FILE
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    return lines_in(out / FILE) if (out / FILE).exists() else []
 
 
 def tables(out: Path) -> str:

@@ -14,7 +14,7 @@ import itertools
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -220,25 +220,38 @@ def multiply_adds_of(call: Call) -> int:
     return left.numel() * columns
 
 
+def passes(plan: Plan, sizes: Sequence[int], training: bool) -> Iterator[tuple[list[Product], int]]:
+    """What is multiplied in turn but for the weights' gradients: products that are ready together, how many vectors.
+
+    Args:
+        plan: of the layer.
+        sizes: how many sequences take part in each step.
+        training: whether there is a backward pass.
+    """
+    total = sum(sizes)
+    yield from (([product], total) for product in plan.whole)
+    yield from ((stage, size) for size in sizes for stage in plan.stages)
+    if training:
+        back = [[product.transposed for product in stage] for stage in reversed(plan.stages)]
+        yield from ((stage, size) for size in reversed(sizes) for stage in back)
+        yield from (([product.transposed], total) for product in plan.whole)
+
+
+def weight_products(plan: Plan) -> list[Product]:
+    """For each weight, the product whose gradient it gets."""
+    return plan.weights or [*plan.whole, *itertools.chain(*plan.stages)]
+
+
 def build(plan: Plan, sizes: Sequence[int], training: bool, dtype: torch.dtype) -> list[Call]:
     """The calls for a batch, of which `sizes` sequences take part in each step."""
     matrices, total = Matrices(dtype), sum(sizes)
     calls: list[Call] = []
-    for product in plan.whole:
-        calls += _together([product], total, matrices)
-    for size in sizes:
-        for stage in plan.stages:
-            calls += _together(stage, size, matrices)
-    if training:
-        for size in reversed(sizes):
-            for stage in reversed(plan.stages):
-                calls += _together([product.transposed for product in stage], size, matrices)
-        for product in plan.whole:
-            calls += _together([product.transposed], total, matrices)
-        for product in plan.weights or [*plan.whole, *itertools.chain(*plan.stages)]:
-            rows, vectors, columns = product.rows, product.copies * total, product.inner  # [F, S] x [S, E]
-            form = _fastest(False, 1, rows, min(vectors, LONGEST), columns, dtype, torch.get_num_threads())
-            calls.append(make_call(form, matrices, None, rows, vectors, columns))
+    for products, size in passes(plan, sizes, training):
+        calls += _together(products, size, matrices)
+    for product in weight_products(plan) if training else ():
+        rows, vectors, columns = product.rows, product.copies * total, product.inner  # [F, S] x [S, E]
+        form = _fastest(False, 1, rows, min(vectors, LONGEST), columns, dtype, torch.get_num_threads())
+        calls.append(make_call(form, matrices, None, rows, vectors, columns))
     return calls
 
 

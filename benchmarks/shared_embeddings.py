@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from json_lines import put
+from json_lines import lines_in, put
 
 RESULTS = Path(__file__).parent / "results" / "shared_embeddings.jsonl"
 MODES = ("flair", "memory", "disk")
@@ -88,8 +88,7 @@ def table() -> str:
     """The figures as a table."""
     rows = ["| vectors kept by | processes | most memory, MB | file, MB | s in all | s of the last epoch | dev F1 |",
             "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    for text in RESULTS.read_text().splitlines():
-        line = json.loads(text)
+    for line in lines_in(RESULTS):
         name = {"flair": "Flair", "memory": "each process", "disk": "one file for all"}[line["mode"]]
         if line["memory_short"]:
             rows.append(f"| {name} | {line['processes']} | stopped at {line['most_mb']:,.0f} | - | - | - | - |")

@@ -9,13 +9,12 @@ of the same batches, in one process. --table prints what is kept in results/.
 """
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
 
 import torch
-from json_lines import put
+from json_lines import lines_in, put
 from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.search.build import make_objective
@@ -57,8 +56,7 @@ def measure(config: TaggingSearchConfig, steps: int) -> tuple[float, float, floa
 def table() -> str:
     """The figures as a table."""
     rows = ["| corpus | H | s a step | of which the supernet | outside |", "| --- | --- | --- | --- | --- |"]
-    for text in RESULTS.read_text().splitlines():
-        line = json.loads(text)
+    for line in lines_in(RESULTS):
         cells = [line["corpus"], str(line["hidden_size"]), f"{line['step']:.3f}", f"{line['supernet']:.3f}"]
         rows.append(f"| {' | '.join([*cells, format(line['outside'], '.0%')])} |")
     return "\n".join(rows)

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from json_lines import put
+from json_lines import lines_in, put
 
 from flair_nas.language_model.corpus import load_text
 
@@ -96,8 +96,7 @@ def table() -> str:
     """The figures as a table."""
     rows = ["| words | types | text MB | s | CPU s | from the cache, s | peak MB of the process |",
             "| --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    for line in RESULTS.read_text().splitlines():
-        of = json.loads(line)
+    for of in lines_in(RESULTS):
         rows.append(f"| {of['train_tokens']:,} | {of['vocabulary']:,} | {of['text_mb']:.0f} | {of['seconds']:.1f} | "
                     f"{of['cpu_seconds']:.1f} | {of['seconds_from_cache']:.1f} | {of['peak_mb']:.0f} |")  # fmt: skip
     return "\n".join(rows)

@@ -7,8 +7,8 @@ another thing and is not built.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,20 +16,9 @@ from torch import Tensor, nn
 from flair_nas.kernels.choice import wants_equations
 from flair_nas.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
 
-LSTMState = tuple[Tensor, Tensor]
-"""Last h and last c, [num_layers, B, H] each."""
-
 
 class _Variational(nn.Module):
-    """What both have in common: layers on top of one another, and their masks.
-
-    Args:
-        input_size: D.
-        hidden_size: H.
-        num_layers: layers on top of one another.
-        input_dropout: variational dropout of the input of each layer.
-        recurrent_dropout: variational dropout of h.
-    """
+    """What both have in common: layers on top of one another, and their masks."""
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c
@@ -48,43 +37,48 @@ class _Variational(nn.Module):
         sizes = [input_size, *[hidden_size] * (num_layers - 1)]
         self.layers = nn.ModuleList(self._kind(size, hidden_size) for size in sizes)
 
-    def extra_repr(self) -> str:
-        """What the submodules do not show, for printing."""
-        return f"input_dropout={self.input_dropout}, recurrent_dropout={self.recurrent_dropout}"
+    def forward(self, input: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Runs all layers over whole sequences.
 
-    def _run_all(self, input: Tensor, states: tuple[Tensor, ...] | None) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """All layers over whole sequences [T, B, D]; states are [num_layers, B, H]."""
+        Args:
+            input: [T, B, D].
+            state: what an earlier call returned; zeros when None.
+
+        Returns:
+            The last layer's output, [T, B, H], and the final state, as PyTorch's own: h, [num_layers, B, H], or (h, c).
+        """
         layers = cast("list[nn.LSTM | nn.GRU]", list(self.layers))
         dtype = _weights(layers[0])[0].dtype
-        if states is None:
+        if state is None:
             zeros = input.new_zeros(self.num_layers, input.shape[1], self.hidden_size, dtype=dtype)
-            states = (zeros,) * self._states
+            state = [zeros] * self._states
         output, ends = input, []
-        for layer, *firsts in zip(layers, *states):  # [B, H] each
+        for layer, *firsts in zip(layers, *_parts(state)):  # [B, H] each
             mask = self._mask(self.input_dropout, output[0])  # [B, D]
             output = output if mask is None else output * mask
             mask = self._mask(self.recurrent_dropout, firsts[0])  # [B, H]
             if mask is None:
-                output, lasts = self._of_torch(layer, output, firsts)
+                output, last = layer(output, _joined([first[None] for first in firsts]))  # [T, B, H], [1, B, H] each
+                lasts = [part[0] for part in _parts(last)]
             else:  # PyTorch's own recurrence knows no such mask
                 output, lasts = self._masked(layer, output.to(dtype), firsts, mask)
             output = output.to(dtype)  # under autocast it is of lower precision
             ends.append([last.to(dtype) for last in lasts])
-        return output, tuple(torch.stack(parts) for parts in zip(*ends))  # [num_layers, B, H] each
+        return output, _joined([torch.stack(parts) for parts in zip(*ends)])
+
+    def extra_repr(self) -> str:
+        """What the submodules do not show, for printing."""
+        return f"input_dropout={self.input_dropout}, recurrent_dropout={self.recurrent_dropout}"
 
     def _mask(self, probability: float, like: Tensor) -> Tensor | None:
         if not (self.training and probability):
             return None
         return torch.empty_like(like).bernoulli_(1 - probability).div_(1 - probability)
 
-    def _of_torch(self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One layer as PyTorch runs it; [T, B, D] and states [B, H] to [T, B, H] and states."""
-        raise NotImplementedError
-
     def _masked(
         self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """The same with a mask on h, [B, H]."""
+        """One layer with a mask on h, [B, H]; [T, B, D] and states [B, H] to [T, B, H] and states."""
         raise NotImplementedError
 
 
@@ -100,24 +94,6 @@ class VariationalLSTM(_Variational):
     """
 
     _kind, _states = nn.LSTM, 2
-
-    def forward(self, input: Tensor, state: LSTMState | None = None) -> tuple[Tensor, LSTMState]:
-        """Runs all layers over whole sequences.
-
-        Args:
-            input: [T, B, D].
-            state: what an earlier call returned; zeros when None.
-
-        Returns:
-            The last layer's output, [T, B, H], and the final state.
-        """
-        output, (hidden, cell) = self._run_all(input, state)
-        return output, (hidden, cell)
-
-    def _of_torch(self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        hidden, cell = firsts
-        output, (hidden, cell) = layer(input, (hidden[None], cell[None]))  # [T, B, H], [1, B, H] each
-        return output, [hidden[0], cell[0]]
 
     def _masked(
         self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
@@ -155,23 +131,6 @@ class VariationalGRU(_Variational):
 
     _kind, _states = nn.GRU, 1
 
-    def forward(self, input: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Runs all layers over whole sequences.
-
-        Args:
-            input: [T, B, D].
-            state: what an earlier call returned, [num_layers, B, H]; zeros when None.
-
-        Returns:
-            The last layer's output, [T, B, H], and the final state.
-        """
-        output, (hidden,) = self._run_all(input, None if state is None else (state,))
-        return output, hidden
-
-    def _of_torch(self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        output, hidden = layer(input, firsts[0][None])  # [T, B, H], [1, B, H]
-        return output, [hidden[0]]
-
     def _masked(
         self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
@@ -193,6 +152,16 @@ class VariationalGRU(_Variational):
         sources = {"projected": projected, "hidden": firsts[0].t(), "bias": of_candidate[:, None]}
         output = _run(loop, weight, sources, mask)  # [T, B, H]
         return output, [output[-1]]
+
+
+def _parts(state: Any) -> Sequence[Tensor]:
+    """The tensors of a state as PyTorch's layers have it: one, or several."""
+    return (state,) if isinstance(state, Tensor) else state
+
+
+def _joined(parts: list[Tensor]) -> Any:
+    """The other way round."""
+    return tuple(parts) if len(parts) > 1 else parts[0]
 
 
 def _projected(of_input: Tensor, input: Tensor, bias: Tensor) -> Tensor:

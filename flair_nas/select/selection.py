@@ -174,7 +174,7 @@ class _Selection:
                 them = self._going_on(count, alive, costs)
                 pace, done = self._pace(them), self._done(them)
                 assert pace is not None  # they work
-                return rest(self.rule, self.config, seeds, len(them), done, pace, self.pool.workers, rung) <= left
+                return self._rest(seeds, len(them), done, pace, rung) <= left
 
             plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             self.ledger.save()
@@ -190,6 +190,10 @@ class _Selection:
     def _left(self) -> float:
         """Seconds; what is done is never too much, so they are not less than none."""
         return max(0.0, self.budget - self.ledger.seconds)
+
+    def _rest(self, seeds: int, candidates: int, done: Done, pace: Pace, rung: int = 0) -> float:
+        """Seconds from a rung to the end; arguments as of `rest`."""
+        return rest(self.rule, self.config, seeds, candidates, done, pace, self.pool.workers, rung)
 
     def _done(self, candidates: Sequence[Candidate]) -> Done:
         first, *further = self.config.seeds
@@ -239,7 +243,7 @@ class _Selection:
             def is_enough(count: int) -> bool:
                 named = self._named(named_layers(config, names[:count]))
                 candidates, done = len(named) + unknown, self._done(named)
-                return rest(self.rule, config, len(config.seeds), candidates, done, pace, self.pool.workers) <= left
+                return self._rest(len(config.seeds), candidates, done, pace) <= left
 
             count = next((count for count in range(len(names), 1, -1) if is_enough(count)), 1)
             begun = {c.layer.rnn for c in candidates_of(config, named_layers(config)) if self._epochs(c)}
@@ -284,7 +288,7 @@ class _Selection:
         if all(self._epochs(candidate) >= self.rungs[0] for candidate in named):
             return
         pace = self._probe(layers)
-        needed = rest(self.rule, config, 1, len(named), self._done(named), pace, self.pool.workers)
+        needed = self._rest(1, len(named), self._done(named), pace)
         if needed > self._left():
             whole = duration(needed + self.ledger.seconds)
             three = "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match"
@@ -329,7 +333,7 @@ class _Selection:
 
             def is_enough(count: int) -> bool:
                 candidates = len(good) + (count - begun) * each
-                return rest(self.rule, config, seeds, candidates, done, pace, self.pool.workers) <= left
+                return self._rest(seeds, candidates, done, pace) <= left
 
             while count < _MOST_RANDOM and is_enough(count + 1):
                 count += 1
