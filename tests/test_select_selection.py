@@ -18,7 +18,7 @@ from flair_nas.genotype import random_genotype
 from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.runs import RunStopped
-from flair_nas.select import on_tags, selection
+from flair_nas.select import on_tags
 from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
 from flair_nas.select.candidates import (
     Candidate,
@@ -108,7 +108,11 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """Has the last of the budget be enough for so many trainings, however fast the machine is."""
-    monkeypatch.setattr(selection, "side_by_side", lambda jobs, workers: 0.0 if len(jobs) <= count else math.inf)
+
+    def seconds(jobs: list[float], workers: int) -> float:
+        return 0.0 if len(jobs) <= count else math.inf
+
+    monkeypatch.setattr("flair_nas.select.budget.side_by_side", seconds)
 
 
 def test_the_best_comes_to_the_end_with_the_layer_to_beat(
@@ -179,7 +183,7 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
         asked.append((rung, candidates))
         return math.inf if rung == 1 and candidates > 3 else 0.0  # the layer to beat is the third
 
-    monkeypatch.setattr(selection, "rest", for_two)
+    monkeypatch.setattr("flair_nas.select.budget.rest", for_two)
     given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
     select_layer(given, tmp_path)
     trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
@@ -189,7 +193,7 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     assert plan["places"]["6 after rung 1"] == 2
     said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
     assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
-    monkeypatch.setattr(selection, "rest", lambda *_: 0.0)  # what was decided by time is not decided again
+    monkeypatch.setattr("flair_nas.select.budget.rest", lambda *_: 0.0)  # what was decided by time is not decided again
     select_layer(given, tmp_path)
     assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
     select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
@@ -301,7 +305,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(
 def test_a_budget_says_how_many_cells_are_compared(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match=r"the budget of 1m is not enough: an epoch takes 20\.0 s, .*; give more"):
         select_layer(settings(corpus, random=None, budget="1m"), tmp_path / "small")
     with pytest.raises(FlairNasError, match=r"with one seed; give more; or, in another folder, --epochs 2, for which"):
@@ -337,7 +341,7 @@ def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     """Nothing is to be done, so no time is too short for it."""
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     given = settings(
         corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m"
     )
@@ -355,7 +359,7 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], still: None
 ) -> None:
     """Whatever was done takes no time again, and what has failed takes none."""
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     train, stop_after = on_tags.train, [4]
 
     def stopping(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
@@ -380,7 +384,7 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
 def test_with_a_candidate_more_only_that_one_is_paid_for(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     given = settings(corpus, random=1, candidates=["tanh0-tanh1", "gru"], budget="10m")
     select_layer(given, tmp_path)
     spend(tmp_path, 600 - 100)  # four epochs of one more are 80 s
@@ -392,7 +396,7 @@ def test_with_a_candidate_more_only_that_one_is_paid_for(
 def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match="the budget of 10s is not enough"):
         select_layer(settings(corpus, searches=["i-darts"], budget="10s"), tmp_path)
     assert jobs and not any(name.startswith("search") for name in jobs)
@@ -401,7 +405,7 @@ def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
 def test_random_cells_that_were_begun_stay_with_another_budget(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     for budget in ("6m", "4m"):
         select_layer(settings(corpus, random=None, gates=2, epochs=2, seeds=[1], budget=budget), tmp_path)
         drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
@@ -412,7 +416,7 @@ def test_random_cells_that_were_begun_stay_with_another_budget(
 def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr(selection, "pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     best_first, counts = bundled_best_first(), []
     assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
     for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays

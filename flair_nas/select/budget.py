@@ -1,0 +1,246 @@
+"""What the time of a selection is enough for: layers to compare, places in each rung, and seeds of the best."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Sequence
+
+from flair_nas.errors import FlairNasError
+from flair_nas.search.display import duration
+from flair_nas.select.candidates import (
+    Candidate,
+    Layer,
+    bundled_best_first,
+    candidates_of,
+    is_to_beat,
+    named_layers,
+    random_layers,
+)
+from flair_nas.select.config import seconds_of
+from flair_nas.select.rule import Rule, survivors
+from flair_nas.select.schedule import Done, Pace, rest, side_by_side
+from flair_nas.select.training import Runs
+
+log = logging.getLogger("flair_nas")
+
+_SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
+_MOST_RANDOM = 1000
+
+
+class Budget:
+    """Decides by measured time, and keeps what it has decided in the plan of the ledger.
+
+    Args:
+        runs: what is trained.
+        rule: how candidates are thinned out.
+
+    Attributes:
+        rungs: after how many epochs that is.
+        cautions: what there was no time for.
+    """
+
+    def __init__(self, runs: Runs, rule: Rule) -> None:
+        self.runs, self.rule = runs, rule
+        self.config, self.ledger = runs.config, runs.ledger
+        self.rungs = rule.rungs(self.config.epochs)
+        self.seconds = seconds_of(self.config.budget) or math.inf
+        self.cautions: list[str] = []
+
+    def left(self) -> float:
+        """Seconds; what is done is never too much, so they are not less than none."""
+        return max(0.0, self.seconds - self.ledger.seconds)
+
+    # --- before the first rung ---
+
+    def check(self, layers: list[Layer]) -> None:
+        """Sees to it that the budget is enough for what is named, by the time of an epoch.
+
+        Raises:
+            FlairNasError: it is not.
+        """
+        config, runs = self.config, self.runs
+        named = [c for c in self._named(layers) if not runs.has_failed(c)]
+        if all(runs.epochs(candidate) >= self.rungs[0] for candidate in named):
+            return
+        pace = self._probe(layers)
+        needed = self._rest(1, len(named), self._done(named), pace)
+        if needed > self.left():
+            whole = duration(needed + self.ledger.seconds)
+            three = "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match"
+            less = f"; or have less to compare: {three} are three layers" if len(named) > 3 else ""
+            raise FlairNasError(
+                f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
+                f"layers and learning rates take about {whole} with one seed; give more{less}"
+                f"{self._fewer_epochs(len(named), pace)}"
+            )
+
+    def bundled(self) -> list[str]:
+        """The bundled cells to compare where none is named: as many as there is time for, and those that were begun."""
+        config, plan, names = self.config, self.ledger.plan, bundled_best_first()
+        if config.candidates:
+            return []
+        if "bundled" not in plan:
+            least = named_layers(config, names[:1])
+            self.check(least)
+            pace, left = self._probe(least), _SHARE * self.seconds - self.ledger.seconds
+            unknown = (len(config.searches) + config.match) * len(config.rates)  # found or matched later
+
+            def is_enough(count: int) -> bool:
+                named = self._named(named_layers(config, names[:count]))
+                candidates, done = len(named) + unknown, self._done(named)
+                return self._rest(len(config.seeds), candidates, done, pace) <= left
+
+            count = next((count for count in range(len(names), 1, -1) if is_enough(count)), 1)
+            begun = {c.layer.rnn for c in candidates_of(config, named_layers(config)) if self.runs.epochs(c)}
+            plan["bundled"] = [name for name in names if name in begun or name in names[:count]]
+            self.ledger.save()
+        found: list[str] = plan["bundled"]
+        if len(found) < len(names):
+            self._beware(
+                f"the time is enough for {len(found)} of the {len(names)} bundled cells; --budget compares more, "
+                "--candidates others"
+            )
+        return found
+
+    def random(self, layers: list[Layer]) -> int:
+        """How many random cells; the first rung of the layers that are named tells what they would take."""
+        config, plan, runs = self.config, self.ledger.plan, self.runs
+        if config.random is not None:
+            return config.random
+        if "random" not in plan:
+            named = self._named(layers)
+            runs.train_first_seeds(named, self.rungs[0], f"rung 1 of {len(self.rungs)}, what is named")
+            pace, seeds = runs.pace(named), len(config.seeds)
+            if pace is None:
+                raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
+            left = _SHARE * self.seconds - self.ledger.seconds
+            count = begun = max(1, self._random_begun())
+            everyone = candidates_of(config, [*layers, *random_layers(config, begun)])
+            good = [candidate for candidate in everyone if not runs.has_failed(candidate)]
+            each, done = len(candidates_of(config, random_layers(config, 1))), self._done(good)
+
+            def is_enough(count: int) -> bool:
+                candidates = len(good) + (count - begun) * each
+                return self._rest(seeds, candidates, done, pace) <= left
+
+            while count < _MOST_RANDOM and is_enough(count + 1):
+                count += 1
+            plan["random"] = count
+            self.ledger.save()
+        return int(plan["random"])
+
+    def _random_begun(self) -> int:
+        """How many random cells have been trained, with an earlier budget; they stay."""
+        config, count, each = self.config, 0, len(random_layers(self.config, 1))
+        while any(map(self.runs.epochs, candidates_of(config, random_layers(config, count + 1)[-each:]))):
+            count += 1
+        return count
+
+    def _named(self, layers: list[Layer]) -> list[Candidate]:
+        """Candidates that there are whatever the time."""
+        random = 1 if self.config.random is None else self.config.random
+        return candidates_of(self.config, [*layers, *random_layers(self.config, random)])
+
+    def _probe(self, layers: list[Layer]) -> Pace:
+        """What an epoch of two of them takes: of the layer to beat, and of the last one or a random cell."""
+        named = [c for c in self._named(layers) if not self.runs.has_failed(c)]
+        probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(self.config.rates)]
+        self.runs.train_first_seeds(probes, 1, "a first epoch, to measure its time")
+        return self.runs.pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
+
+    def _fewer_epochs(self, candidates: int, pace: Pace) -> str:
+        """How many epochs the budget would be enough for, in words; nothing where it is not for one."""
+        for epochs in range(self.config.epochs - 1, 0, -1):
+            fewer, nothing = dataclasses.replace(self.config, epochs=epochs), Done([0] * len(self.rule.rungs(epochs)))
+            if rest(self.rule, fewer, 1, candidates, nothing, pace, self.runs.pool.workers) <= self.left():
+                return f"; or, in another folder, --epochs {epochs}, for which it would be just enough now"
+        return ""
+
+    # --- after each rung ---
+
+    def places(self, rung: int, places: int, alive: Sequence[Candidate], costs: dict[str, float]) -> int:
+        """How many go on after so many rungs: by the rule, unless time would be short for all seeds of the last two.
+
+        Args:
+            rung: how many rungs are done.
+            places: how many there were in this one.
+            alive: who was in it.
+            costs: of those that worked.
+        """
+        of_rule, plan = self.rule.counts(places, self.rungs)[1], self.ledger.plan.setdefault("places", {})
+        key = f"{places} after rung {rung}"  # with more candidates it is decided anew
+        if key not in plan:
+            seeds, left = len(self.config.seeds), self.left()
+
+            def is_enough(count: int) -> bool:
+                them = self.going_on(count, alive, costs)
+                pace, done = self.runs.pace(them), self._done(them)
+                assert pace is not None  # they work
+                return self._rest(seeds, len(them), done, pace, rung) <= left
+
+            plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
+            self.ledger.save()
+        of_time, by_rule = (len(self.going_on(count, alive, costs)) for count in (plan[key], of_rule))
+        if of_time < by_rule:
+            after = f"{self.rungs[rung - 1]} of {self.config.epochs} epochs"
+            self._beware(f"time was short, so after {after} {of_time} and not {by_rule} of {len(alive)} went on")
+        return int(plan[key])
+
+    def going_on(self, places: int, alive: Sequence[Candidate], costs: dict[str, float]) -> list[Candidate]:
+        """Who goes on where there are so many places: always the layer to beat and the best of the others, too.
+
+        Nobody should think that the layer to beat had the wrong rate, so it comes to the end with each.
+        """
+        to_beat = [candidate.name for candidate in alive if is_to_beat(candidate.layer, self.config)]
+        best = survivors({name: cost for name, cost in costs.items() if name not in to_beat}, 1)
+        kept = {*to_beat, *best, *survivors(costs, places)} & set(costs)
+        return [candidate for candidate in alive if candidate.name in kept]
+
+    # --- after the last one ---
+
+    def finalists(self, ranked: list[Candidate]) -> tuple[list[Candidate], list[int]]:
+        """Those that are trained with several seeds, and with which; time that is left is for the next best ones."""
+        config, plan, left = self.config, self.ledger.plan, self.left()
+        groups = [[c for c in ranked if is_to_beat(c.layer, config) is to_beat] for to_beat in (True, False)]
+        first = [group[0] for group in groups if group]
+        order = [*first, *(candidate for candidate in ranked if candidate not in first)]
+
+        def seconds_of_training(candidate: Candidate) -> float:
+            run = self.runs.of(candidate, config.seeds[0])
+            return float(sum(run["seconds"]) + run["around_seconds"])
+
+        def is_enough(finalists: int, seeds: int) -> bool:
+            jobs = [(candidate, seed) for seed in config.seeds[1:seeds] for candidate in order[:finalists]]
+            to_do = [c for c, seed in jobs if not self.runs.is_done(c, seed, config.epochs, score=True)]
+            longest_first = sorted(map(seconds_of_training, to_do), reverse=True)
+            return side_by_side(longest_first, self.runs.pool.workers) <= left
+
+        if "finalists" not in plan:
+            least, all_seeds = len(first), len(config.seeds)
+            plan["seeds"] = next((n for n in range(all_seeds, 1, -1) if is_enough(least, n)), 1)
+            if plan["seeds"] < all_seeds:
+                log.warning("the budget is enough for %d of %d seeds", plan["seeds"], all_seeds)
+            more = range(len(order), least, -1) if plan["seeds"] == all_seeds > 1 else ()
+            plan["finalists"] = next((n for n in more if is_enough(n, all_seeds)), least)
+            self.ledger.save()
+        return order[: int(plan["finalists"])], config.seeds[: int(plan["seeds"])]
+
+    # --- what all of it takes ---
+
+    def _rest(self, seeds: int, candidates: int, done: Done, pace: Pace, rung: int = 0) -> float:
+        """Seconds from a rung to the end; arguments as of `rest`."""
+        return rest(self.rule, self.config, seeds, candidates, done, pace, self.runs.pool.workers, rung)
+
+    def _done(self, candidates: Sequence[Candidate]) -> Done:
+        (first, *further), is_done, whole = self.config.seeds, self.runs.is_done, self.config.epochs
+        return Done(
+            [sum(is_done(c, first, epochs, score=False) for c in candidates) for epochs in self.rungs],
+            sum(is_done(c, first, whole, score=True) for c in candidates),
+            sum(is_done(c, seed, whole, score=True) for c in candidates for seed in further),
+        )
+
+    def _beware(self, caution: str) -> None:
+        self.cautions.append(caution)
+        log.info("%s", caution)
