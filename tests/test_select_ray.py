@@ -44,6 +44,8 @@ def test_jobs_end_as_in_processes(cluster: None, tmp_path: Path) -> None:
     with make_pool(SelectConfig(engine="ray")) as pool:
         assert pool.workers == 2
         found = {outcome.job.name: outcome for outcome in pool.run(jobs)}
+        few = list(pool.run(jobs, lambda job: job.name != "job 2"))
+        assert sorted(outcome.result[0] for outcome in few) == [0, 2] and list(pool.run(jobs, lambda _: False)) == []
     assert [found[f"job {number}"].result[0] for number in range(3)] == [0, 2, 4]
     assert isinstance(found["bad"].error, ValueError) and str(found["bad"].error) == "no such thing"
     assert found["once"].result == 1 and found["once"].error is None

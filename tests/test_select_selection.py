@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from flair_nas.select.rule import Rule
 from flair_nas.select.schedule import Done, Pace, rest, side_by_side
 from flair_nas.select.selection import select_layer
 from flair_nas.select.tasks import TAGGING, Task
-from flair_nas.select.workers import Job, Outcome, Pool
+from flair_nas.select.workers import Job, Outcome, Pool, always
 from flair_nas.tagging.prediction import load_tagger
 
 
@@ -59,8 +60,8 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Has jobs done in this process; gives the names of those that were."""
     done: list[str] = []
 
-    def in_this_process(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
-        for job in jobs:
+    def in_this_process(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+        for job in itertools.takewhile(may_begin, jobs):
             done.append(job.name)
             try:
                 yield Outcome(job, job.work(*job.arguments), None)
@@ -77,7 +78,7 @@ def settings(corpus: str, **changes: Any) -> SelectConfig:
     given: dict[str, Any] = {
         "corpus": corpus, "embeddings": ["one-hot"], "hidden_size": 8, "batch_size": 8, "learning_rate": 1.0,
         "epochs": 4, "locked_dropout": 0.0, "random": 1, "candidates": ["tanh0-tanh1"], "seeds": [1, 2], "rates": [1.0],
-        "match": False, "workers": 1, "device": "cpu",
+        "fresh_seeds": 1, "match": False, "workers": 1, "device": "cpu",
     }  # fmt: skip
     return SelectConfig(**(given | changes))
 
@@ -136,8 +137,9 @@ def test_the_best_comes_to_the_end_with_the_layer_to_beat(
     assert all(trained[f"{name}-seed1"] == (2 if name in second else 1) for name in set(first) - finalists)
     means = {name: np.mean([max(runs[f"{name}-seed{seed}"]["dev"]) for seed in (1, 2)]) for name in finalists}
     assert means[winner.candidate.name] == max(means.values())
-    test = np.mean([runs[f"{winner.candidate.name}-seed{seed}"]["test"] for seed in (1, 2)])
-    assert found.answer.part == "test" and winner.figure == pytest.approx(test)
+    assert {name for name, run in runs.items() if run["scored"]} == {f"{name}-seed3" for name in finalists}
+    test = runs[f"{winner.candidate.name}-seed3"]["test"]
+    assert found.answer.part == "test" and found.answer.fresh and winner.figure == pytest.approx(test)
     low, high = winner.interval
     assert low <= winner.figure <= high
     assert found.answer.other is not None and found.answer.interval is not None
@@ -147,21 +149,100 @@ def test_the_best_comes_to_the_end_with_the_layer_to_beat(
     assert found.report == (tmp_path / "out" / "report.md").read_text() and winner.candidate.layer.name in found.report
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, (1, 2)), (3, (2, 2)), (5, (3, 2)), (6, (3, 3))])
-def test_time_that_is_left_is_for_seeds_of_the_next_best(
-    count: int, expected: tuple[int, int], corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("count", "choosing", "judging"),
+    [
+        (1, [2, 0, 0], [2, 0, 0, 0, 0]),  # the first seed has to judge, too
+        (3, [2, 0, 0], [0, 0, 0, 2, 0]),
+        (4, [2, 2, 2], [0, 0, 0, 2, 2]),
+        (6, [3, 3, 3], [0, 0, 0, 2, 2]),
+    ],
+)
+def test_time_is_for_fresh_seeds_of_two_and_then_for_more_to_choose_among(
+    count: int,
+    choosing: list[int],
+    judging: list[int],
+    corpus: str,
+    tmp_path: Path,
+    jobs: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     enough_for(monkeypatch, count)
-    found = select_layer(settings(corpus, rates=[1.0, 2.0], seeds=[1, 2, 3], epochs=2), tmp_path)
+    given = settings(corpus, rates=[1.0, 2.0], seeds=[1, 2, 3], fresh_seeds=2, epochs=2)
+    found = select_layer(given, tmp_path)
     runs = ledger_of(tmp_path)["runs"]
-    seeds, finalists = expected
-    scored = [sum(run["scored"] for name, run in runs.items() if name.endswith(f"seed{seed}")) for seed in (1, 2, 3)]
-    assert scored == [finalists if seed <= seeds else 0 for seed in (1, 2, 3)]
+
+    def of_seed(seed: int) -> list[dict[str, Any]]:
+        return [run for name, run in runs.items() if name.endswith(f"seed{seed}")]
+
+    assert [len(of_seed(seed)) for seed in (2, 3)] == choosing[1:]
+    assert [sum(run["scored"] for run in of_seed(seed)) for seed in (1, 2, 3, 4, 5)] == judging
+    assert found.answer.fresh is (judging[0] == 0) and found.answer.seeds == max(1, sum(judging[3:]) // 2)
+    assert ("there was time for" in found.report) is (count < 4)
+    assert ("the seeds that chose judge, too, which flatters the winner" in found.report) is (count == 1)
+    assert ("fresh seeds took no part" in found.report) is found.answer.fresh
     # the layer to beat comes to the end with each of its rates, and is one of the two that are compared
     assert all(len(run["dev"]) == 2 for name, run in runs.items() if name.startswith("lstm"))
     assert found.answer.other is not None
     compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
     assert len(compared) == 2 and "lstm" in compared
+
+
+def test_the_seeds_that_judge_are_others_than_those_that_choose() -> None:
+    assert SelectConfig().fresh() == [4, 5, 6]
+    assert SelectConfig(seeds=[7, 2], fresh_seeds=2).fresh() == [1, 3]
+    with pytest.raises(FlairNasError, match="fresh_seeds"):
+        SelectConfig(fresh_seeds=0)
+
+
+def test_a_run_that_would_end_after_the_budget_is_not_begun(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    """As on a machine that has become slower than it was when it was planned: each fresh run takes five minutes."""
+    train = on_tags.train
+
+    def slow(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        found = train(given, folder, score)
+        if given["seeds"] != [1]:
+            spend_now(300)
+        return found
+
+    ledgers: list[Ledger] = []
+    begin = Ledger.begin
+    monkeypatch.setattr(Ledger, "begin", lambda self, budget: ledgers.append(self) or begin(self, budget))
+
+    def spend_now(seconds: float) -> None:
+        ledgers[-1]._earlier += seconds
+
+    monkeypatch.setattr(on_tags, "train", slow)
+    given = settings(corpus, seeds=[1], fresh_seeds=4, budget="19m")
+    found = select_layer(given, tmp_path)
+    assert found.answer.seeds == 2 and "there was time for 2 of 4 fresh seeds" in found.report
+    assert ledger_of(tmp_path)["seconds"] == 4 * 300
+    jobs.clear()
+    more = select_layer(dataclasses.replace(given, budget="2h", fresh_seeds=5), tmp_path)
+    assert more.answer.seeds == 5 and len(jobs) == 6 and "there was time" not in more.report
+
+
+def test_a_fresh_seed_that_fails_does_not_count_and_is_told(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, bad = on_tags.train, [[2]]
+
+    def failing(given: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if given["seeds"] in bad and given["rnn"] != "lstm":
+            raise FlairNasError("not finite in epoch 1, batch 2")
+        return train(given, *rest)
+
+    monkeypatch.setattr(on_tags, "train", failing)
+    given = settings(corpus, seeds=[1], fresh_seeds=2, epochs=1)
+    found = select_layer(given, tmp_path / "one")
+    assert found.answer.fresh and found.answer.seeds == 1
+    assert "-seed2 failed, so that seed does not count" in found.report and "failed: not finite" in found.report
+    bad.append([3])
+    found = select_layer(given, tmp_path / "all")
+    assert not found.answer.fresh and found.answer.seeds == 1
+    assert "the seeds that chose judge, too" in found.report and "there was time" not in found.report
 
 
 def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
@@ -173,7 +254,7 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     def for_two(
         rule: Rule,
         config: SelectConfig,
-        seeds: int,
+        fresh: int,
         candidates: int,
         done: Done,
         pace: Pace,
@@ -203,19 +284,17 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
 def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
     config, pace, nothing = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0), Done([0, 0, 0, 0])
     whole = rest(TAGGING.rule, config, 2, 16, nothing, pace, 1)
-    assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 2 * 20  # rungs at 4, 8, 16 and 20, then a second seed of two
+    assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 4 * 20  # rungs at 4, 8, 16 and 20, then two fresh seeds of two
     assert rest(TAGGING.rule, config, 2, 8, nothing, pace, 1, 1) == whole - 16 * 4
-    assert rest(TAGGING.rule, config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 2 * 20
+    assert rest(TAGGING.rule, config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 4 * 20
 
 
 def test_what_is_done_takes_no_time(corpus: str) -> None:
     config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 10.0)
-    assert rest(TAGGING.rule, config, 2, 16, Done([16, 8, 4, 2], 2, 2), pace, 1) == 0
-    assert (
-        rest(TAGGING.rule, config, 2, 16, Done([16, 8, 4, 2], 1, 1), pace, 1) == 10 + 30
-    )  # one to be scored, one to be trained
-    # one more came, which may be the best of the others: a score and a further seed of it
-    assert rest(TAGGING.rule, config, 2, 17, Done([16, 9, 5, 3], 3, 3), pace, 1) == 14 + 10 + 30
+    assert rest(TAGGING.rule, config, 1, 16, Done([16, 8, 4, 2], 2), pace, 1) == 0
+    assert rest(TAGGING.rule, config, 1, 16, Done([16, 8, 4, 2], 1), pace, 1) == 30
+    # one more came, which may be the best of the others: a fresh seed of it
+    assert rest(TAGGING.rule, config, 1, 17, Done([16, 9, 5, 3], 2), pace, 1) == 14 + 30
 
 
 def test_side_by_side_each_worker_takes_the_next() -> None:
@@ -234,9 +313,10 @@ def test_the_longest_runs_are_begun_first(
 
     monkeypatch.setattr(on_tags, "train", slow_cells)
     select_layer(settings(corpus, seeds=[1], budget="9d"), tmp_path)
-    (lstm,) = {name for name in jobs if name.startswith("lstm")}
+    (lstm,) = {name for name in jobs if name.startswith("lstm") and name.endswith("seed1")}
     assert jobs[0] == lstm  # in the first rung nothing is known of them yet
-    of_second_rung = {name for name, run in ledger_of(tmp_path)["runs"].items() if len(run["dev"]) >= 2}
+    runs = ledger_of(tmp_path)["runs"]
+    of_second_rung = {name for name, run in runs.items() if name.endswith("seed1") and len(run["dev"]) >= 2}
     assert set(jobs[3 : jobs.index(lstm, 1)]) == of_second_rung - {lstm}
 
 
@@ -256,9 +336,9 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     working = Pool.run
 
     def stopped_after(done: int) -> None:
-        def run(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+        def run(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
             nonlocal done
-            for outcome in working(pool, jobs):
+            for outcome in working(pool, jobs, may_begin):
                 if done == 0:
                     raise KeyboardInterrupt  # the tagger is trained, and nobody has noted it
                 done -= 1
@@ -343,8 +423,9 @@ def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
     """Nothing is to be done, so no time is too short for it."""
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     given = settings(
-        corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m"
-    )
+        corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m",
+        fresh_seeds=2,
+    )  # fmt: skip
     first = select_layer(given, tmp_path)
     runs = ledger_of(tmp_path)["runs"]
     jobs.clear()
@@ -584,17 +665,22 @@ def test_the_answer_says_who_is_better(of_winner: float, words: str) -> None:
     assert ("here it is not; rather stay with lstm" in text) is (gain < 1)
     text = paragraph_of(Answer("test", 1, *scored, (gain - 2, gain + 2), probability), SelectConfig())
     assert text.startswith("**Undecided**") and words in text and "with a probability" not in text
-    sure = [paragraph_of(Answer("test", seeds, *scored, (0.1, 2.0), 0.97), SelectConfig()) for seeds in (1, 3)]
-    assert ["train both with other seeds" in said for said in sure] == [False, True]
-    stay = paragraph_of(Answer("test", 1, *reversed(scored), (gain - 2, gain + 2), probability), SelectConfig())
-    assert "Stay with" not in stay
+    sure = [
+        paragraph_of(Answer("test", 3, *scored, (0.1, 2.0), 0.97, fresh), SelectConfig()) for fresh in (True, False)
+    ]
+    assert ["3 fresh seeds)" in said for said in sure] == [True, False]
+    lstm_chosen = Answer("test", 1, *reversed(scored), (gain - 2, gain + 2), probability)
+    assert "Stay with" not in paragraph_of(lstm_chosen, SelectConfig())
+    for chance, words in ((0.8, "Stay with lstm"), (0.03, "rather look at gru, too, before you stay")):
+        said = paragraph_of(dataclasses.replace(lstm_chosen, seeds=3, probability=chance), SelectConfig())
+        assert [word in said for word in ("Stay with lstm", words)] == [chance == 0.8, True]
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
     lstm = Candidate(Layer("lstm", "lstm", 256), 0.1, "lstm")
     counts = [packed(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]
     runs = [{"counts": of_seed, "test": 0.0} for of_seed in counts]
-    answer = answer_of(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs])
+    answer = answer_of(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs], fresh=True)
     assert answer.winner.figure == pytest.approx(200 / 3) and answer.winner.interval == (0.0, 100.0)
 
 
@@ -644,8 +730,9 @@ def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypat
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
     config = settings(corpus, epochs=2, candidates=["lstm"], random=0, seeds=[1])
     found = select_layer(config, tmp_path / "out")
-    (run,) = ledger_of(tmp_path / "out")["runs"].values()
-    assert len(run["dev"]) == 2 and run["scored"] is True and found.answer.other is None
+    first, fresh = ledger_of(tmp_path / "out")["runs"].values()
+    assert len(first["dev"]) == len(fresh["dev"]) == 2 and found.answer.other is None
+    assert [run["scored"] for run in (first, fresh)] == [False, True]
     assert "Stay with lstm" in found.report
 
 

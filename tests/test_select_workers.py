@@ -40,6 +40,14 @@ def test_all_jobs_are_done_and_a_process_does_several() -> None:
     assert process != os.getpid() and not psutil.pid_exists(process)
 
 
+def test_from_the_first_job_that_may_not_begin_none_does() -> None:
+    jobs = [Job(f"job {number}", double, (number,)) for number in range(5)]
+    with Pool(2) as pool:
+        found = list(pool.run(jobs, lambda job: job.name != "job 3"))
+        assert sorted(outcome.result[0] for outcome in found) == [0, 2, 4]
+        assert list(pool.run(jobs, lambda job: False)) == []
+
+
 def test_a_process_is_kept_for_the_next_jobs() -> None:
     with Pool(1) as pool:
         found = [outcome.result[1] for _ in range(2) for outcome in pool.run([Job("job", double, (1,))])]

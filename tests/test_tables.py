@@ -49,7 +49,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Has jobs done in this process; gives the names of those that were."""
     done: list[str] = []
 
-    def in_this_process(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+    def in_this_process(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         for job in jobs:
             done.append(job.name)
             try:
@@ -217,7 +217,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     one = TABLE[: TABLE.index("  text:")] + TABLE[TABLE.index("rows:") :]
     in_this_process = Pool.run
 
-    def stopped(pool: Pool, wanted: list[Job]) -> Iterator[Outcome]:
+    def stopped(pool: Pool, wanted: list[Job], *_: object) -> Iterator[Outcome]:
         for outcome in in_this_process(pool, wanted):
             if len(jobs) == 4:
                 raise KeyboardInterrupt
@@ -248,7 +248,7 @@ def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
 def test_a_layer_that_is_not_known_to_train_is_told_before_anything_is_trained(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stop(pool: Pool, jobs: list[Job]) -> Iterator[Outcome]:
+    def stop(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Pool, "run", stop)

@@ -22,9 +22,9 @@ EXAMPLES = """examples:
   flair-nas select --resume runs/wnut --budget 4h
 
 All layers begin with the first seed; after a third of the epochs, and again later, the better half goes on (of language
-models, after a tenth the better quarter). The layer to beat (--rnn) and the best of the others are trained with all
-seeds and scored on test, once: report.md says which is better, by how much, and how sure that is. Settings come from
-the defaults, then --preset, then --config, then flags; the later wins."""
+models, after a tenth the better quarter). The best on dev and the layer to beat (--rnn) are trained with fresh seeds
+and scored on test, once: report.md says which is better, by how much, and how sure that is. Settings come from the
+defaults, then --preset, then --config, then flags; the later wins."""
 
 _OUT = "folder for the report, the best model, and a folder of each training"
 _VARIANTS: dict[str, type[SelectSettings]] = {

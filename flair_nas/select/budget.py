@@ -21,11 +21,12 @@ from flair_nas.select.candidates import (
 from flair_nas.select.config import seconds_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Done, Pace, rest, side_by_side
-from flair_nas.select.training import Runs
+from flair_nas.select.training import Runs, Wanted, wanted_of
 
 log = logging.getLogger("flair_nas")
 
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
+_OVER = 1.05
 _MOST_RANDOM = 1000
 
 
@@ -48,6 +49,11 @@ class Budget:
         self.seconds = seconds_of(self.config.budget) or math.inf
         self.cautions: list[str] = []
 
+    @property
+    def end(self) -> float:
+        """Seconds after which no run is to be at work; none should be lost for a little more than the budget."""
+        return _OVER * self.seconds
+
     def left(self) -> float:
         """Seconds; what is done is never too much, so they are not less than none."""
         return max(0.0, self.seconds - self.ledger.seconds)
@@ -65,7 +71,7 @@ class Budget:
         if all(runs.epochs(candidate) >= self.rungs[0] for candidate in named):
             return
         pace = self._probe(layers)
-        needed = self._rest(1, len(named), self._done(named), pace)
+        needed = self._rest(0, len(named), self._done(named), pace)
         if needed > self.left():
             whole = duration(needed + self.ledger.seconds)
             three = "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match"
@@ -90,7 +96,7 @@ class Budget:
             def is_enough(count: int) -> bool:
                 named = self._named(named_layers(config, names[:count]))
                 candidates, done = len(named) + unknown, self._done(named)
-                return self._rest(len(config.seeds), candidates, done, pace) <= left
+                return self._rest(config.fresh_seeds, candidates, done, pace) <= left
 
             count = next((count for count in range(len(names), 1, -1) if is_enough(count)), 1)
             begun = {c.layer.rnn for c in candidates_of(config, named_layers(config)) if self.runs.epochs(c)}
@@ -112,7 +118,7 @@ class Budget:
         if "random" not in plan:
             named = self._named(layers)
             runs.train_first_seeds(named, self.rungs[0], f"rung 1 of {len(self.rungs)}, what is named")
-            pace, seeds = runs.pace(named), len(config.seeds)
+            pace = runs.pace(named)
             if pace is None:
                 raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
             left = _SHARE * self.seconds - self.ledger.seconds
@@ -123,7 +129,7 @@ class Budget:
 
             def is_enough(count: int) -> bool:
                 candidates = len(good) + (count - begun) * each
-                return self._rest(seeds, candidates, done, pace) <= left
+                return self._rest(config.fresh_seeds, candidates, done, pace) <= left
 
             while count < _MOST_RANDOM and is_enough(count + 1):
                 count += 1
@@ -154,14 +160,14 @@ class Budget:
         """How many epochs the budget would be enough for, in words; nothing where it is not for one."""
         for epochs in range(self.config.epochs - 1, 0, -1):
             fewer, nothing = dataclasses.replace(self.config, epochs=epochs), Done([0] * len(self.rule.rungs(epochs)))
-            if rest(self.rule, fewer, 1, candidates, nothing, pace, self.runs.pool.workers) <= self.left():
+            if rest(self.rule, fewer, 0, candidates, nothing, pace, self.runs.pool.workers) <= self.left():
                 return f"; or, in another folder, --epochs {epochs}, for which it would be just enough now"
         return ""
 
     # --- after each rung ---
 
     def places(self, rung: int, places: int, alive: Sequence[Candidate], costs: dict[str, float]) -> int:
-        """How many go on after so many rungs: by the rule, unless time would be short for all seeds of the last two.
+        """How many go on after so many rungs: by the rule, unless time would be short for the fresh seeds of two.
 
         Args:
             rung: how many rungs are done.
@@ -172,13 +178,13 @@ class Budget:
         of_rule, plan = self.rule.counts(places, self.rungs)[1], self.ledger.plan.setdefault("places", {})
         key = f"{places} after rung {rung}"  # with more candidates it is decided anew
         if key not in plan:
-            seeds, left = len(self.config.seeds), self.left()
+            left = self.left()
 
             def is_enough(count: int) -> bool:
                 them = self.going_on(count, alive, costs)
                 pace, done = self.runs.pace(them), self._done(them)
                 assert pace is not None  # they work
-                return self._rest(seeds, len(them), done, pace, rung) <= left
+                return self._rest(self.config.fresh_seeds, len(them), done, pace, rung) <= left
 
             plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
             self.ledger.save()
@@ -201,44 +207,62 @@ class Budget:
     # --- after the last one ---
 
     def finalists(self, ranked: list[Candidate]) -> tuple[list[Candidate], list[int]]:
-        """Those that are trained with several seeds, and with which; time that is left is for the next best ones."""
+        """Among which the choice is made, and by which seeds: the first one, or all where there is time for that.
+
+        Args:
+            ranked: who came to the end with the first seed, the best on dev first.
+        """
         config, plan, left = self.config, self.ledger.plan, self.left()
         groups = [[c for c in ranked if is_to_beat(c.layer, config) is to_beat] for to_beat in (True, False)]
         first = [group[0] for group in groups if group]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
 
-        def seconds_of_training(candidate: Candidate) -> float:
-            run = self.runs.of(candidate, config.seeds[0])
-            return float(sum(run["seconds"]) + run["around_seconds"])
-
-        def is_enough(finalists: int, seeds: int) -> bool:
-            jobs = [(candidate, seed) for seed in config.seeds[1:seeds] for candidate in order[:finalists]]
-            to_do = [c for c, seed in jobs if not self.runs.is_done(c, seed, config.epochs, score=True)]
-            longest_first = sorted(map(seconds_of_training, to_do), reverse=True)
-            return side_by_side(longest_first, self.runs.pool.workers) <= left
+        def is_enough(count: int) -> bool:
+            further = wanted_of(order[:count], config.seeds[1:], config.epochs)
+            return self._seconds(further) + self.for_fresh(order[:count]) <= left
 
         if "finalists" not in plan:
-            least, all_seeds = len(first), len(config.seeds)
-            plan["seeds"] = next((n for n in range(all_seeds, 1, -1) if is_enough(least, n)), 1)
-            if plan["seeds"] < all_seeds:
-                log.warning("the budget is enough for %d of %d seeds", plan["seeds"], all_seeds)
-            more = range(len(order), least, -1) if plan["seeds"] == all_seeds > 1 else ()
-            plan["finalists"] = next((n for n in more if is_enough(n, all_seeds)), least)
+            plan["finalists"] = next((n for n in range(len(order), len(first), -1) if is_enough(n)), len(first))
+            plan["seeds"] = len(config.seeds) if is_enough(plan["finalists"]) else 1
             self.ledger.save()
         return order[: int(plan["finalists"])], config.seeds[: int(plan["seeds"])]
 
+    def for_fresh(self, finalists: Sequence[Candidate]) -> float:
+        """Seconds for the fresh seeds of two of these, the layer to beat and whichever is the slowest."""
+        runs = wanted_of(finalists, self.config.fresh(), self.config.epochs, score=True)
+        to_do = sorted(self.runs.to_do(runs), key=self.runs.seconds, reverse=True)
+        done = len(runs) - len(to_do)
+        return self._seconds(to_do[: max(0, 2 * self.config.fresh_seeds - done)])
+
+    def fresh(self, compared: Sequence[Candidate]) -> list[int]:
+        """The seeds that judge what was chosen: as many of the fresh ones as there is time for."""
+        seeds, left, plan = self.config.fresh(), self.left(), self.ledger.plan.setdefault("fresh", {})
+        key = " and ".join(candidate.name for candidate in compared)
+
+        def is_enough(count: int) -> bool:
+            return self._seconds(wanted_of(compared, seeds[:count], self.config.epochs, score=True)) <= left
+
+        if key not in plan:
+            plan[key] = next((count for count in range(len(seeds), 0, -1) if is_enough(count)), 0)
+            self.ledger.save()
+        return seeds[: int(plan[key])]
+
+    def _seconds(self, wanted: Sequence[Wanted]) -> float:
+        """What is left of runs takes, side by side."""
+        longest_first = sorted(map(self.runs.seconds, self.runs.to_do(wanted)), reverse=True)
+        return side_by_side(longest_first, self.runs.pool.workers)
+
     # --- what all of it takes ---
 
-    def _rest(self, seeds: int, candidates: int, done: Done, pace: Pace, rung: int = 0) -> float:
+    def _rest(self, fresh: int, candidates: int, done: Done, pace: Pace, rung: int = 0) -> float:
         """Seconds from a rung to the end; arguments as of `rest`."""
-        return rest(self.rule, self.config, seeds, candidates, done, pace, self.runs.pool.workers, rung)
+        return rest(self.rule, self.config, fresh, candidates, done, pace, self.runs.pool.workers, rung)
 
     def _done(self, candidates: Sequence[Candidate]) -> Done:
-        (first, *further), is_done, whole = self.config.seeds, self.runs.is_done, self.config.epochs
+        first, fresh, is_done = self.config.seeds[0], self.config.fresh(), self.runs.is_done
         return Done(
             [sum(is_done(c, first, epochs, score=False) for c in candidates) for epochs in self.rungs],
-            sum(is_done(c, first, whole, score=True) for c in candidates),
-            sum(is_done(c, seed, whole, score=True) for c in candidates for seed in further),
+            sum(is_done(c, seed, self.config.epochs, score=True) for c in candidates for seed in fresh),
         )
 
     def _beware(self, caution: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -62,8 +63,8 @@ class PoolSettings:
 class SelectSettings(PoolSettings):
     """Settings of a selection on whatever task.
 
-    Those of one training hold for all candidates; `rnn` is the layer to beat, `seeds` are those of the candidates that
-    come to the end, and `learning_rate` is multiplied by each of `rates`.
+    Those of one training hold for all candidates; `rnn` is the layer to beat, `seeds` choose, `fresh_seeds` others
+    judge, and `learning_rate` is multiplied by each of `rates`.
 
     Attributes:
         task: what layers are compared on.
@@ -76,9 +77,12 @@ class SelectSettings(PoolSettings):
     learning_rate: float = setting(0.1, "learning rate", low=1e-12, high=1e6)
     epochs: int = setting(40, "epochs of a full training, at most", **COUNT)
     seeds: list[int] = setting(
-        [1, 2, 3], "each layer that comes to the end is trained with each; the first alone before that",
+        [1, 2, 3], "these choose: the first alone, then all among the best, as far as there is time",
         low=0, high=2**32 - 1, check=all_different,
     )  # fmt: skip
+    fresh_seeds: int = setting(
+        3, "so many others judge what was chosen and the layer to beat: both are scored on test", low=1, high=1000
+    )
     budget: str = setting("2h", "time for everything: 90m, 2h; it says how many cells are compared", check=is_time)
     candidates: list[str] = setting(
         [],
@@ -100,6 +104,11 @@ class SelectSettings(PoolSettings):
     rates: list[float] = setting(
         [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
     )
+
+    def fresh(self) -> list[int]:
+        """The seeds that take no part in the choice: the first from 1 that are not among `seeds`."""
+        others = (number for number in itertools.count(1) if number not in self.seeds)
+        return list(itertools.islice(others, self.fresh_seeds))
 
     def one(self, **changes: Any) -> dict[str, Any]:
         """The settings of one run but for its seed."""

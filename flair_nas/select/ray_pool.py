@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.select.workers import Died, Job, Outcome
+from flair_nas.select.workers import Died, Job, Outcome, always
 
 
 class RayPool:
@@ -53,10 +53,14 @@ class RayPool:
         if self.owned:
             self.ray.shutdown()
 
-    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+    def run(self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = always) -> Generator[Outcome, None, None]:
         """Does all jobs, in their order as far as processes are free, and gives each when it has ended.
 
         Closed before the last one, it ends those of its jobs that are at work.
+
+        Args:
+            jobs: what is to be done.
+            may_begin: asked before each; from the first that may not, none is begun.
         """
         work = self.ray.remote(num_cpus=1, num_gpus=self.gpus, max_retries=self.tries - 1)(_work)
         left = list(jobs)
@@ -64,10 +68,15 @@ class RayPool:
         try:
             while left or running:
                 while left and len(running) < self.workers:
+                    if not may_begin(left[0]):
+                        left.clear()
+                        break
                     job = left.pop(0)
                     reference = work.options(name=job.name).remote(job.work, job.arguments)
                     running[reference] = job
                     self.running.add(reference)
+                if not running:
+                    return
                 (ended, *_), _ = self.ray.wait(list(running), num_returns=1)
                 self.running.discard(ended)
                 yield self._outcome(running.pop(ended), ended)

@@ -47,6 +47,7 @@ class Answer:
         interval: which 95 % of resampled differences between the two are in, above zero where the winner is better;
             None without another.
         probability: that the winner is better, over seeds and sentences; None without another.
+        fresh: whether these seeds took no part in the choice.
     """
 
     part: str
@@ -55,15 +56,19 @@ class Answer:
     other: Scored | None
     interval: tuple[float, float] | None
     probability: float | None
+    fresh: bool = True
 
 
-def answer_of(task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[Mapping[str, Any]]]) -> Answer:
+def answer_of(
+    task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[Mapping[str, Any]]], *, fresh: bool
+) -> Answer:
     """The answer, from the scores of all seeds.
 
     Args:
         task: what layers are compared on.
         ranked: one or two that came to the end, the best on dev first.
         runs: of the ledger, one for each seed of each of them.
+        fresh: whether these seeds took no part in the choice.
     """
     counts = [[unpacked(run["counts"]) for run in of] for of in runs]
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", len(runs[0])
@@ -77,9 +82,9 @@ def answer_of(task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[M
         for place, (candidate, of) in enumerate(zip(ranked, counts))
     ]
     if len(scored) == 1:
-        return Answer(part, seeds, scored[0], None, None, None)
+        return Answer(part, seeds, scored[0], None, None, None, fresh)
     gains = task.gain(drawn[:, 0], drawn[:, 1])
-    return Answer(part, seeds, scored[0], scored[1], _middle(gains), share_above(gains))
+    return Answer(part, seeds, scored[0], scored[1], _middle(gains), share_above(gains), fresh)
 
 
 def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
@@ -93,7 +98,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     to_beat = is_to_beat(winner.candidate.layer, config)
     figure = (
         f"its {task.title} on {answer.part} is {winner.figure:.2f} (95 %: {_range(winner.interval)}; "
-        f"{answer.seeds} seed{'s' * (answer.seeds > 1)})"
+        f"{answer.seeds} {'fresh ' * answer.fresh}seed{'s' * (answer.seeds > 1)})"
     )
     words = []
     if answer.seeds == 1 and other is not None:
@@ -101,7 +106,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
             "**Undecided**: of one seed each, nobody can tell which layer is the better one. With more time there "
             "would be more seeds, and a probability. Ahead so far:"
         )
-    stay = to_beat and not words
+    stay = to_beat and not words and (answer.probability is None or answer.probability >= 0.5)
     words.append(f"{'Stay with ' if stay else ''}{_name(winner.candidate)}: {figure}.")
     if other is None:
         words.append("Nothing else came to the end to compare it with.")
@@ -135,17 +140,14 @@ def _chance(answer: Answer, name: str) -> str:
 
 
 def _reading(answer: Answer, to_beat: bool) -> str:
-    assert answer.probability is not None
+    assert answer.probability is not None and answer.other is not None
+    other = answer.other.candidate.layer.name
+    not_here = ": where layers were compared it was ahead, here it is not; rather"
     if to_beat:
-        return ""
-    if answer.probability >= _SURE:
-        flattered = " (these seeds chose it, too, which flatters it: where it matters, train both with other seeds)"
-        return flattered if answer.seeds > 1 else ""
-    if answer.probability > 0.5:
-        return ", so that it may be luck" if answer.seeds > 1 else ""
-    assert answer.other is not None
-    stay = f"rather stay with {answer.other.candidate.layer.name} than take what is below"
-    return f": where layers were compared it was ahead, here it is not; {stay}"
+        return f"{not_here} look at {other}, too, before you stay" if answer.probability < 0.5 else ""
+    if answer.probability <= 0.5:
+        return f"{not_here} stay with {other} than take what is below"
+    return ", so that it may be luck" if answer.probability < _SURE and answer.seeds > 1 else ""
 
 
 def _name(candidate: Candidate) -> str:
@@ -181,7 +183,8 @@ def report_of(
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
     spent = f"{duration(ledger.seconds)} of {config.budget}"
-    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}. {spent}."]
+    fresh = "; the fresh seeds took no part in the choice" * answer.fresh
+    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}{fresh}. {spent}."]
     lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
     lines += [
         f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "
@@ -190,7 +193,7 @@ def report_of(
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     rows: list[tuple[tuple[float, ...], str]] = []
     for candidate in candidates:
-        runs = [run for seed in config.seeds if (run := ledger.runs.get(candidate.run(seed)))]
+        runs = [run for seed in [*config.seeds, *config.fresh()] if (run := ledger.runs.get(candidate.run(seed)))]
         good = [run for run in runs if "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
         bad = "; ".join(f"failed: {' '.join(run['error'].split())}" for run in runs if "error" in run)

@@ -44,19 +44,17 @@ class Done(NamedTuple):
 
     Args:
         through: by rung: how many of the candidates have come through it with their first seed.
-        scored: how many of them are scored with it.
-        further: how many runs of further seeds are trained and scored.
+        fresh: how many runs of fresh seeds are trained and scored.
     """
 
     through: Sequence[int]
-    scored: int = 0
-    further: int = 0
+    fresh: int = 0
 
 
 def rest(
     rule: Rule,
     config: SelectSettings,
-    seeds: int,
+    fresh: int,
     candidates: int,
     done: Done,
     pace: Pace,
@@ -68,7 +66,7 @@ def rest(
     Args:
         rule: which candidates go on after how many epochs.
         config: the settings.
-        seeds: of the last two.
+        fresh: seeds of the last two.
         candidates: how many there are in that rung.
         done: what of it is done.
         pace: of a run.
@@ -84,7 +82,5 @@ def rest(
         total += side_by_side([(until - reached) * pace.epoch + pace.around] * (count - through), workers)
         reached = until
     # while candidates are to be trained, another one than before may be the best beside the layer to beat
-    scored, more = (min(done.scored, 1), min(done.further, seeds - 1)) if total else (done.scored, done.further)
-    scores = [pace.around] * (2 - scored)  # of the first seed, which is trained by then
-    further = [epochs * pace.epoch + pace.around] * (2 * (seeds - 1) - more)
-    return total + side_by_side(scores + further, workers)
+    more = min(done.fresh, fresh) if total else done.fresh
+    return total + side_by_side([epochs * pace.epoch + pace.around] * (2 * fresh - more), workers)

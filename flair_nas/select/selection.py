@@ -1,4 +1,4 @@
-"""Selecting a layer: rungs of successive halving on dev, several seeds of the layer to beat and of the best, then test.
+"""Selecting a layer: rungs of successive halving on dev, several seeds of the best, then fresh ones, scored on test.
 
 OUT/config.yaml      the settings            OUT/runs/NAME-seedN/    a folder of each training
 OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer          OUT/model.pt    its model
@@ -33,7 +33,7 @@ from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule
 from flair_nas.select.tasks import TAGGING, Task
-from flair_nas.select.training import Runs, Wanted
+from flair_nas.select.training import Runs, wanted_of
 from flair_nas.select.workers import Job, Pool, make_pool
 from flair_nas.tagging.config import FLAIR_TYPES
 
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = (
-    *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "workers", "device"),
+    *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
+    *("workers", "device"),
     *("data_root", "text"),  # where data are; what they are is in the ledger
 )
 _FORMER_RULE = Rule(first=0.2, keep=0.5)  # of taggers, in ledgers that do not tell it
@@ -122,14 +123,14 @@ class _Selection:
         self.budget.check(layers)
         everyone = candidates_of(config, [*layers, *random_layers(config, self.budget.random(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
-        finalists, seeds = self.budget.finalists(self._thin_out(everyone))
-        wanted = [Wanted(candidate, seed, config.epochs, score=True) for seed in seeds for candidate in finalists]
-        names = " and ".join(candidate.name for candidate in finalists)
-        self.runs.train(wanted, f"{len(seeds)} seed{'s' * (len(seeds) > 1)} of {names}")
+        compared, chose = self._choose(self._thin_out(everyone))
+        judged = self._judge(compared)
+        if not judged:
+            self.runs.train(wanted_of(compared, chose, config.epochs, score=True), "their score")
         if not self.runs.is_new:
             log.info("%s is finished, so nothing was trained; --budget, --random or --candidates extend it",
                      self.run.folder)  # fmt: skip
-        return self._finish(everyone, finalists, seeds)
+        return self._finish(everyone, compared, chose, judged)
 
     def _thin_out(self, everyone: list[Candidate]) -> list[Candidate]:
         """Those that come to the last epoch with the first seed, the best on dev first."""
@@ -144,6 +145,41 @@ class _Selection:
                 places = self.budget.places(rung, places, alive, costs)
                 alive = self.budget.going_on(places, alive, costs)
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
+
+    def _choose(self, ranked: list[Candidate]) -> tuple[list[Candidate], list[int]]:
+        """The best on dev, what it is compared with (one of them is the layer to beat), and the seeds that say so."""
+        config = self.config
+        finalists, seeds = self.budget.finalists(ranked)
+        names = " and ".join(candidate.name for candidate in finalists)
+        until = self.budget.end - self.budget.for_fresh(finalists)
+        self.runs.train(wanted_of(finalists, seeds, config.epochs), f"{len(seeds)} seeds of {names} choose", until)
+        begun = [seed for seed in seeds if all(self.runs.is_done(c, seed, config.epochs, False) for c in finalists)]
+
+        def mean(candidate: Candidate) -> float:
+            return statistics.mean(self.runs.cost(candidate, seed, config.epochs) for seed in begun)
+
+        best = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
+        if not best:
+            raise FlairNasError(f"no layer worked with all of its seeds: {self.runs.errors()}")
+        others = [c for c in best if is_to_beat(c.layer, config) != is_to_beat(best[0].layer, config)]
+        return [best[0], *others[:1]], begun
+
+    def _judge(self, compared: list[Candidate]) -> list[int]:
+        """The seeds that took no part in the choice and have scored both; none if there was no time for one."""
+        config = self.config
+        names = " and ".join(candidate.name for candidate in compared)
+        seeds = self.budget.fresh(compared)
+        wanted = wanted_of(compared, seeds, config.epochs, score=True)
+        self.runs.train(wanted, f"{len(seeds)} fresh seeds of {names}", self.budget.end)
+        judged = [seed for seed in seeds if all("counts" in self.runs.of(c, seed) for c in compared)]
+        failed = [c.run(seed) for seed in seeds for c in compared if self.runs.has_failed(c, seed)]
+        if failed:
+            self.cautions.append(f"{' and '.join(failed)} failed, so that seed does not count")
+        elif len(judged) < config.fresh_seeds:
+            self.cautions.append(f"there was time for {len(judged)} of {config.fresh_seeds} fresh seeds")
+        if not judged:
+            self.cautions.append("the seeds that chose judge, too, which flatters the winner")
+        return judged
 
     # --- before ---
 
@@ -190,22 +226,18 @@ class _Selection:
 
     # --- after ---
 
-    def _finish(self, everyone: list[Candidate], finalists: list[Candidate], seeds: list[int]) -> Selection:
-        def mean(candidate: Candidate) -> float:
-            return statistics.mean(self.runs.cost(candidate, seed, self.config.epochs) for seed in seeds)
-
-        ranked = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
-        if not ranked:
-            raise FlairNasError(f"no layer worked with all of its seeds: {self.runs.errors()}")
-        others = [c for c in ranked if is_to_beat(c.layer, self.config) != is_to_beat(ranked[0].layer, self.config)]
-        compared = [ranked[0], *others[:1]]  # the layer to beat is one of the two
-        runs = [[self.runs.of(candidate, seed) for seed in seeds] for candidate in compared]
-        answer = answer_of(self.task, compared, runs)
-        best = min(seeds, key=lambda seed: self.runs.cost(ranked[0], seed, self.config.epochs))
-        source = self.run.folder / "runs" / ranked[0].run(best) / "model.pt"
+    def _finish(
+        self, everyone: list[Candidate], compared: list[Candidate], chose: list[int], judged: list[int]
+    ) -> Selection:
+        runs = [[self.runs.of(candidate, seed) for seed in judged or chose] for candidate in compared]
+        answer = answer_of(self.task, compared, runs, fresh=bool(judged))
+        winner, epochs = compared[0], self.config.epochs
+        best = min([*chose, *judged], key=lambda seed: self.runs.cost(winner, seed, epochs))
+        source = self.runs.folder / winner.run(best) / "model.pt"
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(source, temporary)
-        report = report_of(answer, everyone, self.ledger, self.config, [*self.cautions, *self.budget.cautions])
+        cautions = [*self.cautions, *self.budget.cautions]
+        report = report_of(answer, everyone, self.ledger, self.config, cautions)
         write_text(self.run.folder / "report.md", report)
         self.ledger.save()
         return Selection(answer, report, self.run.folder)

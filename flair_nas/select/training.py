@@ -38,6 +38,11 @@ class Wanted(NamedTuple):
     score: bool = False
 
 
+def wanted_of(candidates: Sequence[Candidate], seeds: Sequence[int], epochs: int, score: bool = False) -> list[Wanted]:
+    """The runs of all candidates with the first seed, then with the next ones."""
+    return [Wanted(candidate, seed, epochs, score) for seed in seeds for candidate in candidates]
+
+
 class Runs:
     """The runs of one selection.
 
@@ -60,21 +65,30 @@ class Runs:
 
     def train_first_seeds(self, candidates: Sequence[Candidate], epochs: int, what: str) -> None:
         """Has candidates come to an epoch with the first seed."""
-        wanted = [Wanted(candidate, self.config.seeds[0], epochs) for candidate in candidates]
-        self.train(wanted, f"{what}, to epoch {epochs}")
+        self.train(wanted_of(candidates, self.config.seeds[:1], epochs), f"{what}, to epoch {epochs}")
 
-    def train(self, wanted: Sequence[Wanted], what: str) -> None:
-        """Has runs come to their epochs, and to a score; those that are there already are left alone."""
-        jobs = []
-        for candidate, seed, epochs, score in self._longest_first(wanted):
-            name = candidate.run(seed)
-            if not self.is_done(candidate, seed, epochs, score):
-                settings = candidate.settings(self.config, seed, epochs)
-                jobs.append(Job(name, self.task.work.train, (settings, str(self.folder / name), score)))
+    def train(self, wanted: Sequence[Wanted], what: str, until: float = math.inf) -> None:
+        """Has runs come to their epochs, and to a score; those that are there already are left alone.
+
+        Args:
+            wanted: the runs.
+            what: it is, in words.
+            until: seconds of the selection after which none should be at work; one that would be is not begun.
+        """
+        jobs, seconds = [], dict[str, float]()
+        for run in self._in_order(self.to_do(wanted)):
+            candidate, seed, epochs, score = run
+            name, settings = candidate.run(seed), candidate.settings(self.config, seed, epochs)
+            jobs.append(Job(name, self.task.work.train, (settings, str(self.folder / name), score)))
+            seconds[name] = self.seconds(run)
+
+        def may_begin(job: Job) -> bool:
+            return math.isinf(until) or self.ledger.seconds + seconds[job.name] <= until
+
         if jobs:
             self.is_new = True
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self.ledger.seconds), self.config.budget)
-        for done, outcome in enumerate(self.pool.run(jobs), start=1):
+        for done, outcome in enumerate(self.pool.run(jobs, may_begin), start=1):
             if self.ledger.note(outcome):
                 result = outcome.result
                 figure = f"best {self.task.title} on {self.task.dev} {self.task.best(result['dev']):.2f}"
@@ -82,17 +96,24 @@ class Runs:
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
 
-    def _longest_first(self, wanted: Sequence[Wanted]) -> list[Wanted]:
-        """So that at the end no process waits long for another; what is not known comes first."""
+    def _in_order(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+        """Seed by seed, as what one has is of no use for the comparison before all have it; the longest of each first.
 
-        def seconds(job: Wanted) -> float:
-            pace = self.pace([job.candidate])
-            left = job.epochs - len(self.of(job.candidate, job.seed).get("dev", ()))
-            return math.inf if pace is None else pace.epoch * left + pace.around
+        So at the end no process waits long for another. What takes nobody knows how long comes before that.
+        """
+        seeds = list(dict.fromkeys(run.seed for run in wanted))
+        return sorted(wanted, key=lambda run: (seeds.index(run.seed), -self.seconds(run)))  # stable
 
-        return sorted(wanted, key=seconds, reverse=True)  # stable
+    # --- what is done, and what the rest takes ---
 
-    # --- what is done ---
+    def to_do(self, wanted: Sequence[Wanted]) -> list[Wanted]:
+        """Those that have not come to their epochs, or to a score."""
+        return [run for run in wanted if not self.is_done(*run)]
+
+    def seconds(self, run: Wanted) -> float:
+        """What one takes from where it is, by the pace of the first seed; infinite where that is not known."""
+        pace, reached = self.pace([run.candidate]), len(self.of(run.candidate, run.seed).get("dev", ()))
+        return math.inf if pace is None else pace.epoch * max(0, run.epochs - reached) + pace.around
 
     def of(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         """The run with a seed, as the ledger has it."""
@@ -106,9 +127,9 @@ class Runs:
         come = len(run.get("dev", ())) >= epochs or run.get("exhausted", False)
         return bool(come and ("counts" in run or not score))
 
-    def has_failed(self, candidate: Candidate) -> bool:
-        """Whether its run with the first seed has."""
-        return "error" in self.ledger.runs.get(candidate.run(self.config.seeds[0]), {})
+    def has_failed(self, candidate: Candidate, seed: int | None = None) -> bool:
+        """Whether its run with a seed has, the first one unless another is given."""
+        return "error" in self.ledger.runs.get(candidate.run(self.config.seeds[0] if seed is None else seed), {})
 
     def epochs(self, candidate: Candidate) -> int:
         """How many it has come to with the first seed."""

@@ -65,6 +65,11 @@ class Outcome(NamedTuple):
     error: BaseException | None
 
 
+def always(_: Job) -> bool:
+    """A job may begin."""
+    return True
+
+
 class Died(Exception):
     """A process ended without a word, killed or out of memory, as often as it was tried."""
 
@@ -95,20 +100,29 @@ class Pool:
         for slot in self.free:
             slot.executor.shutdown()
 
-    def run(self, jobs: Sequence[Job]) -> Generator[Outcome, None, None]:
+    def run(self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = always) -> Generator[Outcome, None, None]:
         """Does all jobs, in their order as far as processes are free, and gives each when it has ended.
 
         Closed before the last one, it ends those of its jobs that are at work.
+
+        Args:
+            jobs: what is to be done.
+            may_begin: asked before each; from the first that may not, none is begun.
         """
         left, tried = list(range(len(jobs))), [0] * len(jobs)
         running: dict[Future[Any], tuple[int, _Slot]] = {}  # of this call alone: another one's jobs have other numbers
         try:
             while left or running:
                 while left and len(running) < self.workers and (not running or self._has_room(jobs[left[0]])):
+                    if not may_begin(jobs[left[0]]):
+                        left.clear()
+                        break
                     number = left.pop(0)
                     tried[number] += 1
                     future, slot = self._start(jobs[number])
                     running[future] = number, slot
+                if not running:
+                    return
                 waits = _LOOK if left and len(running) < self.workers else None  # for memory
                 ended, _ = concurrent.futures.wait(running, waits, concurrent.futures.FIRST_COMPLETED)
                 for future in ended:
