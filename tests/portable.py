@@ -33,6 +33,7 @@ COMMANDS = ("cli_lm", "cli_search", "cli_version")  # they say on standard error
 NO_COMPILER = "there-is-no-compiler-here"
 PYTHON_3_10 = os.environ.get("PYTHON310", "python3.10")
 OLDEST = ROOT / ".venv-oldest"
+NEWEST_HUB, HUB = "huggingface-hub==2.4.0", ROOT / ".venv" / "newest-hub"
 
 
 class Leg(NamedTuple):
@@ -80,6 +81,13 @@ def _oldest() -> str:
     return str(python)
 
 
+def _newest_hub() -> str:
+    """This Python, before whose own packages the newest line of the Hub's client is found."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(HUB), NEWEST_HUB]
+    subprocess.run(pip, check=True)  # it says that transformers wants an older one, which stays where it is
+    return sys.executable
+
+
 LEGS = {
     "avx2": Leg(
         "x86-64 with AVX2, without AVX-512 and bfloat16",
@@ -105,6 +113,12 @@ LEGS = {
     ),
     "clang": Leg("clang in place of gcc", {"CXX": "clang++"}, lacks=_no_clang),
     "no-compiler": Leg("no C++ compiler", {"CXX": NO_COMPILER}),
+    "hub": Leg(
+        f"{NEWEST_HUB}, of a newer line than Flair's transformers take",
+        {"PYTHONPATH": str(HUB)},
+        ("sharing_hub",),
+        python=_newest_hub,
+    ),
     "oldest": Leg("the oldest versions that pyproject.toml allows, Python 3.10", {}, ("*",), _no_oldest, _oldest),
 }
 
