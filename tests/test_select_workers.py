@@ -48,6 +48,13 @@ def test_from_the_first_job_that_may_not_begin_none_does() -> None:
         assert list(pool.run(jobs, lambda job: False)) == []
 
 
+def test_a_job_that_was_begun_is_begun_again_without_asking(tmp_path: Path) -> None:
+    asked: list[str] = []
+    with Pool(1) as pool:
+        (outcome,) = pool.run([Job("once", die_until, (str(tmp_path), 1))], lambda job: not (asked or asked.append("")))
+    assert outcome.result == 1 and len(asked) == 1
+
+
 def test_a_process_is_kept_for_the_next_jobs() -> None:
     with Pool(1) as pool:
         found = [outcome.result[1] for _ in range(2) for outcome in pool.run([Job("job", double, (1,))])]

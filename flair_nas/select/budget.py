@@ -51,7 +51,7 @@ class Budget:
 
     @property
     def end(self) -> float:
-        """Seconds after which no run is to be at work; none should be lost for a little more than the budget."""
+        """Seconds after which no run of a fresh seed is to be at work: none should be lost for a little more."""
         return _OVER * self.seconds
 
     def left(self) -> float:
@@ -184,6 +184,8 @@ class Budget:
                 them = self.going_on(count, alive, costs)
                 pace, done = self.runs.pace(them), self._done(them)
                 assert pace is not None  # they work
+                if not self._rest(0, len(them), done, pace, rung):
+                    return True  # who has come to the end already stays
                 return self._rest(self.config.fresh_seeds, len(them), done, pace, rung) <= left
 
             plan[key] = next((count for count in range(of_rule, 1, -1) if is_enough(count)), 1)
@@ -213,13 +215,14 @@ class Budget:
             ranked: who came to the end with the first seed, the best on dev first.
         """
         config, plan, left = self.config, self.ledger.plan, self.left()
-        groups = [[c for c in ranked if is_to_beat(c.layer, config) is to_beat] for to_beat in (True, False)]
-        first = [group[0] for group in groups if group]
+        first = [group[0] for group in self._groups(ranked)]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
 
         def is_enough(count: int) -> bool:
             further = wanted_of(order[:count], config.seeds[1:], config.epochs)
-            return self._seconds(further) + self.for_fresh(order[:count]) <= left
+            if not self.runs.to_do(further):
+                return True  # seeds that have chosen do so again
+            return self._seconds(further) + self._for_fresh(order[:count]) <= left
 
         if "finalists" not in plan:
             plan["finalists"] = next((n for n in range(len(order), len(first), -1) if is_enough(n)), len(first))
@@ -227,25 +230,38 @@ class Budget:
             self.ledger.save()
         return order[: int(plan["finalists"])], config.seeds[: int(plan["seeds"])]
 
-    def for_fresh(self, finalists: Sequence[Candidate]) -> float:
-        """Seconds for the fresh seeds of two of these, the layer to beat and whichever is the slowest."""
-        runs = wanted_of(finalists, self.config.fresh(), self.config.epochs, score=True)
-        to_do = sorted(self.runs.to_do(runs), key=self.runs.seconds, reverse=True)
-        done = len(runs) - len(to_do)
-        return self._seconds(to_do[: max(0, 2 * self.config.fresh_seeds - done)])
+    def _groups(self, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+        """The layer to beat with each of its rates, and the others; one alone where the other has failed."""
+        config = self.config
+        groups = [[c for c in candidates if is_to_beat(c.layer, config) is to_beat] for to_beat in (True, False)]
+        return [group for group in groups if group]
+
+    def _for_fresh(self, finalists: Sequence[Candidate]) -> float:
+        """Seconds for the fresh seeds of two of these at most: the slowest of either group."""
+        seeds = self.config.fresh()
+        return self._seconds(
+            [
+                run
+                for group in self._groups(finalists)
+                for run in max((self._judging([c], seeds) for c in group), key=self._seconds)
+            ]
+        )
 
     def fresh(self, compared: Sequence[Candidate]) -> list[int]:
         """The seeds that judge what was chosen: as many of the fresh ones as there is time for."""
         seeds, left, plan = self.config.fresh(), self.left(), self.ledger.plan.setdefault("fresh", {})
-        key = " and ".join(candidate.name for candidate in compared)
+        key = f"{len(seeds)} of {' and '.join(candidate.name for candidate in compared)}"
 
         def is_enough(count: int) -> bool:
-            return self._seconds(wanted_of(compared, seeds[:count], self.config.epochs, score=True)) <= left
+            return self._seconds(self._judging(compared, seeds[:count])) <= left
 
         if key not in plan:
             plan[key] = next((count for count in range(len(seeds), 0, -1) if is_enough(count)), 0)
             self.ledger.save()
         return seeds[: int(plan[key])]
+
+    def _judging(self, candidates: Sequence[Candidate], seeds: Sequence[int]) -> list[Wanted]:
+        return wanted_of(candidates, seeds, self.config.epochs, score=True)
 
     def _seconds(self, wanted: Sequence[Wanted]) -> float:
         """What is left of runs takes, side by side."""

@@ -41,7 +41,7 @@ class Answer:
 
     Args:
         part: test or dev, as the task calls it.
-        seeds: how many each has.
+        judges: the seeds of each that say so.
         winner: the one that is best on dev.
         other: the layer to beat, or the best of the others if the winner is that layer; None if it did not work.
         interval: which 95 % of resampled differences between the two are in, above zero where the winner is better;
@@ -51,16 +51,26 @@ class Answer:
     """
 
     part: str
-    seeds: int
+    judges: tuple[int, ...]
     winner: Scored
     other: Scored | None
     interval: tuple[float, float] | None
     probability: float | None
     fresh: bool = True
 
+    @property
+    def seeds(self) -> int:
+        """How many judge."""
+        return len(self.judges)
+
 
 def answer_of(
-    task: Task, ranked: Sequence[Candidate], runs: Sequence[Sequence[Mapping[str, Any]]], *, fresh: bool
+    task: Task,
+    ranked: Sequence[Candidate],
+    runs: Sequence[Sequence[Mapping[str, Any]]],
+    judges: Sequence[int],
+    *,
+    fresh: bool,
 ) -> Answer:
     """The answer, from the scores of all seeds.
 
@@ -68,10 +78,11 @@ def answer_of(
         task: what layers are compared on.
         ranked: one or two that came to the end, the best on dev first.
         runs: of the ledger, one for each seed of each of them.
+        judges: these seeds.
         fresh: whether these seeds took no part in the choice.
     """
     counts = [[unpacked(run["counts"]) for run in of] for of in runs]
-    part, seeds = task.dev if runs[0][0]["test"] is None else "test", len(runs[0])
+    part, seeds = task.dev if runs[0][0]["test"] is None else "test", tuple(judges)
     drawn = resampled(counts, task.figure).clip(0, task.most)
     scored = [
         Scored(
@@ -103,8 +114,8 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     words = []
     if answer.seeds == 1 and other is not None:
         words.append(
-            "**Undecided**: of one seed each, nobody can tell which layer is the better one. With more time there "
-            "would be more seeds, and a probability. Ahead so far:"
+            "**Undecided**: of one seed each, nobody can tell which layer is the better one. More seeds give a "
+            "probability (--fresh-seeds, --budget). Ahead so far:"
         )
     stay = to_beat and not words and (answer.probability is None or answer.probability >= 0.5)
     words.append(f"{'Stay with ' if stay else ''}{_name(winner.candidate)}: {figure}.")
@@ -183,7 +194,7 @@ def report_of(
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
     spent = f"{duration(ledger.seconds)} of {config.budget}"
-    fresh = "; the fresh seeds took no part in the choice" * answer.fresh
+    fresh = "; the fresh seeds took no part in the choice of the layer" * answer.fresh
     lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}{fresh}. {spent}."]
     lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
     lines += [
@@ -193,7 +204,8 @@ def report_of(
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     rows: list[tuple[tuple[float, ...], str]] = []
     for candidate in candidates:
-        runs = [run for seed in [*config.seeds, *config.fresh()] if (run := ledger.runs.get(candidate.run(seed)))]
+        of_seeds = {seed: ledger.runs.get(candidate.run(seed)) for seed in [*config.seeds, *config.fresh()]}
+        runs = [run for run in of_seeds.values() if run]
         good = [run for run in runs if "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
         bad = "; ".join(f"failed: {' '.join(run['error'].split())}" for run in runs if "error" in run)
@@ -201,7 +213,8 @@ def report_of(
             rows.append(((0, 0, 0.0), f"{start}{bad or 'not begun'} | | | | | | | |"))
             continue
         dev = [task.best(run["dev"]) for run in good]
-        test = [run["test"] for run in good if run.get("test") is not None]
+        judged = [run for seed in answer.judges if (run := of_seeds.get(seed))]
+        test = [run["test"] for run in judged if run.get("test") is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
         loss = statistics.mean(min(run["dev_loss"]) for run in good)
         figures = (

@@ -124,13 +124,14 @@ class _Selection:
         everyone = candidates_of(config, [*layers, *random_layers(config, self.budget.random(layers))])
         log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
         compared, chose = self._choose(self._thin_out(everyone))
-        judged = self._judge(compared)
-        if not judged:
-            self.runs.train(wanted_of(compared, chose, config.epochs, score=True), "their score")
+        fresh = self._judge(compared)
+        judges = fresh or self._judge_by_those_that_chose(compared, chose)
         if not self.runs.is_new:
-            log.info("%s is finished, so nothing was trained; --budget, --random or --candidates extend it",
-                     self.run.folder)  # fmt: skip
-        return self._finish(everyone, compared, chose, judged)
+            more = "--budget, --random, --candidates or --fresh-seeds extend it"
+            log.info("%s is finished, so nothing was trained; %s", self.run.folder, more)
+        runs = [[self.runs.of(candidate, seed) for seed in judges] for candidate in compared]
+        answer = answer_of(self.task, compared, runs, judges, fresh=bool(fresh))
+        return self._finish(everyone, answer, [*chose, *fresh])
 
     def _thin_out(self, everyone: list[Candidate]) -> list[Candidate]:
         """Those that come to the last epoch with the first seed, the best on dev first."""
@@ -151,18 +152,16 @@ class _Selection:
         config = self.config
         finalists, seeds = self.budget.finalists(ranked)
         names = " and ".join(candidate.name for candidate in finalists)
-        until = self.budget.end - self.budget.for_fresh(finalists)
-        self.runs.train(wanted_of(finalists, seeds, config.epochs), f"{len(seeds)} seeds of {names} choose", until)
-        begun = [seed for seed in seeds if all(self.runs.is_done(c, seed, config.epochs, False) for c in finalists)]
-
-        def mean(candidate: Candidate) -> float:
-            return statistics.mean(self.runs.cost(candidate, seed, config.epochs) for seed in begun)
-
-        best = sorted((c for c in finalists if not math.isinf(mean(c))), key=mean)
+        self.runs.train(wanted_of(finalists, seeds, config.epochs), f"{len(seeds)} seeds of {names} choose")
+        costs = {c: [self.runs.cost(c, seed, config.epochs) for seed in seeds] for c in finalists}
+        # a seed with which all have failed says nothing of any
+        chose = [at for at in range(len(seeds)) if not all(math.isinf(of[at]) for of in costs.values())]
+        means = {c: statistics.mean(of[at] for at in chose) for c, of in costs.items()}
+        best = sorted((c for c in finalists if not math.isinf(means[c])), key=lambda c: means[c])
         if not best:
             raise FlairNasError(f"no layer worked with all of its seeds: {self.runs.errors()}")
         others = [c for c in best if is_to_beat(c.layer, config) != is_to_beat(best[0].layer, config)]
-        return [best[0], *others[:1]], begun
+        return [best[0], *others[:1]], [seeds[at] for at in chose]
 
     def _judge(self, compared: list[Candidate]) -> list[int]:
         """The seeds that took no part in the choice and have scored both; none if there was no time for one."""
@@ -171,15 +170,25 @@ class _Selection:
         seeds = self.budget.fresh(compared)
         wanted = wanted_of(compared, seeds, config.epochs, score=True)
         self.runs.train(wanted, f"{len(seeds)} fresh seeds of {names}", self.budget.end)
-        judged = [seed for seed in seeds if all("counts" in self.runs.of(c, seed) for c in compared)]
-        failed = [c.run(seed) for seed in seeds for c in compared if self.runs.has_failed(c, seed)]
+        scored = self._scored(compared, config.fresh())
+        failed = {c.run(seed): seed for seed in config.fresh() for c in compared if self.runs.has_failed(c, seed)}
         if failed:
-            self.cautions.append(f"{' and '.join(failed)} failed, so that seed does not count")
-        elif len(judged) < config.fresh_seeds:
-            self.cautions.append(f"there was time for {len(judged)} of {config.fresh_seeds} fresh seeds")
-        if not judged:
-            self.cautions.append("the seeds that chose judge, too, which flatters the winner")
-        return judged
+            self.cautions.append(f"{' and '.join(failed)} failed, so what the other has with that seed does not count")
+        if len({*scored, *failed.values()}) < config.fresh_seeds:
+            self.cautions.append(f"there was time for {len(scored)} of {config.fresh_seeds} fresh seeds")
+        return scored
+
+    def _judge_by_those_that_chose(self, compared: list[Candidate], chose: list[int]) -> list[int]:
+        """The seeds that chose and have scored both."""
+        self.cautions.append("the seeds that chose judge, too, which flatters the winner")
+        self.runs.train(wanted_of(compared, chose, self.config.epochs, score=True), "their score")
+        scored = self._scored(compared, chose)
+        if not scored:
+            raise FlairNasError(f"no layer could be scored: {self.runs.errors()}")
+        return scored
+
+    def _scored(self, compared: list[Candidate], seeds: list[int]) -> list[int]:
+        return [seed for seed in seeds if all("counts" in self.runs.of(c, seed) for c in compared)]
 
     # --- before ---
 
@@ -226,16 +235,12 @@ class _Selection:
 
     # --- after ---
 
-    def _finish(
-        self, everyone: list[Candidate], compared: list[Candidate], chose: list[int], judged: list[int]
-    ) -> Selection:
-        runs = [[self.runs.of(candidate, seed) for seed in judged or chose] for candidate in compared]
-        answer = answer_of(self.task, compared, runs, fresh=bool(judged))
-        winner, epochs = compared[0], self.config.epochs
-        best = min([*chose, *judged], key=lambda seed: self.runs.cost(winner, seed, epochs))
-        source = self.runs.folder / winner.run(best) / "model.pt"
+    def _finish(self, everyone: list[Candidate], answer: Answer, seeds: list[int]) -> Selection:
+        """Writes the report, and copies the winner's model of the best of these seeds."""
+        winner, epochs = answer.winner.candidate, self.config.epochs
+        best = min(seeds, key=lambda seed: self.runs.cost(winner, seed, epochs))
         with whole_file(self.run.folder / "model.pt") as temporary:
-            shutil.copyfile(source, temporary)
+            shutil.copyfile(self.runs.folder / winner.run(best) / "model.pt", temporary)
         cautions = [*self.cautions, *self.budget.cautions]
         report = report_of(answer, everyone, self.ledger, self.config, cautions)
         write_text(self.run.folder / "report.md", report)

@@ -73,7 +73,8 @@ class Runs:
         Args:
             wanted: the runs.
             what: it is, in words.
-            until: seconds of the selection after which none should be at work; one that would be is not begun.
+            until: seconds of the selection after which none should be at work; from the first that would be, none is
+                begun that was not begun before.
         """
         jobs, seconds = [], dict[str, float]()
         for run in self._in_order(self.to_do(wanted)):
@@ -83,12 +84,13 @@ class Runs:
             seconds[name] = self.seconds(run)
 
         def may_begin(job: Job) -> bool:
-            return math.isinf(until) or self.ledger.seconds + seconds[job.name] <= until
+            stopped = job.name not in self.ledger.runs and (self.folder / job.name).exists()  # how late is not known
+            return stopped or self.ledger.seconds + seconds[job.name] <= until
 
         if jobs:
-            self.is_new = True
             log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self.ledger.seconds), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs, may_begin), start=1):
+            self.is_new = True
             if self.ledger.note(outcome):
                 result = outcome.result
                 figure = f"best {self.task.title} on {self.task.dev} {self.task.best(result['dev']):.2f}"
@@ -112,8 +114,10 @@ class Runs:
 
     def seconds(self, run: Wanted) -> float:
         """What one takes from where it is, by the pace of the first seed; infinite where that is not known."""
-        pace, reached = self.pace([run.candidate]), len(self.of(run.candidate, run.seed).get("dev", ()))
-        return math.inf if pace is None else pace.epoch * max(0, run.epochs - reached) + pace.around
+        pace, first = self.pace([run.candidate]), self.of(run.candidate, self.config.seeds[0])
+        until = len(first["dev"]) if first.get("exhausted") else run.epochs
+        reached = len(self.of(run.candidate, run.seed).get("dev", ()))
+        return math.inf if pace is None else pace.epoch * max(0, until - reached) + pace.around
 
     def of(self, candidate: Candidate, seed: int) -> dict[str, Any]:
         """The run with a seed, as the ledger has it."""

@@ -114,7 +114,7 @@ class Pool:
         try:
             while left or running:
                 while left and len(running) < self.workers and (not running or self._has_room(jobs[left[0]])):
-                    if not may_begin(jobs[left[0]]):
+                    if not tried[left[0]] and not may_begin(jobs[left[0]]):
                         left.clear()
                         break
                     number = left.pop(0)

@@ -1,0 +1,211 @@
+"""How a selection spends its time, on a clock of its own: runs are simulated, so that each takes what a test says."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_tagging_training import write_corpus
+
+from flair_nas.errors import FlairNasError
+from flair_nas.runs import RunStopped
+from flair_nas.select import on_tags
+from flair_nas.select.bootstrap import packed
+from flair_nas.select.config import SelectConfig
+from flair_nas.select.ledger import Ledger
+from flair_nas.select.rule import Rule
+from flair_nas.select.selection import Selection, select_layer
+from flair_nas.select.tasks import TAGGING
+from flair_nas.select.workers import Job, Outcome, Pool, always
+
+
+class World:
+    """What runs take and come to: of 10 s an epoch and F1 50, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(Path("none"))
+        self.pace: dict[str, float] = {}  # seconds an epoch, by layer, as the run reports them
+        self.slower: dict[int, float] = {}  # by seed: how many times as long it really takes
+        self.f1: dict[str | tuple[str, int], float] = {}  # by layer, or layer and seed
+        self.error: Callable[[str, int, bool], str | None] = lambda rnn, seed, score: None
+        self.after: Callable[[str, int], None] = lambda rnn, seed: None
+        self.done: list[tuple[str, int]] = []
+        self.reached: dict[str, int] = {}
+
+    def train(self, given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        """In place of the training of a tagger."""
+        rnn, (seed,), epochs = given["rnn"], given["seeds"], given["epochs"]
+        if error := self.error(rnn, seed, score):
+            raise FlairNasError(error)
+        pace, f1 = self.pace.get(rnn, 10.0), self.f1.get((rnn, seed), self.f1.get(rnn, 50.0))
+        self.ledger._earlier += (epochs - self.reached.get(folder, 0)) * pace * self.slower.get(seed, 1.0)
+        self.reached[folder] = epochs
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "model.pt").write_bytes(b"a model")
+        self.done.append((rnn, seed))
+        self.after(rnn, seed)
+        found = {
+            "dev": [f1] * epochs, "dev_loss": [1 - f1 / 100] * epochs, "seconds": [pace] * epochs,
+            "around_seconds": 0.0, "exhausted": False, "scored": score, "parameters": 7, "peak_memory_mb": 1,
+        }  # fmt: skip
+        counts = np.array([[round(f1), 100, 100]] * 20)
+        return found | ({"test": f1, "counts": packed(counts)} if score else {})
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made, begin = World(), Ledger.begin
+
+    def begun(ledger: Ledger, budget: str) -> None:
+        made.ledger = ledger
+        begin(ledger, budget)
+
+    def in_this_process(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+        for job in itertools.takewhile(may_begin, jobs):
+            try:
+                yield Outcome(job, job.work(*job.arguments), None)
+            except FlairNasError as error:
+                yield Outcome(job, None, error)
+
+    monkeypatch.setattr(Ledger, "begin", begun)
+    monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
+    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setattr(on_tags, "train", lambda *arguments: made.train(*arguments))
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    before = TAGGING.rule
+    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
+    yield made
+    object.__setattr__(TAGGING, "rule", before)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def settings(corpus: str, **changes: Any) -> SelectConfig:
+    given: dict[str, Any] = {
+        "corpus": corpus, "embeddings": ["one-hot"], "hidden_size": 8, "epochs": 1, "random": 0, "seeds": [1, 2],
+        "candidates": ["tanh0"], "rates": [1.0], "fresh_seeds": 2, "match": False, "workers": 1, "device": "cpu",
+    }  # fmt: skip
+    return SelectConfig(**(given | changes))
+
+
+def answered(found: Selection) -> tuple[str, tuple[int, ...], bool]:
+    """The winner, who judges, and whether they are fresh."""
+    return found.answer.winner.candidate.layer.name, found.answer.judges, found.answer.fresh
+
+
+TWO: dict[str | tuple[str, int], float] = {"lstm": 40, "tanh0": 60, "relu0": 59, ("tanh0", 2): 20, ("relu0", 2): 90}
+"""F1 by which tanh0 is the best with the first seed, and relu0 with both."""
+
+
+def test_a_finished_selection_is_the_same_when_it_is_begun_again(
+    corpus: str, tmp_path: Path, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.f1 = TWO
+    for name, budget in (("all", "2h"), ("cut", "140s"), ("none", "45s")):
+        given = settings(corpus, candidates=["tanh0", "relu0"], budget=budget)
+        world.slower = {4: 3.0}
+        found = select_layer(given, tmp_path / name)
+        world.done.clear()
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "flair_nas"):
+            again = select_layer(given, tmp_path / name)
+        assert world.done == [] and again.answer == found.answer and again.report == found.report
+        assert "is finished, so nothing was trained" in caplog.text
+        assert answered(found) == {
+            "all": ("relu0", (3, 4), True), "cut": ("relu0", (3, 4), True), "none": ("tanh0", (1,), False),
+        }[name]  # fmt: skip
+
+
+def test_a_run_that_would_end_after_the_budget_is_not_begun(corpus: str, tmp_path: Path, world: World) -> None:
+    given = settings(corpus, seeds=[1], fresh_seeds=4, budget="101s")
+    for name, slower, judges in [
+        ("as planned", 1.0, (2, 3, 4, 5)),
+        ("slower", 2.0, (2, 3)),
+        ("a little over", 1.06, (2, 3, 4, 5)),
+    ]:
+        world.slower = dict.fromkeys(range(2, 6), slower)
+        found = select_layer(given, tmp_path / name)
+        assert answered(found)[1:] == (judges, True)
+        assert ("there was time for 2 of 4 fresh seeds" in found.report) is (name == "slower")
+        assert world.ledger.seconds <= 1.1 * 101
+
+
+def test_a_run_that_was_stopped_late_is_gone_on_with(corpus: str, tmp_path: Path, world: World) -> None:
+    given = settings(corpus, seeds=[1], budget="62s")
+    whole = select_layer(given, tmp_path / "whole")
+
+    def stop(rnn: str, seed: int) -> None:
+        if world.done.count((rnn, 3)) and world.done[-2][1] == 3:
+            world.after = lambda rnn, seed: None
+            raise KeyboardInterrupt  # it is trained, and nobody has noted that
+
+    world.after = stop
+    world.done.clear()
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path / "out")
+    assert select_layer(given, tmp_path / "out").answer == whole.answer and answered(whole)[1] == (2, 3)
+
+
+def test_more_fresh_seeds_lose_nothing_that_has_chosen(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = TWO
+    given = settings(corpus, epochs=2, candidates=["tanh0", "relu0", "identity0"], budget="1h")
+    first = select_layer(given, tmp_path)
+    assert answered(first) == ("relu0", (3, 4), True)
+    places = dict(world.ledger.plan["places"])
+    more = select_layer(dataclasses.replace(given, fresh_seeds=5), tmp_path)  # the budget is the same
+    assert answered(more) == ("relu0", (3, 4, 5, 6, 7), True)
+    few = f"{world.ledger.seconds + 60:.0f}s"  # not enough for all that are asked for
+    more = select_layer(dataclasses.replace(given, fresh_seeds=12, budget=few), tmp_path)
+    assert answered(more) == ("relu0", (3, 4, 5, 6, 7, 8), True) and world.ledger.plan["places"] == places
+    assert "there was time for 6 of 12 fresh seeds" in more.report and "went on" not in more.report
+
+
+def test_time_is_kept_for_fresh_seeds_of_two(corpus: str, tmp_path: Path, world: World) -> None:
+    world.pace = {"tanh0": 100.0, "relu0": 100.0}
+    given = settings(corpus, candidates=["tanh0", "relu0"], fresh_seeds=3)
+    # 210 s for the first seed; 210 s or, of two layers, 110 s for the second; 330 s for fresh ones of two
+    for budget, finalists, seeds in ((750, 3, 2), (740, 2, 2), (640, 2, 1)):
+        select_layer(dataclasses.replace(given, budget=f"{budget}s"), tmp_path / str(budget))
+        assert (world.ledger.plan["finalists"], world.ledger.plan["seeds"]) == (finalists, seeds)
+
+
+def test_time_is_kept_for_the_fresh_seeds_of_another_winner(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = {"lstm": 40, "tanh0": 60, "relu0": 70}
+    given = settings(corpus, fresh_seeds=3, budget="1h")
+    assert answered(select_layer(given, tmp_path))[0] == "tanh0"
+    enough = f"{world.ledger.seconds + 40:.0f}s"  # one more: its first seed, and three that judge
+    more = select_layer(dataclasses.replace(given, candidates=["tanh0", "relu0"], budget=enough), tmp_path)
+    assert answered(more) == ("relu0", (3, 4, 5), True)
+
+
+def test_a_fresh_seed_that_failed_is_tried_again_and_costs_no_other(corpus: str, tmp_path: Path, world: World) -> None:
+    world.error = lambda rnn, seed, score: "its process has died" if seed == 2 and rnn != "lstm" else None
+    given = settings(corpus, seeds=[1], fresh_seeds=3, budget="85s")
+    first = select_layer(given, tmp_path)
+    assert answered(first)[1:] == ((3, 4), True) and "there was time" not in first.report
+    again = select_layer(dataclasses.replace(given, budget="60s"), tmp_path)  # no time to try it
+    assert answered(again)[1:] == ((3, 4), True)
+    world.error = lambda rnn, seed, score: None
+    assert answered(select_layer(given, tmp_path))[1:] == ((2, 3, 4), True)
+
+
+def test_a_seed_with_which_nothing_works_does_not_choose(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = TWO
+    world.error = lambda rnn, seed, score: "not finite" if seed == 2 else None
+    found = select_layer(settings(corpus, candidates=["tanh0", "relu0"]), tmp_path)
+    assert answered(found) == ("tanh0", (3, 4), True)
+
+
+def test_where_nothing_can_be_scored_that_is_said(corpus: str, tmp_path: Path, world: World) -> None:
+    world.error = lambda rnn, seed, score: "no space for test" if score and rnn != "lstm" else None
+    with pytest.raises(FlairNasError, match="no layer could be scored: no space for test"):
+        select_layer(settings(corpus), tmp_path)
