@@ -94,7 +94,7 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
         r"Beware: dev has \d+ labels in all: .* is mostly chance", (tmp_path / "run/report.md").read_text()
     )
     assert "There is no test part: these figures are of dev, which chose" in said.out
-    assert "**Undecided**: of one seed each, nobody can tell which layer is the better one" in said.out
+    assert "**Undecided, as of one seed each nobody can tell which layer is the better one" in said.out
 
 
 def test_a_process_that_died_is_tried_again_by_the_next_call(
@@ -110,9 +110,7 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
     monkeypatch.setattr(on_tags, "train", dying)
     assert main(command(corpus, out)) == 0
     said = capsys.readouterr().out
-    assert (
-        "Stay with lstm" in said and "Nothing else came to the end" in said and "failed: its process has died" in said
-    )
+    assert "**Keep** lstm" in said and "Nothing else came to the end" in said and "failed: its process has died" in said
     monkeypatch.setattr(on_tags, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0
     assert "failed" not in capsys.readouterr().out and not any("error" in run for run in runs_of(out).values())

@@ -169,6 +169,23 @@ def test_more_fresh_seeds_lose_nothing_that_has_chosen(corpus: str, tmp_path: Pa
     assert "there was time for 6 of 12 fresh seeds" in more.report and "went on" not in more.report
 
 
+def test_the_report_tells_seeds_that_chose_from_fresh_ones_and_which_rate_is_best(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.f1 = {"lstm": 40.0, ("lstm", 3): 30.0, ("lstm", 4): 30.0, "tanh0": 20.0}
+    report = select_layer(settings(corpus), tmp_path / "one").report
+    assert "| lstm | 8 | 0.1 | 2 + 2 fresh | 1 | 0.6000 | 40.00 ± 0.00 | 30.00 ± 0.00 | 7 |" in report
+    assert "Of its learning rates" not in report
+    train = world.train
+
+    def faster(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        return train(given, folder, score) | {"dev": [80.0 if given["learning_rate"] == 0.2 else 40.0]}
+
+    world.train = faster  # type: ignore[method-assign]
+    report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "two").report
+    assert "Of its learning rates, lstm does best with 0.2 (F1 on dev 80.00; 40.00 with 0.1; one seed)." in report
+
+
 def test_time_is_kept_for_fresh_seeds_of_two(corpus: str, tmp_path: Path, world: World) -> None:
     world.pace = {"tanh0": 100.0, "relu0": 100.0}
     given = settings(corpus, candidates=["tanh0", "relu0"], fresh_seeds=3)

@@ -215,7 +215,7 @@ class Budget:
             ranked: who came to the end with the first seed, the best on dev first.
         """
         config, plan, left = self.config, self.ledger.plan, self.left()
-        first = [group[0] for group in self._groups(ranked)]
+        first = [group[0] for group in self.groups(ranked)]
         order = [*first, *(candidate for candidate in ranked if candidate not in first)]
 
         def is_enough(count: int) -> bool:
@@ -230,7 +230,7 @@ class Budget:
             self.ledger.save()
         return order[: int(plan["finalists"])], config.seeds[: int(plan["seeds"])]
 
-    def _groups(self, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    def groups(self, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
         """The layer to beat with each of its rates, and the others; one alone where the other has failed."""
         config = self.config
         groups = [[c for c in candidates if is_to_beat(c.layer, config) is to_beat] for to_beat in (True, False)]
@@ -242,7 +242,7 @@ class Budget:
         return self._seconds(
             [
                 run
-                for group in self._groups(finalists)
+                for group in self.groups(finalists)
                 for run in max((self._judging([c], seeds) for c in group), key=self._seconds)
             ]
         )

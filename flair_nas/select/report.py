@@ -42,8 +42,8 @@ class Answer:
     Args:
         part: test or dev, as the task calls it.
         judges: the seeds of each that say so.
-        winner: the one that is best on dev.
-        other: the layer to beat, or the best of the others if the winner is that layer; None if it did not work.
+        winner: the better one of the layer to beat and of the best of the others on dev.
+        other: the other one of the two; None if it did not work.
         interval: which 95 % of resampled differences between the two are in, above zero where the winner is better;
             None without another.
         probability: that the winner is better, over seeds and sentences; None without another.
@@ -66,7 +66,7 @@ class Answer:
 
 def answer_of(
     task: Task,
-    ranked: Sequence[Candidate],
+    compared: Sequence[Candidate],
     runs: Sequence[Sequence[Mapping[str, Any]]],
     judges: Sequence[int],
     *,
@@ -76,7 +76,7 @@ def answer_of(
 
     Args:
         task: what layers are compared on.
-        ranked: one or two that came to the end, the best on dev first.
+        compared: one that came to the end, or the layer to beat and the best of the others on dev.
         runs: of the ledger, one for each seed of each of them.
         judges: these seeds.
         fresh: whether these seeds took no part in the choice.
@@ -90,12 +90,15 @@ def answer_of(
             float(np.mean([task.figure(of_seed.sum(0, dtype=np.float64)) for of_seed in of])),
             _middle(drawn[:, place]),
         )
-        for place, (candidate, of) in enumerate(zip(ranked, counts))
+        for place, (candidate, of) in enumerate(zip(compared, counts))
     ]
     if len(scored) == 1:
         return Answer(part, seeds, scored[0], None, None, None, fresh)
-    gains = task.gain(drawn[:, 0], drawn[:, 1])
-    return Answer(part, seeds, scored[0], scored[1], _middle(gains), share_above(gains), fresh)
+    gains = task.gain(drawn[:, 1], drawn[:, 0])
+    if share_above(gains) <= 0.5:  # where nothing speaks for another layer, it is the one to beat
+        scored.reverse()
+        gains = -gains
+    return Answer(part, seeds, scored[1], scored[0], _middle(gains), share_above(gains), fresh)
 
 
 def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
@@ -107,18 +110,11 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     """The answer in words."""
     winner, other, task = answer.winner, answer.other, config.task
     to_beat = is_to_beat(winner.candidate.layer, config)
-    figure = (
-        f"its {task.title} on {answer.part} is {winner.figure:.2f} (95 %: {_range(winner.interval)}; "
-        f"{answer.seeds} {'fresh ' * answer.fresh}seed{'s' * (answer.seeds > 1)})"
-    )
-    words = []
-    if answer.seeds == 1 and other is not None:
-        words.append(
-            "**Undecided**: of one seed each, nobody can tell which layer is the better one. More seeds give a "
-            "probability (--fresh-seeds, --budget). Ahead so far:"
-        )
-    stay = to_beat and not words and (answer.probability is None or answer.probability >= 0.5)
-    words.append(f"{'Stay with ' if stay else ''}{_name(winner.candidate)}: {figure}.")
+    words = [
+        f"**{_verdict(answer, to_beat)}** {_name(winner.candidate)}: its {task.title} on {answer.part} is "
+        f"{winner.figure:.2f} (95 %: {_range(winner.interval)}; "
+        f"{answer.seeds} {'fresh ' * answer.fresh}seed{'s' * (answer.seeds > 1)})."
+    ]
     if other is None:
         words.append("Nothing else came to the end to compare it with.")
     else:
@@ -131,7 +127,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
             f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
-            f"better: {_range(answer.interval)}); {_chance(answer, name)}{_reading(answer, to_beat)}."
+            f"better: {_range(answer.interval)}); {_chance(answer, name)}."
         )
     if winner.figure == 0:
         words.append("Neither has found anything: train longer, or with another learning rate.")
@@ -144,25 +140,28 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     return " ".join(words)
 
 
-def _chance(answer: Answer, name: str) -> str:
+def _verdict(answer: Answer, to_beat: bool) -> str:
+    if answer.probability is None:
+        return "Keep" if to_beat else "Take"
     if answer.seeds == 1:
-        return "that is over sentences alone"
-    return f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"
-
-
-def _reading(answer: Answer, to_beat: bool) -> str:
-    assert answer.probability is not None and answer.other is not None
-    other = answer.other.candidate.layer.name
-    not_here = ": where layers were compared it was ahead, here it is not; rather"
+        return "Undecided, as of one seed each nobody can tell which layer is the better one. Ahead so far:"
     if to_beat:
-        return f"{not_here} look at {other}, too, before you stay" if answer.probability < 0.5 else ""
-    if answer.probability <= 0.5:
-        return f"{not_here} stay with {other} than take what is below"
-    return ", so that it may be luck" if answer.probability < _SURE and answer.seeds > 1 else ""
+        return "Keep"
+    return "Take" if answer.probability >= _SURE else "Ahead, and that may be luck:"
+
+
+def _chance(answer: Answer, name: str) -> str:
+    more = "more seeds tell more: --resume with --fresh-seeds 10, say, and a larger --budget"
+    if answer.seeds == 1:
+        return f"that is over sentences alone; {more}"
+    said = f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"
+    sure = answer.probability is not None and answer.probability >= _SURE
+    return said if sure else f"{said}, where {_SURE} would be sure; {more}"
 
 
 def _name(candidate: Candidate) -> str:
-    return f"{candidate.layer.name} (H {candidate.layer.hidden_size}, learning rate {candidate.learning_rate:g})"
+    size = f"hidden size {candidate.layer.hidden_size}"
+    return f"{candidate.layer.name} ({size}, learning rate {candidate.learning_rate:g})"
 
 
 def _range(interval: tuple[float, float]) -> str:
@@ -173,6 +172,22 @@ def _cost(candidate: Candidate, ledger: Ledger) -> str:
     runs = [run for name, run in ledger.runs.items() if name.startswith(candidate.run(0)[:-1]) and "error" not in run]
     second, memory = epoch_seconds(runs), max(run["peak_memory_mb"] for run in runs)
     return f"{candidate.layer.name} takes {second:.1f} s an epoch, {runs[0]['parameters']:,} weights, {memory:,.0f} MB"
+
+
+def _rates(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings) -> str:
+    """Which learning rate the layer to beat wants, in words; empty where it had one, or came to the end with one."""
+    task, found = config.task, {}
+    for candidate in candidates:
+        run = ledger.runs.get(candidate.run(config.seeds[0]), {})
+        if is_to_beat(candidate.layer, config) and len(run.get("dev", ())) >= config.epochs:
+            found[candidate.learning_rate] = task.best(run["dev"])
+    if len(found) < 2:
+        return ""
+    best = task.best(list(found.values()))
+    rate = next(rate for rate, figure in found.items() if figure == best)
+    others = [f"{figure:.2f} with {other:g}" for other, figure in found.items() if other != rate]
+    what = "; ".join([f"{task.title} on {task.dev} {best:.2f}", *others, "one seed"])
+    return f"Of its learning rates, {config.rnn} does best with {rate:g} ({what})."
 
 
 def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
@@ -194,8 +209,10 @@ def report_of(
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
     spent = f"{duration(ledger.seconds)} of {config.budget}"
-    fresh = "; the fresh seeds took no part in the choice of the layer" * answer.fresh
-    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}{fresh}. {spent}."]
+    if rates := _rates(candidates, ledger, config):
+        lines += [rates, ""]
+    fresh = " Fresh seeds took no part in the choice of layers." * answer.fresh
+    lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}.{fresh} {spent}."]
     lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
     lines += [
         f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "
@@ -206,20 +223,20 @@ def report_of(
     for candidate in candidates:
         of_seeds = {seed: ledger.runs.get(candidate.run(seed)) for seed in [*config.seeds, *config.fresh()]}
         runs = [run for run in of_seeds.values() if run]
-        good = [run for run in runs if "error" not in run]
+        good = [run for seed in config.seeds if (run := of_seeds[seed]) and "error" not in run]
         start = f"| {candidate.layer.name} | {candidate.layer.hidden_size} | {candidate.learning_rate:g} | "
         bad = "; ".join(f"failed: {' '.join(run['error'].split())}" for run in runs if "error" in run)
         if not good:
             rows.append(((0, 0, 0.0), f"{start}{bad or 'not begun'} | | | | | | | |"))
             continue
         dev = [task.best(run["dev"]) for run in good]
-        judged = [run for seed in answer.judges if (run := of_seeds.get(seed))]
-        test = [run["test"] for run in judged if run.get("test") is not None]
+        judged = [run for seed in answer.judges if (run := of_seeds.get(seed)) and run.get("test") is not None]
         epochs = statistics.mean(len(run["dev"]) for run in good)
         loss = statistics.mean(min(run["dev_loss"]) for run in good)
+        seeds = f"{len(good)} + {len(judged)} fresh" if judged and answer.fresh else str(len(good))
         figures = (
-            f"{len(good)}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {loss:.4f} | {mean_and_spread(dev)} | "
-            f"{mean_and_spread(test)}"
+            f"{seeds}{f' ({bad})' * bool(bad)} | {epochs:.0f} | {loss:.4f} | {mean_and_spread(dev)} | "
+            f"{mean_and_spread([run['test'] for run in judged])}"
         )
         memory = max(run["peak_memory_mb"] for run in good)
         figures += f" | {good[0]['parameters']:,} | {epoch_seconds(good):.1f} | {memory:,.0f} |"

@@ -23,7 +23,6 @@ from flair_nas.select.candidates import (
     Candidate,
     Layer,
     candidates_of,
-    is_to_beat,
     matched_lstm,
     named_layers,
     random_layers,
@@ -148,7 +147,7 @@ class _Selection:
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
 
     def _choose(self, ranked: list[Candidate]) -> tuple[list[Candidate], list[int]]:
-        """The best on dev, what it is compared with (one of them is the layer to beat), and the seeds that say so."""
+        """The layer to beat with its best rate, and the best of the others, by dev; and the seeds that say so."""
         config = self.config
         finalists, seeds = self.budget.finalists(ranked)
         names = " and ".join(candidate.name for candidate in finalists)
@@ -160,8 +159,7 @@ class _Selection:
         best = sorted((c for c in finalists if not math.isinf(means[c])), key=lambda c: means[c])
         if not best:
             raise FlairNasError(f"no layer worked with all of its seeds: {self.runs.errors()}")
-        others = [c for c in best if is_to_beat(c.layer, config) != is_to_beat(best[0].layer, config)]
-        return [best[0], *others[:1]], [seeds[at] for at in chose]
+        return [group[0] for group in self.budget.groups(best)], [seeds[at] for at in chose]
 
     def _judge(self, compared: list[Candidate]) -> list[int]:
         """The seeds that took no part in the choice and have scored both; none if there was no time for one."""
