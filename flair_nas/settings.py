@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import shlex
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -163,6 +164,29 @@ def changed(config: Any, *names: str) -> dict[str, Any]:
     }
     values = {name: getattr(config, name) for name in names or defaults}
     return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def as_flags(config: Any, config_type: type) -> str:
+    """The flags that give settings as they are, without those that are the defaults.
+
+    Args:
+        config: the settings.
+        config_type: their dataclass, or one that they inherit from, whose settings are wanted alone.
+    """
+    flags, names = [], kinds_of(config_type)
+    for setting, value in changed(config).items():
+        if setting not in names:
+            continue
+        name = setting.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{name}" if value else f"--no-{name}")
+        elif isinstance(value, list) and names[setting].type is str:
+            flags.append(f"--{name} {shlex.join(value)}")
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            between = "=" if text.startswith("-") else " "  # else it would be taken for a flag
+            flags.append(f"--{name}{between}{shlex.quote(text)}")
+    return " ".join(flags)
 
 
 # --- problems ---
@@ -424,6 +448,9 @@ def resolve(
         settings |= load_preset(kind, preset, config_type)
     if file is not None:
         given = read_settings(file, config_type)
+        own = getattr(config_type, "told_by", "")
+        if of_run and own and own not in given:  # all that is in it is known, and yet it is another command's
+            raise UnknownSettings(f"{file}: there is no {own} among these settings")
         try:
             raise_problems(_problems(config_type, given))
         except FlairNasError as error:

@@ -21,6 +21,7 @@ from flair_nas.locks import locked
 from flair_nas.runs import LOCK
 from flair_nas.select import on_tags
 from flair_nas.select.workers import Died, Job, Outcome, Pool
+from flair_nas.tagging.prediction import load_tagger
 
 IN_PROCESSES = Pool.run
 
@@ -69,15 +70,40 @@ def test_it_prints_the_report_and_the_next_command(
         "tanh0-tanh1",
         "with a probability of",
         "s an epoch",
-        "SequenceTagger(...,",
     ):
         assert words in report
+    assert (out / "model.safetensors").exists() and (out / "config.json").exists()  # as of any training
     assert main(["tag", "predict", "-q", "--model", str(out), "Ada"]) == 0
+    assert main(["tag", "evaluate", "-q", "--model", str(out), "--corpus", corpus]) == 0
     capsys.readouterr()
     before = runs_of(out)
     assert main(["select", "-q", "--resume", str(out), "--candidates", "tanh0-tanh1", "gru", "--budget", "2h"]) == 0
-    assert set(runs_of(out)) > set(before) and "| gru | 8 |" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert set(runs_of(out)) > set(before) and "| gru | 8 |" in said.out and "not compared now" not in said.out
     assert all(runs_of(out)[name] == run for name, run in before.items())
+    assert main(["select", "-q", "--resume", str(out), "--candidates", "gru"]) == 0
+    assert "Beware: trained earlier, and not compared now: tanh0-tanh1-" in capsys.readouterr().out
+
+
+def test_the_script_of_the_report_trains_such_a_tagger(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = ["--epochs", "1", "--seeds", "1", "--fresh-seeds", "1", "--columns", "text=0,ner=1", "--word-dropout", "0"]
+    training = ["--patience", "2", "--clip", "1.5"]
+    main(
+        command(corpus, tmp_path / "run", "--rnn", "tanh0-relu1", "--layers", "2", "--reproject", "6", *more, *training)
+    )
+    (script,) = re.findall("```python\n(.*?)```", (tmp_path / "run" / "report.md").read_text(), re.DOTALL)
+    for words in ('columns={0: "text", 1: "ner"}', "Width(6)", "patience=2, max_grad_norm=1.5"):
+        assert words in script
+    names: dict[str, Any] = {}
+    exec(script, names)
+    own, found = names["tagger"], load_tagger(tmp_path / "run")
+    assert {name: weight.shape for name, weight in own.state_dict().items()} == {
+        name: weight.shape for name, weight in found.state_dict().items()
+    }
+    assert own.use_word_dropout == 0 and (tmp_path / "tagger" / "final-model.pt").exists()
 
 
 def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +191,8 @@ def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--budget", "soon"], "budget must be a time such as 90m"),
+        (["--candidates", "gru,darts-v2"], "candidates are parted by blanks, not by commas: gru darts-v2"),
+        (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
         (["--budget", "0.01s"], "the budget of 0.01s is not enough: an epoch takes"),
         (["--train-with-dev"], "train_with_dev must be left out"),
         (["--candidates", "i-dart"], "i-dart"),

@@ -29,6 +29,8 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
+from flair_nas.select.config import SelectConfig
+from flair_nas.select.selection import select_layer
 from flair_nas.settings import to_yaml
 
 ROOT = Path(__file__).parent.parent
@@ -624,7 +626,7 @@ def test_flags_without_a_value_and_settings_of_another_kind_are_refused(
     assert "columns must be text, got 5" in refused(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus)
 
 
-@pytest.mark.parametrize("verb", ["lm train", "search"])
+@pytest.mark.parametrize("verb", ["lm train", "search", "select"])
 def test_a_run_of_another_command_is_told_with_that_command(
     short_run: Path, capsys: CAPTURE, verb: str, corpus: str, tmp_path: Path
 ) -> None:
@@ -633,10 +635,14 @@ def test_a_run_of_another_command_is_told_with_that_command(
         f"flair-nas: {short_run} holds a run of flair-nas tag train; go on with: flair-nas tag train --resume "
         f"{short_run}\n"
     )
-    (tmp_path / "config.yaml").write_text(to_yaml({"lm train": LanguageModelConfig, "search": SearchConfig}[verb]()))
+    (tmp_path / "config.yaml").write_text(
+        to_yaml({"lm train": LanguageModelConfig, "search": SearchConfig, "select": SelectConfig}[verb]())
+    )
     assert f"holds a run of flair-nas {verb}" in refused(capsys, "tag", "train", "--resume", tmp_path)
     error = refused(capsys, *train_arguments(corpus, tmp_path))
     assert f"{tmp_path} holds no run to go on with, but one of another kind" in error and len(error) < 300
+    with pytest.raises(FlairNasError, match="holds no selection to go on with, but one of another kind"):
+        select_layer(SelectConfig(corpus=corpus, embeddings=["one-hot"]), short_run)
 
 
 def test_text_in_utf_16_is_told_how_to_convert(short_run: Path, tmp_path: Path, capsys: CAPTURE) -> None:

@@ -34,7 +34,7 @@ from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
 from flair_nas.select.rule import Rule
-from flair_nas.select.schedule import Done, Pace, rest, side_by_side
+from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
 from flair_nas.select.selection import select_layer
 from flair_nas.select.tasks import TAGGING, Task
 from flair_nas.select.workers import Job, Outcome, Pool, always
@@ -250,6 +250,11 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
     select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
     assert ledger_of(tmp_path)["plan"]["places"]["7 after rung 1"] == 4  # with more candidates, by the rule again
+
+
+def test_a_slow_first_epoch_does_not_set_the_pace() -> None:
+    runs = [{"seconds": seconds, "around_seconds": 2.0} for seconds in ([30.0, 10.0], [40.0, 20.0, 20.0], [50.0])]
+    assert pace_of(runs[:2]) == Pace(15.0, 2.0) and pace_of(runs[2:]) == Pace(50.0, 2.0)
 
 
 def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
@@ -520,7 +525,7 @@ def test_a_layer_that_ess_found_is_compared_with_its_gates(
     kept = load_genotype(tmp_path / "out" / "searches" / "search-ess-1-epochs")
     assert kept.state_gate is not None and kept.input_gate is not None
     assert found.answer.winner.candidate.layer.name == "found by ess"
-    assert f'rnn_type="{text_of(kept)}", hidden_size=8' in found.report
+    assert f'    rnn_type="{text_of(kept)}",\n    hidden_size=8,\n' in found.report
 
 
 @pytest.mark.parametrize(
@@ -553,7 +558,9 @@ def test_what_is_refused_leaves_no_folder_behind(corpus: str, tmp_path: Path, jo
 
 
 def test_settings_that_make_no_selection_are_refused() -> None:
-    with pytest.raises(FlairNasError, match="budget must be a time such as 90m.*train_with_dev must be left out"):
+    with pytest.raises(
+        FlairNasError, match="budget must be a time with its unit, such as 90m.*train_with_dev must be left out"
+    ):
         SelectConfig(budget="soon", train_with_dev=True)
     assert [seconds_of(text) for text in ("90m", "2h", "1.5h", "30s", "1d", "2", "h")] == [
         5400, 7200, 5400, 30, 86400, None, None,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,10 +85,15 @@ def test_the_best_layer_of_a_text(
     for words in (
         "# Recurrent layers for",
         "its perplexity on test is",
-        "flair-nas lm train --rnn",
         "| best valid perplexity |",
     ):
         assert words in found.report
+    (command,) = re.findall(r"```sh\n(flair-nas lm train .*) --out runs/again\n```", found.report)
+    assert main([*shlex.split(command)[1:], "-q", "--out", str(tmp_path / "again")]) == 0
+    winner = found.answer.winner.candidate
+    lines = (tmp_path / "again" / "history.jsonl").read_text().splitlines()
+    again = [json.loads(line)["valid_perplexity"] for line in lines]
+    assert again == json.loads((tmp_path / "out/ledger.json").read_text())["runs"][winner.run(1)]["dev"]
     jobs.clear()
     assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []
     assert f"next: flair-nas lm evaluate --model {out} --text {text}" in capsys.readouterr().out
@@ -183,8 +190,8 @@ def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: p
         named_layers(settings(text, candidates=["rnn"]))
     assert [layer.name for layer in named_layers(settings(text, candidates=[]))][:3] == ["lstm", "gru", "darts-v2"]
     for more, message in [
-        (["--corpus", "demo"], "--corpus: only with taggers (--corpus)"),
-        (["--budget", "soon"], "budget must be a time such as 90m"),
+        (["--corpus", "demo"], "give --corpus or --text: taggers are compared on the one"),
+        (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
         (["--candidates", "rnn"], "unknown rnn_type 'rnn'"),
     ]:
         assert main(["select", "-q", "--text", text, "--out", str(tmp_path / "out"), *more]) == 2

@@ -77,6 +77,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
     monkeypatch.setattr(Pool, "run", in_this_process)
     monkeypatch.setattr(on_tags, "train", lambda *arguments: made.train(*arguments))
+    monkeypatch.setattr(on_tags, "placed", lambda folder: None)  # there is no tagger
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     before = TAGGING.rule
     object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))

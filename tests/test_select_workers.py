@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
-from own_process import content, until_ended
+from own_process import ROOT, content, until_ended
 from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
 
 from flair_nas.errors import FlairNasError
@@ -26,6 +26,35 @@ from flair_nas.select.workers import Died, Job, Outcome, Pool, make_pool
 def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
     with Pool(workers, **options) as pool:
         return list(pool.run(jobs))
+
+
+SCRIPT = """
+from flair_nas.select.workers import Job, Pool, not_while_imported
+
+
+def main():
+    not_while_imported()
+    with Pool(2) as pool:
+        print(sorted(outcome.result for outcome in pool.run([Job(str(n), abs, (-n,)) for n in (1, 2, 3)])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "out", "error"),
+    [
+        ("if __name__ == '__main__':\n    main()", 0, "[1, 2, 3]\n", ""),
+        ("main()", 1, "", 'FlairNasError: this script starts processes, and each of them imports it; put what it does '
+         'under the line if __name__ == "__main__":\n'),
+    ],
+)  # fmt: skip
+def test_a_script_that_each_process_would_begin_anew_is_told(
+    tmp_path: Path, call: str, code: int, out: str, error: str
+) -> None:
+    (script := tmp_path / "script.py").write_text(f"{SCRIPT}\n\n{call}\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (code, out)
+    assert ended.stderr.endswith(error) and ended.stderr.count("Traceback") == code
 
 
 def test_all_jobs_are_done_and_a_process_does_several() -> None:

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from flair_nas import settings
-from flair_nas.cli.flags import add_run_flags, add_setting_flags, as_flags, given_flags, settings_of_run
+from flair_nas.cli.flags import add_run_flags, add_setting_flags, given_flags, settings_of_run
 from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.settings import (
+    as_flags,
     kinds_of,
     load_preset,
     preset_names,

@@ -102,16 +102,17 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     assert "as large (2)" in picture.read_text()
     shown = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     header = shown[0]
-    assert header[:5] == ["layer", "tags & more, test F1", "seeds", "P(better)", "published"]
+    figure = "tags & more, test F1"
+    assert header[:6] == ["layer", figure, f"{figure}, sd", "seeds", "P(better)", "published"]
     assert "text, valid perplexity" in header and [row[0] for row in shown[1:]] == [
         *("LSTM", "as large", "cell", "drawn", "found"),
     ]
     ledger = json.loads((out / "ledger.json").read_text())
     runs = [ledger["runs"][name] for name in ledger["plan"]["cells"]["cell / tags & more"]]
     scores = [run["test"] for run in runs]
-    assert shown[3][1] == f"{np.mean(scores):.2f} ± {np.std(scores, ddof=1):.2f}" and shown[1][4] == "50.00"
-    assert shown[1][3] == "-" and all(0 <= float(row[3]) <= 1 for row in shown[2:])
-    weights = {row[0]: int(row[header.index("weights")].replace(",", "")) for row in shown[1:]}
+    assert shown[3][1:3] == [f"{np.mean(scores):.2f}", f"{np.std(scores, ddof=1):.2f}"] and shown[1][5] == "50.00"
+    assert shown[1][4] == "" and all(0 <= float(row[4]) <= 1 for row in shown[2:])
+    weights = {row[0]: int(row[header.index("weights")]) for row in shown[1:]}
     assert weights["as large"] == pytest.approx(weights["cell"], rel=0.1) and weights["LSTM"] > 1.3 * weights["cell"]
 
     changed = TABLE.replace("learning_rate: 0.5", "learning_rate: 0.25").replace("tanh0-tanh1", "tanh0-relu1")
@@ -233,7 +234,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     assert "go on with: flair-nas tables run --resume" in capsys.readouterr().err
     assert main(["tables", "show", str(out)]) == 0
     said = capsys.readouterr().out
-    assert "found on tags & more failed: not finite in epoch 1" in said and "over 1 seed." in said
+    assert "found on tags & more failed: not finite in epoch 1" in said and "One seed each: " in said
     assert re.search(r"\| LSTM \| \d+\.\d\d \| 1 \|", said) and re.search(r"\| drawn \| - \| - \|", said)
 
 
@@ -454,4 +455,4 @@ def test_a_table_is_shown_from_its_ledger_alone(corpus: str, text: str, tmp_path
     table, ledger, left = run_table(config, tmp_path / "out")
     (tmp_path / "copy.json").write_text((tmp_path / "out" / "ledger.json").read_text())
     assert left == "" and grid_of(table, Ledger(tmp_path / "copy.json")) == grid_of(table, ledger)
-    assert grid_of(table, ledger).remarks[0].startswith("Mean ± sample standard deviation over 1 seed.")
+    assert grid_of(table, ledger).remarks[0].startswith("One seed each: differences of several points are chance. ")

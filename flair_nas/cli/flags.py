@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import dataclasses
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,6 @@ from flair_nas.settings import (
     COUNT,
     Kind,
     UnknownSettings,
-    changed,
     kinds_of,
     peek,
     preset_names,
@@ -236,29 +234,6 @@ def refuse_flags_of(arguments: argparse.Namespace, variant: type, chosen: type, 
     foreign = [f"--{name.replace('_', '-')}" for name in given_flags(arguments, variant) if name not in own]
     if foreign:
         raise FlairNasError(f"{', '.join(foreign)}: only with {when}")
-
-
-def as_flags(config: Any, config_type: type) -> str:
-    """The flags that give settings as they are, without those that are the defaults.
-
-    Args:
-        config: the settings.
-        config_type: their dataclass, or one that they inherit from, whose settings are wanted alone.
-    """
-    flags, names = [], kinds_of(config_type)
-    for setting, value in changed(config).items():
-        if setting not in names:
-            continue
-        name = setting.replace("_", "-")
-        if isinstance(value, bool):
-            flags.append(f"--{name}" if value else f"--no-{name}")
-        elif isinstance(value, list) and names[setting].type is str:
-            flags.append(f"--{name} {shlex.join(value)}")
-        else:
-            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            between = "=" if text.startswith("-") else " "  # else it would be taken for a flag
-            flags.append(f"--{name}{between}{shlex.quote(text)}")
-    return " ".join(flags)
 
 
 def settings_of_run(

@@ -10,7 +10,6 @@ from flair_nas.cli.flags import (
     add_action,
     add_run_flags,
     add_setting_flags,
-    as_flags,
     given_flags,
     refuse_flags_of,
     said_of,
@@ -22,7 +21,7 @@ from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.paths import typed
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.settings import resolve
+from flair_nas.settings import as_flags, resolve
 from flair_nas.stopping import stopped_at_once
 from flair_nas.tagging.config import TaggerConfig
 

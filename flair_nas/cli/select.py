@@ -8,6 +8,7 @@ from typing import Any
 
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, refuse_flags_of, said_of, settings_of_run
 from flair_nas.cli.log import quiet_flair
+from flair_nas.errors import FlairNasError
 from flair_nas.paths import typed
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.select.tasks import TAGGING, TEXT
@@ -44,6 +45,8 @@ def add_parser(verbs: Any) -> None:
 
 def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
     """The settings of language models where a text is named, or a preset of theirs; else of taggers."""
+    if arguments.text and arguments.corpus:
+        raise FlairNasError("give --corpus or --text: taggers are compared on the one, language models on the other")
     text = arguments.text or said_of("text", TEXT.presets, arguments)
     chosen, other = (TextSelectConfig, SelectConfig) if text else (SelectConfig, TextSelectConfig)
     if arguments.preset in preset_names(TEXT.presets):

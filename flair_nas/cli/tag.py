@@ -23,7 +23,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.files import check_writable
 from flair_nas.paths import how_to_convert, typed, user_path
 from flair_nas.rnn_text import parse_rnn
-from flair_nas.settings import resolve
+from flair_nas.settings import read_mapping
 from flair_nas.sharing.hub import PREFIX
 from flair_nas.stopping import stopped_at_once
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
@@ -176,7 +176,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     settings = user_path(arguments.model) / "config.yaml"
     if not written and settings.exists() and arguments.corpus not in NAMES:
         # files of one's own are laid out as in training
-        written = resolve(TaggerConfig, kind="tagging", file=settings).columns
+        given = read_mapping(settings).get("columns")  # of a training or of a selection
+        written = TaggerConfig(columns=given).columns
     columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
     if arguments.file is not None:

@@ -150,10 +150,13 @@ class Budget:
         return candidates_of(self.config, [*layers, *random_layers(self.config, random)])
 
     def _probe(self, layers: list[Layer]) -> Pace:
-        """What an epoch of two of them takes: of the layer to beat, and of the last one or a random cell."""
+        """What an epoch of two of them takes: of the layer to beat, and of the last one or a random cell.
+
+        The first one is slower than the next, so it is two where the first rung has as many.
+        """
         named = [c for c in self._named(layers) if not self.runs.has_failed(c)]
         probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(self.config.rates)]
-        self.runs.train_first_seeds(probes, 1, "a first epoch, to measure its time")
+        self.runs.train_first_seeds(probes, min(2, self.rungs[0]), "first, to measure the time of an epoch")
         return self.runs.pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
 
     def _fewer_epochs(self, candidates: int, pace: Pace) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flair_nas.errors import FlairNasError
 from flair_nas.genotype import random_genotype
 from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
@@ -84,8 +85,7 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
     of_torch, texts = config.task.work.LAYERS, dict[str, str]()
     usual = ["gru", *(bundled_best_first() if bundled is None else bundled)]
     for text in [config.rnn, "lstm", *(config.candidates or usual)]:
-        if text.upper() not in of_torch:
-            parse_rnn(text, of_torch)
+        _check(text, of_torch)
         texts.setdefault(identity(text), text)
     found = []
     for text in texts.values():
@@ -94,6 +94,15 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
         if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
             found.append(Layer(f"{name}-gates", gated, config.hidden_size))
     return found
+
+
+def _check(text: str, of_torch: Sequence[str]) -> None:
+    if text.upper() in of_torch:
+        return
+    names = text.split(",")  # a file's name may have commas, and options follow one
+    if len(names) > 1 and all(name.upper() in of_torch or name in bundled_names() for name in names):
+        raise FlairNasError(f"candidates are parted by blanks, not by commas: {' '.join(names)}")
+    parse_rnn(text, of_torch)
 
 
 def identity(rnn: str) -> str:

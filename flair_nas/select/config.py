@@ -34,7 +34,7 @@ def seconds_of(budget: str) -> float | None:
 
 def is_time(budget: str) -> str:
     """What is wrong with a text that is to be a time."""
-    return "" if seconds_of(budget) else "must be a time such as 90m, 2h or 1.5h"
+    return "" if seconds_of(budget) else "must be a time with its unit, such as 90m, 2h or 1.5h"
 
 
 @dataclass
@@ -68,9 +68,11 @@ class SelectSettings(PoolSettings):
 
     Attributes:
         task: what layers are compared on.
+        told_by: a setting that no training has, so that the folder of one is not taken for a selection's.
     """
 
     task: ClassVar[Task]
+    told_by: ClassVar[str] = "budget"
 
     rnn: str = setting("lstm", "the layer to beat, which is always among those that come to the end")
     hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)

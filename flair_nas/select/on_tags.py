@@ -174,6 +174,13 @@ def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
     return found
 
 
+def placed(folder: Path) -> None:
+    """The tagger as data, which `load_tagger` prefers."""
+    from flair_nas.tagging.training import write_as_data
+
+    write_as_data(folder)
+
+
 def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Searches a cell on a corpus, with the file of embeddings that all runs share."""
     from flair_nas.search.flair_config import TaggingSearchConfig
@@ -187,23 +194,7 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def usage(settings: Mapping[str, Any]) -> list[str]:
-    """The lines for Flair."""
-    from flair_nas.tagging.training import rnn_type
+    """A script for Flair."""
+    from flair_nas.select.flair_script import flair_script
 
-    layer, given = rnn_type(TaggerConfig(**settings)), " ".join(settings["embeddings"])
-    arguments = f'rnn_type="{layer}", hidden_size={settings["hidden_size"]}'
-    training = (
-        f"learning_rate={settings['learning_rate']:g}, mini_batch_size={settings['batch_size']}, "
-        f"max_epochs={settings['epochs']}"
-    )
-    imports = [] if layer in LAYERS else ["import flair_nas  # makes the layer known to Flair"]
-    code = [
-        *imports,
-        "from flair.models import SequenceTagger",
-        "from flair.trainers import ModelTrainer",
-        "",
-        f"tagger = SequenceTagger(..., {arguments})",
-        f"ModelTrainer(tagger, corpus).train(..., {training})",
-    ]
-    made = "which `flair_nas.tagging.embeddings.build_embeddings` makes"
-    return [f"In Flair, with the same embeddings (`{given}`, {made}):", "", "```python", *code, "```"]
+    return ["In Flair:", "", "```python", *flair_script(TaggerConfig(**settings)), "```"]

@@ -20,7 +20,7 @@ from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import Counts, packed
 from flair_nas.select.jobs import be_quiet, history_in, train_step
-from flair_nas.settings import kinds_of
+from flair_nas.settings import as_flags, kinds_of
 
 log = logging.getLogger("flair_nas")
 
@@ -141,6 +141,10 @@ def sentence_losses(losses: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) ->
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1).astype(np.float32)
 
 
+def placed(folder: Path) -> None:
+    """A language model's file is all there is of it."""
+
+
 def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
     """Searches a cell on a text."""
     from flair_nas.search.config import SearchConfig
@@ -151,7 +155,6 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def usage(settings: Mapping[str, Any]) -> list[str]:
-    """The flags for another training."""
-    names = ("hidden_size", "learning_rate", "epochs")
-    flags = " ".join(f"--{name.replace('_', '-')} {settings[name]:g}" for name in names)
-    return ["To train it again:", "", "```sh", f"flair-nas lm train --rnn '{settings['rnn']}' {flags} ...", "```"]
+    """The command for another training."""
+    command = f"flair-nas lm train {as_flags(LanguageModelConfig(**settings), LanguageModelConfig)} --out runs/again"
+    return ["To train it again:", "", "```sh", command, "```"]

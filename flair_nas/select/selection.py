@@ -33,7 +33,7 @@ from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.rule import Rule
 from flair_nas.select.tasks import TAGGING, Task
 from flair_nas.select.training import Runs, wanted_of
-from flair_nas.select.workers import Job, Pool, make_pool
+from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
 from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ _MAY_CHANGE = (
     *("data_root", "text"),  # where data are; what they are is in the ledger
 )
 _FORMER_RULE = Rule(first=0.2, keep=0.5)  # of taggers, in ledgers that do not tell it
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    further = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + further
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
+    not_while_imported()
     named_layers(config)  # a bad name should not cost the time that a corpus takes to load
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
@@ -121,7 +127,11 @@ class _Selection:
         config = self.config
         self.budget.check(layers)
         everyone = candidates_of(config, [*layers, *random_layers(config, self.budget.random(layers))])
-        log.info("%d candidates: %s", len(everyone), ", ".join(candidate.name for candidate in everyone))
+        if left_out := self.runs.others(everyone):
+            more = "--candidates, --searches, --random and --rates name all that is compared"
+            self.cautions.append(f"trained earlier, and not compared now: {', '.join(left_out)}; {more}")
+            log.warning("%s", self.cautions[-1])
+        log.info("%d candidates: %s", len(everyone), _listed([candidate.name for candidate in everyone]))
         compared, chose = self._choose(self._thin_out(everyone))
         fresh = self._judge(compared)
         judges = fresh or self._judge_by_those_that_chose(compared, chose)
@@ -239,6 +249,7 @@ class _Selection:
         best = min(seeds, key=lambda seed: self.runs.cost(winner, seed, epochs))
         with whole_file(self.run.folder / "model.pt") as temporary:
             shutil.copyfile(self.runs.folder / winner.run(best) / "model.pt", temporary)
+        self.task.work.placed(self.run.folder)
         cautions = [*self.cautions, *self.budget.cautions]
         report = report_of(answer, everyone, self.ledger, self.config, cautions)
         write_text(self.run.folder / "report.md", report)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flair_nas.language_model.config import LanguageModelConfig
@@ -61,6 +62,9 @@ class TaskModule(Protocol):
             `score`: ``test``, the figure on test, None if there is none; ``counts`` of each sentence there (else of
             dev), `packed`; where it can be told ``unseen``: entities that training did not have, right ones and all.
         """
+
+    def placed(self, folder: Path) -> None:
+        """Called when ``model.pt`` of a selection's folder was written; writes what else belongs to a model."""
 
     def search(self, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
         """Searches a cell, or goes on with it; gives ``genotype``, on one line."""

@@ -153,6 +153,11 @@ class Runs:
         good = [run for run in runs if "error" not in run]
         return pace_of(good) if good else None
 
+    def others(self, candidates: Sequence[Candidate]) -> list[str]:
+        """What was trained, and is none of these."""
+        trained = {name.rpartition("-seed")[0] for name, run in self.ledger.runs.items() if "dev" in run}
+        return sorted(trained - {candidate.name for candidate in candidates})
+
     def errors(self) -> str:
         """What went wrong, a few of it."""
         found = {run["error"] for run in self.ledger.runs.values() if "error" in run}

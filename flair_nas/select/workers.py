@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
+from flair_nas.errors import FlairNasError
 from flair_nas.select.memory import Memory, forget_peak
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flair_nas")
 
 _LOOK = 1.0  # seconds from one look at the memory to the next, where a job waits for it
+_IMPORTING = 113  # how a process ends that has begun its parent's work anew
 
 
 class Job(NamedTuple):
@@ -108,6 +110,9 @@ class Pool:
         Args:
             jobs: what is to be done.
             may_begin: asked before each; from the first that may not, none is begun.
+
+        Raises:
+            FlairNasError: a process cannot begin, as it imports a script that does all of this again.
         """
         left, tried = list(range(len(jobs))), [0] * len(jobs)
         running: dict[Future[Any], tuple[int, _Slot]] = {}  # of this call alone: another one's jobs have other numbers
@@ -161,7 +166,12 @@ class Pool:
         """How a job has ended; None if its process has died, which else is free again."""
         error = future.exception()
         if isinstance(error, BrokenProcessPool):
-            slot.executor.shutdown(wait=False)
+            slot.executor.shutdown()
+            if slot.exit_status == _IMPORTING:
+                raise FlairNasError(
+                    "this script starts processes, and each of them imports it; put what it does under the line "
+                    'if __name__ == "__main__":'
+                )
             return None
         if error is None:
             self.memory.ended(job.kind, slot.process)
@@ -220,6 +230,7 @@ class _Slot:
             self.environment["CUDA_VISIBLE_DEVICES"] = gpu
         context = multiprocessing.get_context("spawn")
         self.executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(threads,))
+        self._begun: list[Any] = []
 
     def submit(self, job: Job) -> Future[Any]:
         """Begins a job, the first one with its process.
@@ -229,7 +240,14 @@ class _Slot:
         """
         forget_peak(self.process)
         with _environment(self.environment):
-            return self.executor.submit(job.work, *job.arguments)
+            future = self.executor.submit(job.work, *job.arguments)
+        self._begun = list((self.executor._processes or {}).values())
+        return future
+
+    @property
+    def exit_status(self) -> int | None:
+        """How its process has ended; None if it has not, or there was none."""
+        return next((process.exitcode for process in self._begun), None)
 
     @property
     def process(self) -> int:
@@ -257,6 +275,15 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
 
 
 # --- in a process ---
+
+
+def not_while_imported() -> None:
+    """Ends a process of a pool that is still importing the script which has the pool: it would begin all of it again.
+
+    The pool then says so. For functions that make a pool, before anything else.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself asks
+        os._exit(_IMPORTING)
 
 
 def _begin(threads: int) -> None:

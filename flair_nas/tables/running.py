@@ -26,7 +26,7 @@ from flair_nas.select.candidates import identity, matched_size
 from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.tasks import TASKS
-from flair_nas.select.workers import Job, Pool, make_pool
+from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.equal_time import measure_size
 from flair_nas.tables.spec import (
@@ -69,6 +69,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
+    not_while_imported()
     kept = user_path(out) / COPY
     there = config.table in bundled_tables() or user_path(config.table).exists() or not kept.exists()
     source = config.table if there else str(kept)

@@ -65,13 +65,12 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
             remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
     cells = [_runs(ledger, row, column) for row in table.rows for column in table.columns]
     seeds = sorted({sum("counts" in run for run in runs) for runs in cells} - {0}) or [0]
-    spread = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] != 1)}"
-    remarks.insert(
-        0,
-        f"Mean ± sample standard deviation over {spread}. P(better): how likely a layer is better than "
-        f"{table.rows[0].name}, by bootstrap over seeds and sentences. "
-        f"{duration(ledger.seconds)} in all.",
-    )
+    spread = " to ".join(map(str, [seeds[0], *seeds[1:][-1:]])) + " seeds"
+    said = f"Mean ± sample standard deviation over {spread}. P(better): how likely a layer is better than "
+    said += f"{table.rows[0].name}, by bootstrap over seeds and sentences."
+    if seeds[-1] <= 1:
+        said = "One seed each: differences of several points are chance."
+    remarks.insert(0, f"{said} {duration(ledger.seconds)} in all.")
     return Grid(headers, rows, [remark for remark in remarks if remark])
 
 
@@ -138,9 +137,15 @@ def to_markdown(table: Table, grid: Grid) -> str:
 
 
 def to_csv(table: Table, grid: Grid) -> str:
-    """The table as comma-separated values, without title and remarks."""
+    """The table as comma-separated values: numbers alone, a column for each mean and spread, no title and remarks."""
+    columns: list[list[str]] = [[grid.headers[0], *(row[0] for row in grid.rows)]]
+    for place, header in enumerate(grid.headers[1:], start=1):
+        parts = [row[place].replace(",", "").split(" ± ") for row in grid.rows]
+        columns.append([header, *("" if of[0] == "-" else of[0] for of in parts)])
+        if any(len(of) > 1 for of in parts):
+            columns.append([f"{header}, sd", *(of[1] if len(of) > 1 else "" for of in parts)])
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([grid.headers, *grid.rows])
+    csv.writer(stream, lineterminator="\n").writerows(zip(*columns))
     return stream.getvalue()
 
 

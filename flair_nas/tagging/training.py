@@ -99,7 +99,7 @@ def train_taggers(
     ):
         metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, progress)
         if as_data:
-            _write_as_data(run.folder)
+            write_as_data(run.folder)
         return metrics
 
 
@@ -272,8 +272,13 @@ def _place_model(run: Run, best: Run) -> None:
         shutil.copyfile(source, temporary)
 
 
-def _write_as_data(folder: Path) -> None:
-    """Writes the model of a run as data."""
+def write_as_data(folder: Path) -> None:
+    """Writes a folder's ``model.pt`` also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+
+    Raises:
+        FlairNasError: `load_tagger` cannot read it.
+        OSError: the folder cannot be written, or the disk is full.
+    """
     try:
         write_safe(load_tagger(folder / "model.pt"), folder)
     except NotData as error:

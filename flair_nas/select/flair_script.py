@@ -1,0 +1,74 @@
+"""A tagger's settings as a script for Flair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from flair_nas.settings import changed, flair_names
+from flair_nas.tagging.column_files import parse_columns
+from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
+from flair_nas.tagging.registration import Width
+from flair_nas.tagging.training import rnn_type
+
+_OF_TAGGER = ("layers", "dropout", "word_dropout", "locked_dropout", "crf", "reproject")
+_OF_TRAINING = ("anneal_factor", "patience", "min_learning_rate", "clip")
+
+
+def flair_script(config: TaggerConfig) -> list[str]:
+    """The lines of a script that trains such a tagger with Flair's own classes.
+
+    Args:
+        config: the settings; those that are Flair's defaults are not written.
+    """
+    places: dict[str, Any] = changed(config, "label_type", "columns", "data_root")
+    if "columns" in places:
+        places["columns"] = parse_columns(config.columns or "")
+    narrow = not isinstance(config.reproject, bool)
+    tagger = {
+        "rnn_type": rnn_type(config),
+        "hidden_size": config.hidden_size,
+        **_by_flairs_names(changed(config, *_OF_TAGGER)),
+        **({"reproject_embeddings": Width(config.reproject)} if narrow else {}),
+    }
+    training = {
+        "learning_rate": config.learning_rate,
+        "mini_batch_size": config.batch_size,
+        "max_epochs": config.epochs,
+        **_by_flairs_names(changed(config, *_OF_TRAINING)),
+    }
+    return [
+        *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_TYPES else []),
+        "from flair.models import SequenceTagger",
+        "from flair.trainers import ModelTrainer",
+        "from flair_nas.tagging.corpora import load_corpus",
+        "from flair_nas.tagging.embeddings import build_embeddings",
+        *(["from flair_nas.tagging.registration import Width"] if narrow else []),
+        "",
+        f"data = load_corpus({', '.join([_literal(config.corpus), *_arguments(places)])})",
+        "tagger = SequenceTagger(",
+        f"    embeddings=build_embeddings({_literal(config.embeddings)}, data.corpus),",
+        "    tag_dictionary=data.corpus.make_label_dictionary(data.label_type, add_unk=False),",
+        "    tag_type=data.label_type,",
+        *(f"    {argument}," for argument in _arguments(tagger)),
+        ")",
+        f'ModelTrainer(tagger, data.corpus).train("tagger", {", ".join(_arguments(training))})',
+    ]
+
+
+def _by_flairs_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    names = {own: flairs for flairs, own in flair_names(TaggerConfig).items()}
+    return {names.get(name, name): value for name, value in settings.items()}
+
+
+def _arguments(named: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={_literal(value)}" for name, value in named.items()]
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_literal(of)}" for key, of in value.items()) + "}"
+    if isinstance(value, Width):
+        return f"Width({value})"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, list)) else repr(value)
