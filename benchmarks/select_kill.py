@@ -136,7 +136,7 @@ def main() -> int:
         expected, found = (left(Path(folder) / name) for name in ("whole", "killed"))
     different = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
     runs = sum(name.startswith("run ") for name in expected)
-    winner = re.split(" \\(", expected["answer"], maxsplit=1)[0]
+    winner = re.sub(r"^\*\*.*?\*\* | \(.*", "", expected["answer"])
     figures = {"runs": runs, "seconds": round(whole), "kills": kills, "winner": winner, "differences": different}
     print(json.dumps(figures))
     if arguments.out:

@@ -1,69 +1,144 @@
-"""Flair's CRF loss, taken apart by time steps: the same to the last bit, and linear in the length of sentences."""
+"""Flair's CRF loss by products of matrices: the same but for rounding, and linear in the length of sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from flair.data import Dictionary
+from flair.models.sequence_tagger_utils.crf import CRF
 from flair.models.sequence_tagger_utils.viterbi import ViterbiLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import flair_nas  # noqa: F401  # what is tested is done by importing it
+from flair_nas.tagging import viterbi_loss
+from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.training import build_tagger
+from flair_nas.tagging.viterbi_loss import log_partition
 
 flair_forward = ViterbiLoss.forward.__wrapped__  # type: ignore[attr-defined]
 
 
-def loss_of(tags: int) -> ViterbiLoss:
+def parts_of(tags: int, dtype: torch.dtype) -> tuple[CRF, ViterbiLoss]:
+    """Flair's CRF and loss for so many tags, and for start and stop."""
     dictionary = Dictionary(add_unk=False)
     for number in range(tags):
         dictionary.add_item(f"tag {number}")
     dictionary.set_start_stop_tags()
-    return ViterbiLoss(dictionary)
+    return CRF(dictionary, tags + 2, False).to(dtype), ViterbiLoss(dictionary)
 
 
-def batch_of(lengths: list[int], tags: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Emissions [B, T, tags], lengths [B], transitions, and the gold tags of all words in a row."""
+def batch_of(lengths: list[int], tags: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    """Emissions [B, T, tags], lengths [B], and the gold tags of all words in a row."""
     draw = torch.Generator().manual_seed(seed)
-    emissions = torch.randn(len(lengths), max(lengths), tags + 2, generator=draw)
-    transitions = torch.randn(tags + 2, tags + 2, generator=draw)
-    gold = torch.randint(tags, (sum(lengths),), generator=draw)
-    return emissions, torch.tensor(lengths), transitions, gold
+    emissions = scale * torch.randn(len(lengths), max(lengths), tags + 2, generator=draw, dtype=torch.float64)
+    return emissions, torch.tensor(lengths), torch.randint(tags, (sum(lengths),), generator=draw)
 
 
-def differentiated(forward: Any, lengths: list[int], tags: int, seed: int = 0) -> list[Tensor]:
+def differentiated(
+    forward: Any,
+    lengths: list[int],
+    tags: int,
+    seed: int = 0,
+    scale: float = 1.0,
+    dtype: torch.dtype = torch.float64,
+    change: Callable[[Tensor], Tensor] = lambda scores: scores,
+    forbid: bool = False,
+) -> list[Tensor]:
     """The loss, and its gradients with respect to emissions and transitions."""
-    emissions, sizes, transitions, gold = batch_of(lengths, tags, seed)
-    learned = [emissions.requires_grad_(), transitions.requires_grad_()]
-    scores = emissions.unsqueeze(-1) + transitions  # [B, T, tags, tags]
-    loss = forward(loss_of(tags), (scores, sizes, transitions), gold)
-    return [loss.detach(), *torch.autograd.grad(loss, learned)]
+    torch.manual_seed(seed)
+    crf, loss = parts_of(tags, dtype)
+    if forbid:  # as who wants no I- after O
+        crf.transitions.detach()[0, 1] = -10000
+    emissions, sizes, gold = batch_of(lengths, tags, seed, scale)
+    emissions = emissions.to(dtype).requires_grad_()
+    found = forward(loss, (change(crf(emissions)), sizes, crf.transitions), gold)
+    return [found.detach(), *torch.autograd.grad(found, [emissions, crf.transitions])]
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, 99))
-def test_value_and_gradients_are_those_of_flair(lengths: list[int], tags: int, seed: int) -> None:
-    lengths = sorted(lengths, reverse=True)  # as Flair sorts its batches
-    expected, found = (differentiated(forward, lengths, tags, seed) for forward in (flair_forward, ViterbiLoss.forward))
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
+    lambda found: sorted(found, reverse=True)
+)  # as Flair's
+
+
+@settings(max_examples=50, deadline=None)
+@given(LENGTHS, st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
+def test_value_and_gradients_are_those_of_flair(lengths: list[int], tags: int, seed: int, scale: float) -> None:
+    found, expected = (
+        differentiated(forward, lengths, tags, seed, scale) for forward in (ViterbiLoss.forward, flair_forward)
+    )
     for ours, flairs in zip(found, expected):
-        torch.testing.assert_close(ours, flairs, rtol=0, atol=0)
+        torch.testing.assert_close(ours, flairs, rtol=1e-10, atol=1e-10 * scale)
+    in_single = differentiated(ViterbiLoss.forward, lengths, tags, seed, scale, torch.float32)
+    for ours, flairs in zip(in_single, expected):
+        torch.testing.assert_close(ours.double(), flairs, rtol=1e-4, atol=1e-4 * max(1.0, scale))
+
+
+@pytest.mark.parametrize("change", [lambda scores: scores + 1.0, lambda scores: scores.add_(1.0)])
+def test_scores_that_somebody_has_changed_count_as_they_are(change: Callable[[Tensor], Tensor]) -> None:
+    found, expected = (
+        differentiated(forward, [5, 3], 4, change=change) for forward in (ViterbiLoss.forward, flair_forward)
+    )
+    assert all(torch.equal(ours, flairs) for ours, flairs in zip(found, expected))
+
+
+@pytest.mark.parametrize("scale", [1.0, 30.0])
+def test_where_a_transition_is_forbidden_it_is_flairs_own(scale: float) -> None:
+    found, expected = (
+        differentiated(forward, [5, 3], 4, scale=scale, forbid=True) for forward in (ViterbiLoss.forward, flair_forward)
+    )
+    assert all(torch.equal(ours, flairs) for ours, flairs in zip(found, expected))
+
+
+def test_gradients_have_gradients() -> None:
+    crf, loss = parts_of(3, torch.float64)
+    emissions, sizes, gold = batch_of([4, 2], 3)
+
+    def value(emissions: Tensor) -> Tensor:
+        found: Tensor = loss((crf(emissions), sizes, crf.transitions), gold)
+        return found
+
+    assert torch.autograd.gradgradcheck(value, (emissions.requires_grad_(),))
+
+
+def test_mixed_precision_leaves_the_loss_as_it_is() -> None:
+    crf, loss = parts_of(5, torch.float32)
+    emissions, sizes, gold = batch_of([9, 4, 4], 5)
+    words = emissions.to(torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = loss((crf(words), sizes, crf.transitions), gold)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(loss((crf(words.float()), sizes, crf.transitions), gold).item(), rel=1e-6)
+
+
+def test_what_flair_trains_learns_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setattr(viterbi_loss, "log_partition", lambda *given: called.append(1) or log_partition(*given))
+    corpus = load_corpus("demo")
+    tagger = build_tagger(TaggerConfig(rnn="lstm", embeddings=["one-hot"], hidden_size=8), corpus)
+    loss, _ = tagger.forward_loss(list(corpus.corpus.train)[:4])
+    loss.backward()
+    assert called and tagger.crf.transitions.grad.abs().sum() > 0
 
 
 def test_the_loss_is_minus_the_log_of_the_share_of_the_gold_path() -> None:
     tags, words = 3, 4
-    emissions, lengths, transitions, gold = batch_of([words], tags)
-    start, stop = tags, tags + 1
+    torch.manual_seed(0)
+    crf, loss = parts_of(tags, torch.float64)
+    emissions, lengths, gold = batch_of([words], tags)
+    start, stop, transitions = tags, tags + 1, crf.transitions
     paths = torch.cartesian_prod(*[torch.arange(tags + 2)] * words)  # [paths, words]
     before = torch.cat([torch.full((len(paths), 1), start), paths[:, :-1]], dim=1)
     of_path = emissions[0].gather(1, paths.T).sum(0) + transitions[paths, before].sum(1)  # [paths]
     of_path = of_path + transitions[stop, paths[:, -1]]
     of_gold = of_path[(paths == gold).all(1)]
-    found, *_ = differentiated(ViterbiLoss.forward, [words], tags)
-    assert found.item() == pytest.approx((of_path.logsumexp(0) - of_gold).item(), rel=1e-5)
+    found = loss((crf(emissions), lengths, transitions), gold)
+    assert found.item() == pytest.approx((of_path.logsumexp(0) - of_gold).item(), rel=1e-12)
 
 
 class _Written(TorchDispatchMode):
@@ -94,10 +169,9 @@ def test_work_grows_with_length_and_not_with_its_square() -> None:
 
 
 def test_once_is_enough() -> None:
-    from flair.models.sequence_tagger_utils import viterbi
+    from flair.models.sequence_tagger_utils import crf, viterbi
 
-    from flair_nas.tagging.viterbi_loss import register_viterbi_loss
-
-    before = viterbi.ViterbiLoss.forward
-    register_viterbi_loss(viterbi)
-    assert viterbi.ViterbiLoss.forward is before
+    before = viterbi.ViterbiLoss.forward, crf.CRF.forward
+    viterbi_loss.register_viterbi_loss(viterbi)
+    viterbi_loss.register_crf(crf)
+    assert (viterbi.ViterbiLoss.forward, crf.CRF.forward) == before
