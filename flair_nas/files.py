@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +56,16 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.filename == str(temporary):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def copy_whole(source: str | Path, target: str | Path) -> None:
+    """Copies a file whole or not at all.
+
+    Raises:
+        OSError: as `whole_file`, or `source` cannot be read.
+    """
+    with whole_file(target) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 def check_writable(path: str | Path) -> None:

@@ -20,7 +20,9 @@ from flair_nas.cli import main
 from flair_nas.locks import locked
 from flair_nas.runs import LOCK
 from flair_nas.select import on_tags
+from flair_nas.select.flair_script import flair_script
 from flair_nas.select.workers import Died, Job, Outcome, Pool
+from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
 
 IN_PROCESSES = Pool.run
@@ -103,6 +105,8 @@ def test_the_script_of_the_report_trains_such_a_tagger(
     assert {name: weight.shape for name, weight in own.state_dict().items()} == {
         name: weight.shape for name, weight in found.state_dict().items()
     }
+    script = flair_script(TaggerConfig(columns="", label_type="", precision="bfloat16", rnn="gru"))
+    assert 'load_corpus("demo")' in "".join(script) and script[0].startswith("# in float32")
     assert own.use_word_dropout == 0 and (tmp_path / "tagger" / "final-model.pt").exists()
 
 

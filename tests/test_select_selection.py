@@ -665,7 +665,7 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert text.startswith(verdict) and ("fresh seed" in text.partition(").")[0]) is fresh
         assert "lstm (hidden size 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00)" in text
         assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
-        assert ("--resume with --fresh-seeds 10" in text) is not verdict.startswith("**Take")
+        assert ("--resume once with --fresh-seeds 10" in text) is not verdict.startswith("**Take")
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:

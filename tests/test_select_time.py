@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -77,7 +78,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
     monkeypatch.setattr(Pool, "run", in_this_process)
     monkeypatch.setattr(on_tags, "train", lambda *arguments: made.train(*arguments))
-    monkeypatch.setattr(on_tags, "placed", lambda folder: None)  # there is no tagger
+    monkeypatch.setattr(on_tags, "place", lambda model, folder: None)  # there is no tagger
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     before = TAGGING.rule
     object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
@@ -185,6 +186,40 @@ def test_the_report_tells_seeds_that_chose_from_fresh_ones_and_which_rate_is_bes
     world.train = faster  # type: ignore[method-assign]
     report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "two").report
     assert "Of its learning rates, lstm does best with 0.2 (F1 on dev 80.00; 40.00 with 0.1; one seed)." in report
+
+    def exhausted(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        return faster(given, folder, score) | {"exhausted": given["learning_rate"] == 0.2}
+
+    world.train = exhausted  # type: ignore[method-assign]
+    report = select_layer(settings(corpus, rates=[1.0, 2.0], epochs=2), tmp_path / "three").report
+    assert "lstm does best with 0.2" not in report and "does best with" not in report  # 0.1 has one epoch of two
+
+
+def test_an_lstm_as_large_as_the_largest_layer_stays_when_there_are_larger_ones(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    few = settings(corpus, hidden_size=96, match=True, candidates=["darts-v2"])
+    select_layer(few, tmp_path)
+    before = {name for name in world.ledger.runs if name.startswith("lstm-")}
+    found = select_layer(dataclasses.replace(few, candidates=["darts-v2", "ess-ptb"], budget="3h"), tmp_path)
+    names = {line.split(" | ")[0] for line in found.report.splitlines() if line.startswith("| lstm-")}
+    assert len(names) == 2 and "not compared now" not in found.report
+    assert before < {name for name in world.ledger.runs if name.startswith("lstm-")}
+
+
+def test_the_report_is_there_where_there_is_no_room_for_the_model(
+    corpus: str, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: Path, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "no room", str(folder / "model.pt"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(on_tags, "place", full)
+        with pytest.raises(OSError, match="no room"):
+            select_layer(settings(corpus), tmp_path)
+    report = (tmp_path / "report.md").read_text()
+    world.done.clear()
+    assert select_layer(settings(corpus), tmp_path).report == report and world.done == []
 
 
 def test_time_is_kept_for_fresh_seeds_of_two(corpus: str, tmp_path: Path, world: World) -> None:

@@ -116,6 +116,54 @@ def test_mixed_precision_leaves_the_loss_as_it_is() -> None:
     assert found.item() == pytest.approx(loss((crf(words.float()), sizes, crf.transitions), gold).item(), rel=1e-6)
 
 
+def test_long_sentences_are_as_exact_as_flairs_own() -> None:
+    exact = differentiated(flair_forward, [300, 200], 10)
+    errors = {
+        name: [
+            float((of.double() - right).norm() / right.norm())
+            for of, right in zip(differentiated(forward, [300, 200], 10, dtype=torch.float32), exact)
+        ]
+        for name, forward in {"ours": ViterbiLoss.forward, "flair": flair_forward}.items()
+    }
+    assert all(ours <= flairs + 1e-6 for ours, flairs in zip(errors["ours"], errors["flair"]))
+
+
+def test_coarse_products_are_not_for_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = differentiated(ViterbiLoss.forward, [9, 4], 4)
+    monkeypatch.setattr(Tensor, "__matmul__", lambda *_: pytest.fail("a product was asked for"))
+    torch.set_float32_matmul_precision("medium")
+    try:
+        found = differentiated(ViterbiLoss.forward, [9, 4], 4)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert all(torch.allclose(ours, right, rtol=1e-12) for ours, right in zip(found, exact))
+
+
+def test_what_is_not_flairs_own_use_is_left_to_flair() -> None:
+    crf, loss = parts_of(4, torch.float64)
+    emissions, sizes, gold = batch_of([6, 3], 4)
+    scores = crf(emissions)
+    masked = crf.transitions.detach().clone()
+    assert torch.equal(loss((scores, sizes, masked), gold), flair_forward(loss, (scores, sizes, masked), gold))
+    with pytest.raises(RuntimeError, match="enforce_sorted"):  # of pack_padded_sequence
+        loss((scores, sizes.flip(0), crf.transitions), gold)
+    emissions.add_(1.0)
+    given = scores, sizes, crf.transitions
+    assert torch.equal(loss(given, gold), flair_forward(loss, given, gold))
+
+
+def test_inference_mode() -> None:
+    corpus = load_corpus("demo")
+    tagger = build_tagger(TaggerConfig(rnn="lstm", embeddings=["one-hot"], hidden_size=8), corpus)
+    sentences = list(corpus.corpus.train)[:4]
+    tagger.eval()
+    expected, _ = tagger.forward_loss(sentences)
+    with torch.inference_mode():
+        found, _ = tagger.forward_loss(sentences)
+        tagger.predict(sentences)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
 def test_what_flair_trains_learns_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(viterbi_loss, "log_partition", lambda *given: called.append(1) or log_partition(*given))

@@ -151,7 +151,12 @@ def matched_lstm(
     """
     largest = max(count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in layers)
     size = matched_size(lambda size: count(config.one(rnn="lstm", hidden_size=size)), largest)
-    return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
+    return lstm_of_size(size) if size > config.hidden_size else None
+
+
+def lstm_of_size(size: int) -> Layer:
+    """An LSTM of another hidden size than the other layers."""
+    return Layer(f"lstm-{size}", "lstm", size)
 
 
 def matched_size(count: Callable[[int], int], wanted: int) -> int:

@@ -22,7 +22,8 @@ def flair_script(config: TaggerConfig) -> list[str]:
     Args:
         config: the settings; those that are Flair's defaults are not written.
     """
-    places: dict[str, Any] = changed(config, "label_type", "columns", "data_root")
+    given = changed(config, "label_type", "columns", "data_root")
+    places: dict[str, Any] = {name: value for name, value in given.items() if value}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")
     narrow = not isinstance(config.reproject, bool)
@@ -39,6 +40,7 @@ def flair_script(config: TaggerConfig) -> list[str]:
         **_by_flairs_names(changed(config, *_OF_TRAINING)),
     }
     return [
+        *(["# in float32; what was measured is in bfloat16"] if config.precision == "bfloat16" else []),
         *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_TYPES else []),
         "from flair.models import SequenceTagger",
         "from flair.trainers import ModelTrainer",

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
+from flair_nas.files import copy_whole
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
@@ -141,8 +142,9 @@ def sentence_losses(losses: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) ->
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1).astype(np.float32)
 
 
-def placed(folder: Path) -> None:
-    """A language model's file is all there is of it."""
+def place(model: Path, folder: Path) -> None:
+    """Copies a language model."""
+    copy_whole(model, folder / "model.pt")
 
 
 def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:

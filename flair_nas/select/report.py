@@ -97,7 +97,7 @@ def answer_of(
     gains = task.gain(drawn[:, 1], drawn[:, 0])
     if share_above(gains) <= 0.5:  # where nothing speaks for another layer, it is the one to beat
         scored.reverse()
-        gains = -gains
+        gains = 0.0 - gains
     return Answer(part, seeds, scored[1], scored[0], _middle(gains), share_above(gains), fresh)
 
 
@@ -142,7 +142,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
 
 def _verdict(answer: Answer, to_beat: bool) -> str:
     if answer.probability is None:
-        return "Keep" if to_beat else "Take"
+        return "Keep" if to_beat else "No other has worked:"
     if answer.seeds == 1:
         return "Undecided, as of one seed each nobody can tell which layer is the better one. Ahead so far:"
     if to_beat:
@@ -151,7 +151,7 @@ def _verdict(answer: Answer, to_beat: bool) -> str:
 
 
 def _chance(answer: Answer, name: str) -> str:
-    more = "more seeds tell more: --resume with --fresh-seeds 10, say, and a larger --budget"
+    more = "more seeds tell more: --resume once with --fresh-seeds 10, say, and a larger --budget"
     if answer.seeds == 1:
         return f"that is over sentences alone; {more}"
     said = f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"
@@ -179,7 +179,8 @@ def _rates(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettin
     task, found = config.task, {}
     for candidate in candidates:
         run = ledger.runs.get(candidate.run(config.seeds[0]), {})
-        if is_to_beat(candidate.layer, config) and len(run.get("dev", ())) >= config.epochs:
+        to_the_end = len(run.get("dev", ())) >= config.epochs or run.get("exhausted", False)
+        if is_to_beat(candidate.layer, config) and to_the_end:
             found[candidate.learning_rate] = task.best(run["dev"])
     if len(found) < 2:
         return ""

@@ -1,21 +1,21 @@
 """Selecting a layer: rungs of successive halving on dev, several seeds of the best, then fresh ones, scored on test.
 
 OUT/config.yaml      the settings            OUT/runs/NAME-seedN/    a folder of each training
-OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer          OUT/model.pt    its model
+OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer
+OUT/model.pt         its model               OUT/model.safetensors   and config.json: a tagger's as data
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import shutil
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import whole_file, write_text
+from flair_nas.files import write_text
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.select.budget import Budget
@@ -128,8 +128,8 @@ class _Selection:
         self.budget.check(layers)
         everyone = candidates_of(config, [*layers, *random_layers(config, self.budget.random(layers))])
         if left_out := self.runs.others(everyone):
-            more = "--candidates, --searches, --random and --rates name all that is compared"
-            self.cautions.append(f"trained earlier, and not compared now: {', '.join(left_out)}; {more}")
+            more = "--candidates, --searches, --random, --rates and --match say what is"
+            self.cautions.append(f"trained earlier, and not compared now: {_listed(left_out)}; {more}")
             log.warning("%s", self.cautions[-1])
         log.info("%d candidates: %s", len(everyone), _listed([candidate.name for candidate in everyone]))
         compared, chose = self._choose(self._thin_out(everyone))
@@ -221,7 +221,8 @@ class _Selection:
         layers = [*named, *self._searched()]
         if config.match:
             matched = matched_lstm(config, self.task.work.counter(data), [*layers, *random_layers(config, 1)])
-            layers += [matched] if matched else []
+            # with larger layers than before it is another one; those that were trained stay
+            layers += dict.fromkeys([*self.runs.matched(), *([matched] if matched else [])])
         return layers
 
     def _searched(self) -> list[Layer]:
@@ -247,11 +248,9 @@ class _Selection:
         """Writes the report, and copies the winner's model of the best of these seeds."""
         winner, epochs = answer.winner.candidate, self.config.epochs
         best = min(seeds, key=lambda seed: self.runs.cost(winner, seed, epochs))
-        with whole_file(self.run.folder / "model.pt") as temporary:
-            shutil.copyfile(self.runs.folder / winner.run(best) / "model.pt", temporary)
-        self.task.work.placed(self.run.folder)
         cautions = [*self.cautions, *self.budget.cautions]
         report = report_of(answer, everyone, self.ledger, self.config, cautions)
         write_text(self.run.folder / "report.md", report)
         self.ledger.save()
+        self.task.work.place(self.runs.folder / winner.run(best) / "model.pt", self.run.folder)
         return Selection(answer, report, self.run.folder)

@@ -63,8 +63,8 @@ class TaskModule(Protocol):
             dev), `packed`; where it can be told ``unseen``: entities that training did not have, right ones and all.
         """
 
-    def placed(self, folder: Path) -> None:
-        """Called when ``model.pt`` of a selection's folder was written; writes what else belongs to a model."""
+    def place(self, model: Path, folder: Path) -> None:
+        """Makes the ``model.pt`` of a run that of a folder."""
 
     def search(self, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
         """Searches a cell, or goes on with it; gives ``genotype``, on one line."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flair_nas.search.display import duration
-from flair_nas.select.candidates import Candidate
+from flair_nas.select.candidates import Candidate, Layer, lstm_of_size
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.schedule import Pace, pace_of
@@ -152,6 +153,11 @@ class Runs:
         runs = [self.of(candidate, self.config.seeds[0]) for candidate in candidates]
         good = [run for run in runs if "error" not in run]
         return pace_of(good) if good else None
+
+    def matched(self) -> list[Layer]:
+        """The LSTMs that were trained because they were as large as the largest layer of their time."""
+        found = (re.match(r"lstm-(\d+)-[0-9a-f]{6}-rate", name) for name in self.ledger.runs)
+        return [lstm_of_size(size) for size in sorted({int(match[1]) for match in found if match})]
 
     def others(self, candidates: Sequence[Candidate]) -> list[str]:
         """What was trained, and is none of these."""

@@ -69,7 +69,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     said = f"Mean ± sample standard deviation over {spread}. P(better): how likely a layer is better than "
     said += f"{table.rows[0].name}, by bootstrap over seeds and sentences."
     if seeds[-1] <= 1:
-        said = "One seed each: differences of several points are chance."
+        said = "One seed each: differences of several points are chance." if seeds[-1] else "Nothing is done yet."
     remarks.insert(0, f"{said} {duration(ledger.seconds)} in all.")
     return Grid(headers, rows, [remark for remark in remarks if remark])
 

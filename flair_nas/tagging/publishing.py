@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import whole_file, write_text
+from flair_nas.files import copy_whole, write_text
 from flair_nas.genotype import Genotype
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.runs import read_figures
@@ -63,8 +62,7 @@ def publish_tagger(
         raise FlairNasError(f"{run}: is no finished run, its metrics.json cannot be read ({error})") from None
     tagger = load_tagger(run / "model.pt")
     prepare_folder(out, _FILES)
-    with whole_file(out / PICKLE) as temporary:
-        shutil.copyfile(run / "model.pt", temporary)
+    copy_whole(run / "model.pt", out / PICKLE)
     fault = ""
     try:
         write_safe(tagger, out)

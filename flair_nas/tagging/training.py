@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 import statistics
 import warnings
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from torch.utils.data import ConcatDataset
 from flair_nas.checkpoints import is_whole
 from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
-from flair_nas.files import whole_file
+from flair_nas.files import copy_whole
 from flair_nas.rnn_text import parse_rnn, say_risks
 from flair_nas.runs import Run, open_run, read_figures
 from flair_nas.settings import read_run_settings
@@ -268,8 +267,7 @@ def _place_model(run: Run, best: Run) -> None:
             )
         log.warning("%s was missing or damaged, so it is copied from %s", own, placed)
         source, target = placed, own
-    with whole_file(target) as temporary:
-        shutil.copyfile(source, temporary)
+    copy_whole(source, target)
 
 
 def write_as_data(folder: Path) -> None:

@@ -28,6 +28,10 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
         lengths: words of each sentence, [B], falling.
         start: the tag before the first word.
         stop: the tag after the last one.
+
+    Returns:
+        A number. No word has the tags `start` and `stop` in it, as they have none in fact; Flair counts paths in which
+        one has, which matters where such a word scores thousands more than others.
     """
     # no word has these tags, however they score: else the best tag could be one from which no other can be reached
     of_no_word = torch.tensor([start, stop], device=emissions.device)
@@ -36,17 +40,27 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
     weights = (transitions - most_likely).exp().T  # [tag before, tag]
     least = torch.finfo(emissions.dtype).tiny  # of what cannot be, so that its gradient is none, and not NaN
     words = torch.arange(int(lengths.max()), device=lengths.device)
-    sizes = (lengths > words.unsqueeze(1)).sum(1).tolist()  # T times how many sentences have that word
+    sizes: list[int] = (lengths > words.unsqueeze(1)).sum(1).tolist()  # T times how many sentences have that word
     first, *steps = emissions.unbind(1)
     scores, ended = first + transitions[:, start], []  # [B, tags]
+    taken = [emissions.new_zeros(())]  # out of scores, as large ones are coarse
     for size, step in zip(sizes[1:], steps):
         if size < len(scores):
             ended.append(scores[size:])
             scores = scores[:size]
         best = scores.detach().amax(1, keepdim=True)  # [size, 1]
-        sums = (scores - best).exp() @ weights  # [size, tags]
-        scores = sums.clamp(min=least).log() + step[:size] + (best + most_likely)
-    return torch.cat([scores, *ended[::-1]]).add(transitions[stop]).logsumexp(1).sum()
+        sums = _product((scores - best).exp(), weights)  # [size, tags]
+        scores = sums.clamp(min=least).log() + step[:size]
+        taken.append(best.sum())
+    found: Tensor = torch.cat([scores, *ended[::-1]]).add(transitions[stop]).logsumexp(1).sum()
+    return found + torch.stack(taken).sum() + sum(sizes[1:]) * most_likely
+
+
+def _product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Of matrices, in full precision."""
+    if torch.get_float32_matmul_precision() == "highest":
+        return rows @ matrix
+    return (rows.unsqueeze(2) * matrix).sum(1)  # TF32 or bfloat16, which products may have, are too coarse
 
 
 def are_usual(transitions: Tensor, start: int, stop: int) -> bool:
@@ -85,7 +99,8 @@ def path_score(emissions: Tensor, transitions: Tensor, lengths: Tensor, tags: Te
     path = path.masked_scatter(is_word, tags.to(path.device, path.dtype))  # [B, T + 1], with `stop` after the last word
     before = torch.cat([torch.full_like(path[:, :1], start), path[:, :-1]], dim=1)
     of_words = emissions.gather(2, path[:, :-1].unsqueeze(2)).squeeze(2)  # [B, T]
-    return (of_words * is_word[:, :-1]).sum() + (transitions[path, before] * (place <= sizes)).sum()
+    of_steps = transitions[path, before] * (place <= sizes)  # [B, T + 1]
+    return (of_words * is_word[:, :-1]).sum() + of_steps.sum()
 
 
 def register_crf(module: ModuleType) -> None:
@@ -98,11 +113,17 @@ def register_crf(module: ModuleType) -> None:
     @functools.wraps(flair_forward)
     def forward(self: Any, features: Tensor) -> Tensor:
         scores: Tensor = flair_forward(self, features)
-        setattr(scores, _MADE_OF, (features, scores._version))
+        if not torch.is_inference_mode_enabled():  # in which nothing tells of changes
+            setattr(scores, _MADE_OF, (features, self.transitions, _versions(scores, features, self.transitions)))
         return scores
 
     crf.forward = forward
     crf._flair_nas_registered = True
+
+
+def _versions(*tensors: Tensor) -> tuple[int, ...]:
+    """They tell whether somebody changes one."""
+    return tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
 def register_viterbi_loss(module: ModuleType) -> None:
@@ -115,11 +136,12 @@ def register_viterbi_loss(module: ModuleType) -> None:
     @functools.wraps(flair_forward)
     def forward(self: Any, features_tuple: tuple[Any, ...], targets: Tensor) -> Tensor:
         scores, lengths, transitions = features_tuple
-        features: Any
-        features, version = getattr(scores, _MADE_OF, (None, None))  # of scores that somebody else has made
+        made_of: tuple[Tensor, Any, tuple[int, ...]] = getattr(scores, _MADE_OF, (scores, None, ()))
+        features, of_crf, versions = made_of
         tags = self.start_tag, self.stop_tag
-        is_own = version == scores._version  # and nobody has changed them since
-        if not (is_own and scores.dtype in (torch.float32, torch.float64) and are_usual(transitions, *tags)):
+        is_own = of_crf is transitions and versions == _versions(scores, features, transitions)
+        is_full = scores.dtype in (torch.float32, torch.float64)
+        if not (is_own and is_full and bool((lengths.diff() <= 0).all()) and are_usual(transitions, *tags)):
             found: Tensor = flair_forward(self, features_tuple, targets)
             return found
         emissions = features.to(scores.dtype)
