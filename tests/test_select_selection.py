@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,24 @@ def spend(out: Path, seconds: float) -> None:
 
 
 @pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a training come to something at once, by its layer and seed: for tests of what there is time for."""
+
+    def train(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        f1 = 30 + zlib.crc32(f"{given['rnn']} {given['learning_rate']} {given['seeds']}".encode()) % 40
+        Path(folder).mkdir(exist_ok=True)
+        found = {
+            "dev": [f1] * given["epochs"], "dev_loss": [1 - f1 / 100] * given["epochs"],
+            "seconds": [0.1] * given["epochs"], "around_seconds": 0.1, "exhausted": False, "scored": score,
+            "parameters": 7, "peak_memory_mb": 1,
+        }  # fmt: skip
+        return found | ({"test": f1, "counts": packed(np.array([[f1, 100, 100]] * 20))} if score else {})
+
+    monkeypatch.setattr(on_tags, "train", train)
+    monkeypatch.setattr(on_tags, "place", lambda model, folder: None)
+
+
+@pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has a selection take no time, however slow the machine is: only `spend` does."""
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
@@ -164,6 +183,7 @@ def test_time_is_for_fresh_seeds_of_two_and_then_for_more_to_choose_among(
     corpus: str,
     tmp_path: Path,
     jobs: list[str],
+    quick: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     enough_for(monkeypatch, count)
@@ -359,7 +379,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(
 
 
 def test_a_budget_says_how_many_cells_are_compared(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match=r"the budget of 1m is not enough: an epoch takes 20\.0 s, .*; give more"):
@@ -377,7 +397,7 @@ def test_a_budget_says_how_many_cells_are_compared(
 
 
 def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
-    corpus: str, tmp_path: Path, jobs: list[str], still: None
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, still: None
 ) -> None:
     given = settings(corpus, candidates=["tanh0-tanh1", "gru"])
     first = select_layer(given, tmp_path)
@@ -394,7 +414,7 @@ def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
 
 
 def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     """Nothing is to be done, so no time is too short for it."""
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
@@ -413,7 +433,7 @@ def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
 
 
 def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_of_it(
-    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], still: None
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], quick: None, still: None
 ) -> None:
     """Whatever was done takes no time again, and what has failed takes none."""
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
@@ -439,7 +459,7 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
 
 
 def test_with_a_candidate_more_only_that_one_is_paid_for(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     given = settings(corpus, random=1, candidates=["tanh0-tanh1", "gru"], budget="10m")
@@ -460,7 +480,7 @@ def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
 
 
 def test_random_cells_that_were_begun_stay_with_another_budget(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     for budget in ("6m", "4m"):
@@ -471,7 +491,7 @@ def test_random_cells_that_were_begun_stay_with_another_budget(
 
 
 def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, still: None
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
     best_first, counts = bundled_best_first(), []
