@@ -12,11 +12,12 @@ import io
 import json
 import os
 import re
-import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from flair_nas.select.report import mean_and_spread
 
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results" / "first_tagger.json"
@@ -36,11 +37,6 @@ def sentence() -> str:
     own, *others = (f'{mean_and_spread(scores)} with `rnn_type="{rnn}"`' for rnn, scores in found["scores"].items())
     seeds = f"{found['seeds'][0]} to {found['seeds'][-1]}"
     return f"What to expect over the seeds {seeds}: test F1 {own}; {', '.join(others)}."
-
-
-def mean_and_spread(scores: list[float]) -> str:
-    """Mean ± sample standard deviation."""
-    return f"{statistics.mean(scores):.2f} ± {statistics.stdev(scores):.2f}"
 
 
 def main() -> None:
@@ -70,10 +66,9 @@ def main() -> None:
                 os.chdir("/")
             scores.append(names["scores"]["test_score"])
         found[rnn] = [round(score, 4) for score in scores]
-        figure = mean_and_spread(scores) if len(scores) > 1 else f"{scores[0]:.2f}"
         each = ", ".join(f"{score:.3f}" for score in scores)
         seconds = (time.perf_counter() - start) / len(scores)
-        print(f"| {rnn} | {figure} | {each} | {seconds:.0f} |", flush=True)
+        print(f"| {rnn} | {mean_and_spread(scores)} | {each} | {seconds:.0f} |", flush=True)
     if out:
         out.write_text(json.dumps({"seeds": arguments.seeds, "scores": found}) + "\n")
 

@@ -64,14 +64,22 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
             failed = {run["error"] for run in of if "error" in run}
             remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
     cells = [_runs(ledger, row, column) for row in table.rows for column in table.columns]
-    seeds = sorted({sum("counts" in run for run in runs) for runs in cells} - {0}) or [0]
-    spread = " to ".join(map(str, [seeds[0], *seeds[1:][-1:]])) + " seeds"
-    said = f"Mean ± sample standard deviation over {spread}. P(better): how likely a layer is better than "
-    said += f"{table.rows[0].name}, by bootstrap over seeds and sentences."
-    if seeds[-1] <= 1:
-        said = "One seed each: differences of several points are chance." if seeds[-1] else "Nothing is done yet."
+    said = _said_of({len(of) for of in _good(cells)} - {0}, table.rows[0].name)
     remarks.insert(0, f"{said} {duration(ledger.seconds)} in all.")
     return Grid(headers, rows, [remark for remark in remarks if remark])
+
+
+def _said_of(seeds: set[int], first: str) -> str:
+    """What the figures are, by how many seeds those of a row have."""
+    if not seeds:
+        return "Nothing is done yet."
+    if max(seeds) == 1:
+        return "One seed each: differences of several points are chance."
+    spread = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
+    return (
+        f"Mean ± sample standard deviation over {spread} seeds. P(better): how likely a layer is better than "
+        f"{first}, by bootstrap over seeds and sentences."
+    )
 
 
 def figures_of(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from types import ModuleType
 from typing import Any
 
 from flair_nas.recurrent import SearchedRNN
+from flair_nas.tagging.once import once
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
 
 SAVED_KEY = "flair_nas"
@@ -30,11 +30,9 @@ def imported_by_file() -> None:
     """Does nothing; saved models refer to it, so that loading one imports flair_nas even where only Flair was."""
 
 
-def register_sequence_tagger(module: ModuleType) -> None:
+@once("SequenceTagger")
+def register_sequence_tagger(tagger: Any) -> None:
     """Teaches `SequenceTagger` of `flair.models.sequence_tagger_model` about genotypes; once is enough."""
-    tagger = module.SequenceTagger
-    if getattr(tagger, "_flair_nas_registered", False):
-        return
     flair_init, flair_rnn, flair_state_dict = tagger.__init__, tagger.RNN, tagger._get_state_dict
     flair_from_state = tagger._init_model_with_state_dict.__func__
     signature = inspect.signature(flair_init)
@@ -78,7 +76,6 @@ def register_sequence_tagger(module: ModuleType) -> None:
     tagger.RNN = staticmethod(rnn)
     tagger._get_state_dict = state_dict
     tagger._init_model_with_state_dict = classmethod(from_state)
-    tagger._flair_nas_registered = True
 
 
 def _narrow(tagger: Any, width: int) -> None:
@@ -99,11 +96,9 @@ def _width_of(state: Any) -> Any:
     return given if wide else Width(weight.shape[0])
 
 
-def register_document_embeddings(module: ModuleType) -> None:
+@once("DocumentRNNEmbeddings")
+def register_document_embeddings(embeddings: Any) -> None:
     """Teaches `DocumentRNNEmbeddings` of `flair.embeddings.document` about genotypes; once is enough."""
-    embeddings = module.DocumentRNNEmbeddings
-    if getattr(embeddings, "_flair_nas_registered", False):
-        return
     flair_init, flair_to_params = embeddings.__init__, embeddings.to_params
     signature = inspect.signature(flair_init)
 
@@ -135,18 +130,15 @@ def register_document_embeddings(module: ModuleType) -> None:
 
     embeddings.__init__ = init
     embeddings.to_params = to_params
-    embeddings._flair_nas_registered = True
 
 
-def register_fasttext_embeddings(module: ModuleType) -> None:
+@once("FastTextEmbeddings")
+def register_fasttext_embeddings(embeddings: Any) -> None:
     """Has `FastTextEmbeddings` of `flair.embeddings.token` heed its argument `name`; once is enough.
 
     Flair 0.15 saves the name and does not take it back: a loaded one is called by a temporary file, by which a stack
     would be read in another order.
     """
-    embeddings = module.FastTextEmbeddings
-    if getattr(embeddings, "_flair_nas_registered", False):
-        return
     flair_init = embeddings.__init__
 
     @functools.wraps(flair_init)
@@ -155,7 +147,6 @@ def register_fasttext_embeddings(module: ModuleType) -> None:
         self.name = name or self.name
 
     embeddings.__init__ = init
-    embeddings._flair_nas_registered = True
 
 
 def _with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:

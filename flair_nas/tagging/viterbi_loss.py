@@ -8,11 +8,12 @@ of [B, tags] and the exponentials of the transitions: the forward algorithm with
 from __future__ import annotations
 
 import functools
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from flair_nas.tagging.once import once
 
 _MADE_OF = "_flair_nas_made_of"
 _FORBIDDEN = 1000.0  # by which a score of what cannot be is at least below others; Flair has -10,000
@@ -103,11 +104,9 @@ def path_score(emissions: Tensor, transitions: Tensor, lengths: Tensor, tags: Te
     return (of_words * is_word[:, :-1]).sum() + of_steps.sum()
 
 
-def register_crf(module: ModuleType) -> None:
+@once("CRF")
+def register_crf(crf: Any) -> None:
     """Has scores of the `CRF` of `flair.models.sequence_tagger_utils.crf` tell what they are made of."""
-    crf = module.CRF
-    if getattr(crf, "_flair_nas_registered", False):
-        return
     flair_forward = crf.forward
 
     @functools.wraps(flair_forward)
@@ -118,7 +117,6 @@ def register_crf(module: ModuleType) -> None:
         return scores
 
     crf.forward = forward
-    crf._flair_nas_registered = True
 
 
 def _versions(*tensors: Tensor) -> tuple[int, ...]:
@@ -126,11 +124,9 @@ def _versions(*tensors: Tensor) -> tuple[int, ...]:
     return tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
-def register_viterbi_loss(module: ModuleType) -> None:
+@once("ViterbiLoss")
+def register_viterbi_loss(loss: Any) -> None:
     """Has `ViterbiLoss` of `flair.models.sequence_tagger_utils.viterbi` take the faster way; once is enough."""
-    loss = module.ViterbiLoss
-    if getattr(loss, "_flair_nas_registered", False):
-        return
     flair_forward = loss.forward
 
     @functools.wraps(flair_forward)
@@ -150,4 +146,3 @@ def register_viterbi_loss(module: ModuleType) -> None:
             return of_all_paths - path_score(emissions, transitions, lengths, targets, *tags)
 
     loss.forward = forward
-    loss._flair_nas_registered = True
