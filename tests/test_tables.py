@@ -27,7 +27,7 @@ from flair_nas.select.config import SelectConfig
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool
-from flair_nas.tables import equal_time, running
+from flair_nas.tables import running, sizing
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tables.showing import Grid, to_latex
@@ -92,9 +92,9 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     run = ["tables", "run", "-q", "--table", path, "--text", text, "--device", "cpu", "--out", str(out)]
     assert main(run) == 0
     said = capsys.readouterr().out
-    assert len(jobs) == len(set(jobs)) == 2 + 2 * 5 * 2
-    assert [job.startswith("search-") for job in jobs[:3]] == [True, True, False]
-    assert [job[-5:] for job in jobs[2:]] == ["seed1"] * 10 + ["seed2"] * 10  # all with one seed come first
+    assert len(jobs) == len(set(jobs)) == 2 + 2 + 2 * 5 * 2
+    assert [job.split("-")[0] for job in jobs[:4]] == ["search", "search", "size", "size"]
+    assert [job[-5:] for job in jobs[4:]] == ["seed1"] * 10 + ["seed2"] * 10  # all with one seed come first
     assert said.startswith((out / "table.md").read_text()) and "## A trial" in said
     jobs.clear()
     picture = tmp_path / "table.svg"
@@ -123,7 +123,9 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     assert len(jobs) == 4 and all("drawn" in job for job in jobs)
     jobs.clear()
     assert main(["tables", "run", "-q", "--resume", str(out), "--rows", "all", "--seeds", "1"]) == 0
-    assert len(jobs) == 2 and all("cell" in job for job in jobs)
+    assert (
+        len(jobs) == 4 and all(job.startswith("size-") for job in jobs[:2]) and all("cell" in job for job in jobs[2:])
+    )
 
 
 def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
@@ -286,8 +288,24 @@ rows:
   large: {{rnn: tanh0, settings: {{hidden_size: 24}}}}
 """
     ledger = run_table(TableConfig(table=written(tmp_path, "", table), seeds=[1]), tmp_path / "out")[1]
-    small, large = (run["parameters"] for run in ledger.runs.values())
+    small, large = (run["parameters"] for run in ledger.runs.values() if "parameters" in run)
     assert small == pytest.approx(large, rel=0.05)
+    assert re.search(
+        r"LSTM on text has a hidden size of \d+, at which it has (0.9|1.0)\d of the weights of large",
+        (tmp_path / "out" / "table.md").read_text(),
+    )
+
+
+def test_a_layer_that_is_larger_at_any_size_is_told_and_the_rest_goes_on(
+    tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gated = "  gates: {rnn: tanh0/input=sigmoid-tanh, size_of: LSTM}\n"
+    one = TIMED[: TIMED.index("  text:")] + "rows:\n  LSTM: {rnn: lstm, settings: {hidden_size: 2}}\n" + gated
+    path, out = written(tmp_path, "", one), str(tmp_path / "out")
+    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", out]) == 0
+    assert len(jobs) == 2 and jobs[1].endswith("seed1")
+    told = r"gates on demo failed: tanh0/\S+ has [\d,]+ weights with a hidden size of 1, and lstm [\d,]+: give the row"
+    assert re.search(told, capsys.readouterr().out)
 
 
 TIMED = """columns:
@@ -325,7 +343,7 @@ def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(text: str, tm
 
 def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(equal_time.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sizing.time, "perf_counter", lambda: now[0])
 
     def stepper(settings: dict[str, Any]) -> Any:
         taken = settings["hidden_size"] * settings.get("each", 1.0) + settings.get("all", 0.0)
@@ -337,11 +355,11 @@ def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyP
 
     cell = {"rnn": "cell", "hidden_size": 100, "each": 3.0}
     for each, level in ((1.0, 300), (3.0, 100), (10.0, 30)):
-        found = equal_time.size_of_equal_time(stepper, {"rnn": "lstm", "each": each}, cell)
+        found = sizing.size_of_equal_time(stepper, {"rnn": "lstm", "each": each}, cell)
         assert found["hidden_size"] == pytest.approx(level, rel=0.04)
         assert found["time_ratio"] == pytest.approx(found["hidden_size"] * each / 300)
     with pytest.raises(FlairNasError, match="lstm takes longer than cell at any hidden size"):
-        equal_time.size_of_equal_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
+        sizing.size_of_equal_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
 
 
 def test_a_size_that_cannot_be_had_is_told_and_the_rest_goes_on(

@@ -22,13 +22,13 @@ from flair_nas.paths import user_path
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
-from flair_nas.select.candidates import identity, matched_size
+from flair_nas.select.candidates import identity
 from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.tasks import TASKS
 from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
 from flair_nas.tables.config import TableConfig
-from flair_nas.tables.equal_time import measure_size
+from flair_nas.tables.sizing import count_size, measure_size
 from flair_nas.tables.spec import (
     Column,
     Row,
@@ -184,7 +184,7 @@ class _Running:
         return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)), column.name)
 
     def _first_job(self, row: Row, column: Column) -> Job | None:
-        """What a row's runs on a column wait for: its search, then its measured size; None if there is nothing."""
+        """What a row's runs on a column wait for: its search, then its size; None if there is nothing."""
         if row.search is not None and self._layer_of(row, column) is None:
             return self._search_job(row, column)
         size = self._size_job(row, column)
@@ -198,31 +198,26 @@ class _Running:
         return found
 
     def _size_job(self, row: Row, column: Column) -> Job | None:
-        """The job that measures a size; None where none is to be measured, or the layer is not known."""
-        column, rnn = self._placed(column), self._layer_of(row, column)
-        if row.time_of is None or rnn is None:
+        """The job that finds a size; None where the row has one of its own, or its layer is not known."""
+        column, rnn, of = self._placed(column), self._layer_of(row, column), row.time_of or row.size_of
+        if of is None or rnn is None:
             return None
-        other, data = self._row_named(row.time_of), self._data_of(column)
+        key, find = ("time_of", measure_size) if row.time_of else ("size_of", count_size)
+        other, data = next(row for row in self.table.rows if row.name == of), self._data_of(column)
         settings, of_other = settings_of(row, column, rnn), settings_of(other, column, other.rnn or "")
         whole, of_other = (dataclasses.asdict(TASKS[column.task].settings(**given)) for given in (settings, of_other))
-        name = f"size-{_name(row, column, {**whole, 'time_of': _name(other, column, of_other, data)}, data)}"
-        return Job(name, measure_size, (column.task, whole, of_other))
-
-    def _row_named(self, name: str) -> Row:
-        return next(row for row in self.table.rows if row.name == name)
+        name = f"size-{_name(row, column, {**whole, key: _name(other, column, of_other, data)}, data)}"
+        return Job(name, find, (column.task, whole, of_other))
 
     def _job(self, row: Row, column: Column, seed: int) -> Job | None:
-        """A run; None where its layer was searched in vain or its size measured in vain, or not yet."""
+        """A run; None where its layer or its size was looked for in vain, or not yet."""
         column, rnn, task = self._placed(column), self._layer_of(row, column), TASKS[column.task]
         if rnn is None:
             return None
         settings = settings_of(row, column, rnn)
-        if row.size_of is not None:
-            other = self._row_named(row.size_of)
-            settings["hidden_size"] = self._size_like(settings, settings_of(other, column, other.rnn or ""), column)
-        measured = self._size_job(row, column)
-        if measured is not None:  # it is kept with the runs: a plan is forgotten with another budget
-            size = self.ledger.runs.get(measured.name, {}).get("hidden_size")
+        sizing = self._size_job(row, column)
+        if sizing is not None:  # it is kept with the runs: a plan is forgotten with another budget
+            size = self.ledger.runs.get(sizing.name, {}).get("hidden_size")
             if size is None:
                 return None
             settings["hidden_size"] = size
@@ -242,17 +237,6 @@ class _Running:
         if column.task == "text" and not settings.get("text"):
             raise FlairNasError(f"column {column.name} is of a text that the table does not name: give --text")
         return dataclasses.replace(column, settings=settings)
-
-    def _size_like(self, settings: dict[str, Any], other: dict[str, Any], column: Column) -> int:
-        """The hidden size with which a layer has as many parameters as another one."""
-        plan = self.ledger.plan.setdefault("sizes", {})
-        key = hashlib.sha256(json.dumps([settings, other], sort_keys=True).encode()).hexdigest()[:16]
-        if key not in plan:
-            work = TASKS[column.task].work
-            count = work.counter(self._read(column))
-            plan[key] = matched_size(lambda size: count({**settings, "hidden_size": size}), count(other))
-            self.ledger.save()
-        return int(plan[key])
 
     def _data_of(self, column: Column) -> str:
         """What the data of a column are, wherever they lie."""

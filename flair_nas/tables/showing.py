@@ -107,14 +107,14 @@ def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
 
 
 def _size_said(ledger: Ledger, row: Row, column: Column) -> str:
-    """The hidden size that was found by measuring, if it was."""
+    """The hidden size that was found for a row, if it was."""
     found = ledger.runs.get(ledger.plan.get("measured", {}).get(f"{row.name} / {column.name}", ""), {})
     if "hidden_size" not in found:
         return ""
-    return (
-        f"{row.name} on {column.name} has a hidden size of {found['hidden_size']}, at which its steps took "
-        f"{found['time_ratio']:.2f} of the time of those of {row.time_of}."
-    )
+    said = f"{row.name} on {column.name} has a hidden size of {found['hidden_size']}, at which "
+    if row.time_of is not None:
+        return f"{said}its steps took {found['time_ratio']:.2f} of the time of those of {row.time_of}."
+    return f"{said}it has {found['size_ratio']:.2f} of the weights of {row.size_of}."
 
 
 def _chance(runs: Runs, first: Runs, task: Task) -> str:

@@ -1,4 +1,4 @@
-"""The hidden size at which a layer's step of training takes as long as that of another one, by measuring both."""
+"""The hidden size at which a layer has as many parameters as another one, or its step of training takes as long."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.select.candidates import matched_size
 from flair_nas.select.jobs import be_quiet
 from flair_nas.select.tasks import TASKS
 
@@ -17,13 +18,39 @@ _ROUNDS = 15  # the median counts: other work that comes and goes slows one of t
 _FINE = 32  # sizes that are nearer to one another than a 32nd are not told apart
 
 
-def measure_size(task: str, settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process does to size one row by the time of another.
+def count_size(task: str, settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """What a process does to size one row by the parameters of another.
 
     Args:
         task: of their column.
         settings: of a run of the row that is sized.
         other: of a run of the other row.
+
+    Returns:
+        ``hidden_size``, and ``size_ratio``, the parameters at that size as a share of those of the other layer.
+
+    Raises:
+        FlairNasError: even the smallest layer has more, as where gates as wide as the input are all that counts.
+    """
+    work = TASKS[task].work
+    be_quiet()
+    count = work.counter(work.read(other))
+
+    def counted(size: int) -> int:
+        return count({**settings, "hidden_size": size})
+
+    wanted = count(other)
+    if counted(1) > wanted:
+        raise FlairNasError(
+            f"{settings['rnn']} has {counted(1):,} weights with a hidden size of 1, and {other['rnn']} {wanted:,}: "
+            "give the row a hidden_size among its settings, in place of size_of"
+        )
+    size = matched_size(counted, wanted)
+    return {"hidden_size": size, "size_ratio": counted(size) / wanted}
+
+
+def measure_size(task: str, settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """As `count_size`, by the time of a step.
 
     Returns:
         ``hidden_size``, and ``time_ratio``, the time of a step at that size as a share of that of the other layer.
