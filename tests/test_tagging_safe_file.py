@@ -28,6 +28,7 @@ from safetensors.torch import load_file, save_file
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
 from flair_nas.files import sum_of_file
+from flair_nas.tagging import training
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.embeddings import _alphabet
 from flair_nas.tagging.safe_file import NotData, read_safe, write_safe
@@ -58,6 +59,21 @@ def features(tagger: SequenceTagger) -> torch.Tensor:
 def one_hot(corpus: Corpus) -> TokenEmbeddings:
     embeddings: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=8)
     return embeddings
+
+
+def test_a_run_that_is_cut_off_has_no_data_of_another_tagger(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(tagger: SequenceTagger, folder: Path) -> None:
+        raise OSError("no space left on device")
+
+    shutil.copytree(run, here := tmp_path / "run")
+    monkeypatch.setattr(training, "write_safe", full)
+    with pytest.raises(OSError, match="no space left"):
+        train_taggers(TaggerConfig(rnn="darts-v2", seeds=[1, 2], **SMALL), here, parts=(), progress=False)
+    best = json.loads((here / "metrics.json").read_text())["model_seed"]
+    assert not (here / "config.json").exists()  # else it would be loaded in place of the best
+    assert (here / "model.pt").read_bytes() == (here / f"seed-{best}" / "model.pt").read_bytes()
 
 
 def test_a_run_holds_its_tagger_as_data_which_goes_first(run: Path, tmp_path: Path) -> None:

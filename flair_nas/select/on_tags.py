@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from flair_nas.files import copy_whole
 from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in, train_step
@@ -177,11 +176,9 @@ def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
 
 def place(model: Path, folder: Path) -> None:
     """Copies a tagger, and writes it as data, too."""
-    from flair_nas.tagging.safe_file import CONFIG
-    from flair_nas.tagging.training import write_as_data
+    from flair_nas.tagging.training import place_model, write_as_data
 
-    (folder / CONFIG).unlink(missing_ok=True)  # of another tagger, it may be, which `load_tagger` would prefer
-    copy_whole(model, folder / "model.pt")
+    place_model(model, folder)
     write_as_data(folder)
 
 

@@ -40,7 +40,7 @@ from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width
-from flair_nas.tagging.safe_file import NotData, write_safe
+from flair_nas.tagging.safe_file import CONFIG, NotData, write_safe
 
 log = logging.getLogger("flair_nas")
 
@@ -258,7 +258,6 @@ def _place_model(run: Run, best: Run) -> None:
         FlairNasError: the seed's model is missing or damaged, and nowhere else.
     """
     own, placed = best.folder / "model.pt", run.folder / "model.pt"
-    source, target = own, placed
     if not is_whole(own):
         if not (is_whole(placed) and _is_of(run, best)):
             raise FlairNasError(
@@ -266,8 +265,19 @@ def _place_model(run: Run, best: Run) -> None:
                 "to train this seed again"
             )
         log.warning("%s was missing or damaged, so it is copied from %s", own, placed)
-        source, target = placed, own
-    copy_whole(source, target)
+        copy_whole(placed, own)
+    else:
+        place_model(own, run.folder)
+
+
+def place_model(model: Path, folder: Path) -> None:
+    """Makes a copy of a tagger the ``model.pt`` of a folder.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full.
+    """
+    (folder / CONFIG).unlink(missing_ok=True)  # it may be of another tagger, and `load_tagger` would prefer it
+    copy_whole(model, folder / "model.pt")
 
 
 def write_as_data(folder: Path) -> None:
