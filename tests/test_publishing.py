@@ -161,7 +161,8 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     assert main(["tag", "publish", *arguments]) == 0
     said = capsys.readouterr().err
     assert "the model itself names its embeddings by the paths" in said and embeddings[0] in said
-    assert str(tmp_path / "vectors.gensim").encode() in (tmp_path / "hub" / "pytorch_model.bin").read_bytes()
+    pickled = (tmp_path / "hub" / "pytorch_model.bin").read_bytes()
+    assert str(tmp_path / "vectors.gensim").encode() in pickled and str(tmp_path / "run").encode() not in pickled
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "It is a pickle alone, as its embeddings cannot be written as data (Foreign cannot" in card
     assert str(tmp_path) not in card + (tmp_path / "hub" / "genotype.json").read_text()

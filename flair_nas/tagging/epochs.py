@@ -179,6 +179,8 @@ class EpochPlugin(TrainerPlugin):
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:
             self.best, self.best_epoch = score, epoch
+            card: dict[str, Any] = self.tagger.model_card or {}
+            card.get("training_parameters", {}).pop("base_path", None)  # if it is published, it is nobody's business
             with whole_file(self.run.folder / "model.pt") as temporary:
                 self.tagger.save(temporary)
         if self.config.train_with_dev:
