@@ -194,6 +194,14 @@ def test_the_report_tells_seeds_that_chose_from_fresh_ones_and_which_rate_is_bes
     report = select_layer(settings(corpus, rates=[1.0, 2.0], epochs=2), tmp_path / "three").report
     assert "lstm does best with 0.2" not in report and "does best with" not in report  # 0.1 has one epoch of two
 
+    def level(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        loss = 0.1 if given["learning_rate"] == 0.2 else 0.2
+        return train(given, folder, score) | {"dev": [40.0], "dev_loss": [loss]}
+
+    world.train = level  # type: ignore[method-assign]
+    report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "four").report
+    assert "lstm does best with 0.2 (F1 on dev 40.00; 40.00 with 0.1; one seed)" in report  # by its loss, as chosen
+
 
 def test_an_lstm_as_large_as_the_largest_layer_stays_when_there_are_larger_ones(
     corpus: str, tmp_path: Path, world: World

@@ -176,18 +176,18 @@ def _cost(candidate: Candidate, ledger: Ledger) -> str:
 
 def _rates(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings) -> str:
     """Which learning rate the layer to beat wants, in words; empty where it had one, or came to the end with one."""
-    task, found = config.task, {}
+    task, found = config.task, dict[float, dict[str, Any]]()
     for candidate in candidates:
         run = ledger.runs.get(candidate.run(config.seeds[0]), {})
         to_the_end = len(run.get("dev", ())) >= config.epochs or run.get("exhausted", False)
         if is_to_beat(candidate.layer, config) and to_the_end:
-            found[candidate.learning_rate] = task.best(run["dev"])
+            found[candidate.learning_rate] = run
     if len(found) < 2:
         return ""
-    best = task.best(list(found.values()))
-    rate = next(rate for rate, figure in found.items() if figure == best)
-    others = [f"{figure:.2f} with {other:g}" for other, figure in found.items() if other != rate]
-    what = "; ".join([f"{task.title} on {task.dev} {best:.2f}", *others, "one seed"])
+    figures = {rate: f"{task.best(run['dev']):.2f}" for rate, run in found.items()}
+    rate = min(found, key=lambda rate: task.cost(found[rate], config.epochs))
+    others = [f"{figure} with {other:g}" for other, figure in figures.items() if other != rate]
+    what = "; ".join([f"{task.title} on {task.dev} {figures[rate]}", *others, "one seed"])
     return f"Of its learning rates, {config.rnn} does best with {rate:g} ({what})."
 
 
