@@ -688,6 +688,16 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert ("--resume once with --fresh-seeds 10" in text) is not verdict.startswith("**Take")
 
 
+@pytest.mark.parametrize("judges", [(4,), (4, 5)])
+def test_where_all_have_found_nothing_none_is_ahead(judges: tuple[int, ...]) -> None:
+    runs = [{"counts": packed(np.array([[0, 0, 100]] * 20)), "test": 0.0} for _ in judges]
+    for candidates in ([LSTM, GRU], [LSTM]):
+        answer = answer_of(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
+        text = paragraph_of(answer, SelectConfig())
+        assert text.startswith("**Undecided, as nothing was found.** lstm (hidden size 256, learning rate 0.1): its F1")
+        assert "Train longer, or with another learning rate." in text and "Ahead" not in text
+
+
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
     lstm = Candidate(Layer("lstm", "lstm", 256), 0.1, "lstm")
     counts = [packed(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]

@@ -31,7 +31,7 @@ class World:
 
     def __init__(self) -> None:
         self.ledger = Ledger(Path("none"))
-        self.pace: dict[str, float] = {}  # seconds an epoch, by layer, as the run reports them
+        self.usual, self.pace = 10.0, dict[str, float]()  # seconds an epoch, and by layer, as the run reports them
         self.slower: dict[int, float] = {}  # by seed: how many times as long it really takes
         self.f1: dict[str | tuple[str, int], float] = {}  # by layer, or layer and seed
         self.error: Callable[[str, int, bool], str | None] = lambda rnn, seed, score: None
@@ -44,7 +44,7 @@ class World:
         rnn, (seed,), epochs = given["rnn"], given["seeds"], given["epochs"]
         if error := self.error(rnn, seed, score):
             raise FlairNasError(error)
-        pace, f1 = self.pace.get(rnn, 10.0), self.f1.get((rnn, seed), self.f1.get(rnn, 50.0))
+        pace, f1 = self.pace.get(rnn, self.usual), self.f1.get((rnn, seed), self.f1.get(rnn, 50.0))
         self.ledger._earlier += (epochs - self.reached.get(folder, 0)) * pace * self.slower.get(seed, 1.0)
         self.reached[folder] = epochs
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -125,6 +125,22 @@ def test_a_finished_selection_is_the_same_when_it_is_begun_again(
         assert answered(found) == {
             "all": ("relu0", (3, 4), True), "cut": ("relu0", (3, 4), True), "none": ("tanh0", (1,), False),
         }[name]  # fmt: skip
+
+
+def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    """As runs do that had a processor of their own before there were many: their time is looked at between."""
+
+    def slow_down(rnn: str, seed: int) -> None:
+        world.usual = 1.0 if len(world.done) < 3 else 4.0
+
+    world.usual, world.after = 1.0, slow_down
+    given = settings(corpus, epochs=5, random=None, fresh_seeds=3, budget="10m")
+    found = select_layer(given, tmp_path)
+    assert answered(found)[1:] == ((3, 4, 5), True) and world.ledger.seconds <= 600
+    trained = {rnn for rnn, _ in world.done}
+    assert world.ledger.plan["random"] == len(trained) - 2 > 20  # the LSTM and what is named are the others
 
 
 def test_a_run_that_would_end_after_the_budget_is_not_begun(corpus: str, tmp_path: Path, world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def show(arguments: argparse.Namespace) -> int:
             raise FlairNasError(f"--picture {picture} must end in .svg, .png or .pdf")
         draw_comparison(panels_of(table, ledger), picture)
     print(FORMATS[arguments.format](table, grid_of(table, ledger)), end="")
+    if arguments.picture is not None:
+        print(f"picture: {picture}", file=sys.stderr)  # standard output is the table alone
     return 0
 
 

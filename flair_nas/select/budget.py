@@ -28,6 +28,7 @@ log = logging.getLogger("flair_nas")
 _SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
 _OVER = 1.05
 _MOST_RANDOM = 1000
+_FEW = 4  # runs a process that are trained at once however few have been before
 
 
 class Budget:
@@ -111,31 +112,45 @@ class Budget:
         return found
 
     def random(self, layers: list[Layer]) -> int:
-        """How many random cells; the first rung of the layers that are named tells what they would take."""
+        """How many random cells; the first rung of the layers that are named tells what they would take.
+
+        Many side by side may take longer than those few did, so no more are trained at once than have been before.
+        """
         config, plan, runs = self.config, self.ledger.plan, self.runs
         if config.random is not None:
             return config.random
         if "random" not in plan:
             named = self._named(layers)
             runs.train_first_seeds(named, self.rungs[0], f"rung 1 of {len(self.rungs)}, what is named")
-            pace = runs.pace(named)
-            if pace is None:
-                raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
-            left = _SHARE * self.seconds - self.ledger.seconds
-            count = begun = max(1, self._random_begun())
-            everyone = candidates_of(config, [*layers, *random_layers(config, begun)])
-            good = [candidate for candidate in everyone if not runs.has_failed(candidate)]
-            each, done = len(candidates_of(config, random_layers(config, 1))), self._done(good)
-
-            def is_enough(count: int) -> bool:
-                candidates = len(good) + (count - begun) * each
-                return self._rest(config.fresh_seeds, candidates, done, pace) <= left
-
-            while count < _MOST_RANDOM and is_enough(count + 1):
-                count += 1
-            plan["random"] = count
+            count, each = max(1, self._random_begun()), len(candidates_of(config, random_layers(config, 1)))
+            at_once = max(len(named), _FEW * runs.pool.workers) // each
+            while (more := self._further_random(layers, count)) > at_once:
+                count += at_once
+                them = candidates_of(config, [*layers, *random_layers(config, count)])
+                runs.train_first_seeds(them, self.rungs[0], f"rung 1 of {len(self.rungs)}, {count} random cells")
+                at_once = len(them) // each
+            plan["random"] = count + more
             self.ledger.save()
         return int(plan["random"])
+
+    def _further_random(self, layers: list[Layer], begun: int) -> int:
+        """For how many random cells there is time, by what has been trained, besides those that were begun."""
+        config, runs = self.config, self.runs
+        everyone = candidates_of(config, [*layers, *random_layers(config, begun)])
+        pace = runs.pace(everyone)
+        if pace is None:
+            raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
+        good = [candidate for candidate in everyone if not runs.has_failed(candidate)]
+        each, done = len(candidates_of(config, random_layers(config, 1))), self._done(good)
+        left = _SHARE * self.seconds - self.ledger.seconds
+
+        def is_enough(more: int) -> bool:
+            return self._rest(config.fresh_seeds, len(good) + more * each, done, pace) <= left
+
+        more = 0
+        while begun + more < _MOST_RANDOM and is_enough(more + 1):
+            more += 1
+        return more
 
     def _random_begun(self) -> int:
         """How many random cells have been trained, with an earlier budget; they stay."""

@@ -130,7 +130,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
             f"better: {_range(answer.interval)}); {_chance(answer, name)}."
         )
     if winner.figure == 0:
-        words.append("Neither has found anything: train longer, or with another learning rate.")
+        words.append("Train longer, or with another learning rate.")
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
     wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
@@ -141,6 +141,8 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
 
 
 def _verdict(answer: Answer, to_beat: bool) -> str:
+    if answer.winner.figure == 0:
+        return "Undecided, as nothing was found."
     if answer.probability is None:
         return "Keep" if to_beat else "No other has worked:"
     if answer.seeds == 1:

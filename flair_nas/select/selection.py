@@ -54,6 +54,10 @@ def _listed(names: list[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + further
 
 
+def _counted(seeds: list[int], which: str = "") -> str:
+    return f"{len(seeds)} {which}seed{'s' * (len(seeds) != 1)}"
+
+
 @dataclass(frozen=True)
 class Selection:
     """What a selection came to.
@@ -161,7 +165,7 @@ class _Selection:
         config = self.config
         finalists, seeds = self.budget.finalists(ranked)
         names = " and ".join(candidate.name for candidate in finalists)
-        self.runs.train(wanted_of(finalists, seeds, config.epochs), f"{len(seeds)} seeds of {names} choose")
+        self.runs.train(wanted_of(finalists, seeds, config.epochs), f"{_counted(seeds)} of {names} choose")
         costs = {c: [self.runs.cost(c, seed, config.epochs) for seed in seeds] for c in finalists}
         # a seed with which all have failed says nothing of any
         chose = [at for at in range(len(seeds)) if not all(math.isinf(of[at]) for of in costs.values())]
@@ -177,7 +181,7 @@ class _Selection:
         names = " and ".join(candidate.name for candidate in compared)
         seeds = self.budget.fresh(compared)
         wanted = wanted_of(compared, seeds, config.epochs, score=True)
-        self.runs.train(wanted, f"{len(seeds)} fresh seeds of {names}", self.budget.end)
+        self.runs.train(wanted, f"{_counted(seeds, 'fresh ')} of {names}", self.budget.end)
         scored = self._scored(compared, config.fresh())
         failed = {c.run(seed): seed for seed in config.fresh() for c in compared if self.runs.has_failed(c, seed)}
         if failed:

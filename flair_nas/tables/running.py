@@ -106,11 +106,11 @@ class _Running:
         seeds = self.config.seeds or self.table.seeds
         self._note_cells(self._jobs(self.table.rows, seeds))
         self._prepare(seeds)
-        self._do(searches)
-        self._do([job for row, column in cells if (job := self._size_job(row, column)) is not None])
+        self._do(searches, "searches")
+        self._do([job for row, column in cells if (job := self._size_job(row, column)) is not None], "hidden sizes")
         self._note_cells(self._jobs(self.table.rows, seeds))
         jobs = self._jobs(self.rows, seeds)
-        self._do(jobs)
+        self._do(jobs, "runs")
         write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
         open_searches = sum(not self._is_done(job) for job in searches)
         before = [job for row, column in cells if (job := self._first_job(row, column)) is not None]
@@ -157,20 +157,21 @@ class _Running:
         limit = seconds_of(self.config.budget) if self.config.budget else None
         return limit is not None and self.ledger.seconds > limit
 
-    def _do(self, jobs: Sequence[Job]) -> None:
-        """Does the jobs that are not done, until the time is spent."""
+    def _do(self, jobs: Sequence[Job], what: str) -> None:
+        """Does the jobs that are not done, until the time is spent; what they are is said."""
         wanted = [job for job in jobs if not self._is_done(job)]
         if not wanted or self._is_spent():
             return
         started = time.perf_counter()
-        log.info("%s: %d of %d runs are to be done", self.table.title, len(wanted), len(jobs))
+        log.info("%s: %d of %d %s are to be done", self.table.title, len(wanted), len(jobs), what)
         with contextlib.closing(self.pool.run(wanted)) as outcomes:
             for done, outcome in enumerate(outcomes, start=1):
                 worked, spent = self.ledger.note(outcome), self.ledger.seconds
                 each = (time.perf_counter() - started) / done
                 if worked:
                     rest = duration(each * (len(wanted) - done))
-                    log.info("%d of %d, %s; %s, %s left", done, len(wanted), outcome.job.name, duration(spent), rest)
+                    name = outcome.job.name
+                    log.info("%d of %d %s, %s; %s, %s left", done, len(wanted), what, name, duration(spent), rest)
                 if self._is_spent():  # what is at work goes on from its checkpoint next time
                     return
 

@@ -74,7 +74,7 @@ def _said_of(seeds: set[int], first: str) -> str:
     if not seeds:
         return "Nothing is done yet."
     if max(seeds) == 1:
-        return "One seed each: differences of several points are chance."
+        return "One seed each: differences of several points are chance. P(better) wants two."
     spread = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
     return (
         f"Mean ± sample standard deviation over {spread} seeds. P(better): how likely a layer is better than "
@@ -145,7 +145,7 @@ def to_markdown(table: Table, grid: Grid) -> str:
 
 
 def to_csv(table: Table, grid: Grid) -> str:
-    """The table as comma-separated values: numbers alone, a column for each mean and spread, no title and remarks."""
+    """The table as comma-separated values: plain numbers, a column for each mean and spread, no title and remarks."""
     columns: list[list[str]] = [[grid.headers[0], *(row[0] for row in grid.rows)]]
     for place, header in enumerate(grid.headers[1:], start=1):
         parts = [row[place].replace(",", "").split(" ± ") for row in grid.rows]

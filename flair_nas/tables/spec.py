@@ -222,10 +222,12 @@ class _Reader:
         if row.size_of is not None and row.time_of is not None:
             message = f"row {brief(row.name)} must have one of size_of and time_of"
             raise self._fault(("rows", row.name, "time_of"), message)
+        names = [row.name for row in rows]
         sized = [row.name for row in rows if row.size_of is None and row.time_of is None and row.rnn is not None]
         for key, other in (("size_of", row.size_of), ("time_of", row.time_of)):
             if other is not None and other not in sized:
-                message = f"{brief(other)} is no row with a layer that is named and a size of its own"
+                what = "has no rnn, or a size that is taken from another row" if other in names else "is no row"
+                message = f"{key}: {brief(other)} {what}; it may be {', '.join(sized)}"
                 raise self._fault(("rows", row.name, key), message)
 
     def _check(self, row: Row, column: Column) -> None:
