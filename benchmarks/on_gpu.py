@@ -39,7 +39,7 @@ from flair_nas import SearchedRNN
 from flair_nas.cli.version import describe
 from flair_nas.supernet import CellSupernet
 
-ENGINES = ("plain", "columns", "triton")
+ENGINES = ("plain", "columns", "triton", "graphs")
 LAYERS = ("darts-v2", "i-darts-ptb", "ess-ptb")
 SIZES = ("64x35x850", "32x35x256", "32x35x512", "32xwnutx256", "1x35x256")
 TOY_SIZES = ("2x3x8", "1x3x8")
@@ -257,7 +257,7 @@ def commands(arguments: argparse.Namespace) -> list[Case]:
 def cases_of(arguments: argparse.Namespace) -> list[Case]:
     """In order of value."""
     device, toy = arguments.device, arguments.toy
-    engines = [engine for engine in ENGINES if engine != "triton" or device.type == "cuda"]
+    engines = [engine for engine in ENGINES if device.type == "cuda" or engine not in ("triton", "graphs")]
     found = [Case("machine", "setup", 0, lambda _: machine(device)), *checks(device, engines)]
     for size in TOY_SIZES if toy else SIZES:
         for mode in ("training", "inference"):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from flair_nas.kernels import choice, columns, elementwise, native, triton_elementwise
+from flair_nas.kernels import choice, columns, elementwise, graphs, native, triton_elementwise
 from flair_nas.kernels.engine import Engine, Normalisation, Recurrence
 from flair_nas.kernels.gate import state_gate_factor
 from flair_nas.kernels.plan import CellPlan, GatePlan
@@ -22,6 +22,7 @@ ENGINES: dict[str, tuple[Engine, ModuleType]] = {
     "native": (native.run, elementwise),
     "columns": (columns.run, elementwise),
     "triton": (partial(columns.run, elementwise=triton_elementwise), triton_elementwise),
+    "graphs": (graphs.run, elementwise),
 }
 """Engines, and what does the elementwise work of the state gate, which is computed before them."""
 

@@ -24,12 +24,12 @@ def test_a_cpu_has_native_kernels_where_there_are_any(
     assert chosen(CPU) == expected
 
 
-@pytest.mark.parametrize("setting", ["auto", "native", "columns", "triton"])
+@pytest.mark.parametrize("setting", ["auto", "native", "columns", "triton", "graphs"])
 def test_native_kernels_are_for_cpus_alone(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
     nothing_is_built(monkeypatch)
     assert chosen(OTHER) == "columns"
-    assert chosen(CUDA) == ("triton" if setting == "triton" else "columns")
+    assert chosen(CUDA) == (setting if setting in ("triton", "graphs") else "columns")
 
 
 def test_triton_that_is_asked_for_and_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_an_unknown_value_is_an_error_that_lists_the_known(
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "nativ")
     with pytest.raises(FlairNasError) as raised:
         chosen(device)
-    for words in ("FLAIR_NAS_KERNELS 'nativ'", "did you mean native?", "auto, native, columns, triton, plain"):
+    for words in ("FLAIR_NAS_KERNELS 'nativ'", "did you mean native?", "auto, native, columns, triton, graphs, plain"):
         assert words in str(raised.value)
 
 

@@ -6,7 +6,8 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas import SearchedRNN, load_genotype, random_genotype
-from flair_nas.kernels import triton_elementwise
+from flair_nas.kernels import elementwise, graphs, levels, triton_elementwise, triton_levels
+from flair_nas.kernels.engine import Recurrence
 from flair_nas.operations import OPERATIONS
+from flair_nas.recurrence import ENGINES
 from flair_nas.supernet.cell import CellSupernet
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # what Triton itself asks when it is imported
@@ -53,12 +56,14 @@ def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.Mon
     from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    integers = ("count", "size", "half", "apart")
+    integers = ("count", "size", "half", "apart", "number", "stride", "height")
+    tables = ("of_levels", "of_pairs", "into", "first")
 
     def check(kernel: Callable[..., None], **constants: Any) -> None:
         constants |= {"WIDE": triton.language.float32, "BLOCK": 256}
         function = triton_elementwise._compiled(kernel)
-        low = {name: f"*{dtype}" for name in ("pre", "of_pre")} | {name: "i32" for name in integers}
+        low = {name: f"*{dtype}" for name in ("pre", "of_pre", "entering", "of_entering")}
+        low |= {name: "i32" for name in integers} | {name: "*i64" for name in tables}
         signature = {name: "constexpr" if name in constants else low.get(name, "*fp32") for name in function.arg_names}
         source = triton.compiler.ASTSource(function, signature, constexprs=constants)
         assembly = triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["ptx"]
@@ -76,6 +81,15 @@ def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.Mon
     check(
         triton_elementwise._mix_back, **ops, HIGHWAY=True, WANTED=True, count=1, size=1, half=1
     )  # Triton makes constants of 1s
+    for absent in ({}, {"mask": None}):
+        check(triton_levels.level, **ops, **absent)
+        check(triton_levels.level_back, **ops, **absent)
+    for gated in (True, False):
+        gate = {"factor": None}
+        check(triton_levels.enter, GATED=gated)
+        check(triton_levels.enter, GATED=gated, **gate, mask=None, alive=None)
+        check(triton_levels.enter_back, GATED=gated)
+        check(triton_levels.enter_back, GATED=gated, **gate, mask=None, alive=None, of_factor=None, of_output=None)
 
 
 class TestInterpreted:
@@ -180,6 +194,52 @@ class TestInterpreted:
             output = net(xs)[0]
             found[kernels] = [output, *torch.autograd.grad(output.square().sum(), list(net.parameters()))]
         torch.testing.assert_close(found["triton"], found["plain"], rtol=1e-10, atol=1e-12)
+
+    @pytest.mark.parametrize("carry", ["gated", "ungated"])
+    @pytest.mark.parametrize("cell", ["tanh0", "darts-v2", "tanh0+relu0-sigmoid1+identity0-relu1+identity1", "gated"])
+    def test_levels_equal_the_plain_path(self, cell: str, carry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Ragged batches, too, which are padded, and with dropout."""
+        genotype = load_genotype("tanh0-relu1/state=sigmoid-tanh+sigmoid1" if cell == "gated" else cell)
+        torch.manual_seed(0)
+        layer = SearchedRNN(4, 5, replace(genotype, carry=carry), recurrent_dropout=0.3, bidirectional=True).double()
+        ragged = [torch.randn(length, 4, dtype=torch.float64) for length in (5, 3, 1)]
+        for given in (torch.randn(4, 8, 4, dtype=torch.float64), nn.utils.rnn.pack_sequence(ragged)):
+            found = {}
+            for kernels in ("columns", "plain"):
+                monkeypatch.setenv("FLAIR_NAS_KERNELS", kernels)
+                monkeypatch.setitem(ENGINES, "columns", (run_levels, elementwise))
+                torch.manual_seed(1)
+                source = (given if isinstance(given, Tensor) else given.data).requires_grad_()
+                output = layer(given)[0]
+                output = output if isinstance(output, Tensor) else output.data
+                direction = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+                wanted = [source, *layer.parameters()]
+                found[kernels] = [output, *torch.autograd.grad((output * direction).sum(), wanted)]
+            torch.testing.assert_close(found["columns"], found["plain"], rtol=1e-10, atol=1e-12)
+
+    def test_levels_with_products_in_bfloat16_are_as_near_as_the_equations(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        torch.manual_seed(0)
+        layer, given = SearchedRNN(8, 8, "i-darts-ptb"), torch.randn(8, 8, 8)
+        monkeypatch.setitem(ENGINES, "columns", (run_levels, elementwise))
+        found = {}
+        for kernels, low in (("columns", True), ("plain", True), ("plain", False)):
+            monkeypatch.setenv("FLAIR_NAS_KERNELS", kernels)
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                output = layer(given)[0]
+            found[kernels, low] = [output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))]
+        for own, plain, exact in zip(found["columns", True], found["plain", True], found["plain", False]):
+            # the interpreter cuts bits off where a GPU rounds, which doubles what rounding adds
+            assert 0 < (own - exact).norm() < 3 * (plain - exact).norm()
+
+
+def run_levels(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
+    """As `graphs.run` without a graph."""
+    dense, given, rows = graphs.padded(recurrence, sources)
+    assert levels.can_run(dense, given)
+    output = levels.run(dense, given)
+    return output if rows is None else output.index_select(0, rows)
 
 
 def random(dtype: torch.dtype, *shapes: tuple[int, ...]) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""What runs a recurrence: the equations, or an engine: native kernels, PyTorch's operators, or these and Triton's."""
+"""What runs a recurrence: the equations, or an engine: native kernels, or PyTorch's operators alone or in graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flair_nas.kernels.plan import CellPlan
 from flair_nas.kernels.tracing import is_transformed
 
 VARIABLE = "FLAIR_NAS_KERNELS"
-SETTINGS = ("auto", "native", "columns", "triton", "plain")
+SETTINGS = ("auto", "native", "columns", "triton", "graphs", "plain")
 
 
 def wants_equations() -> bool:
@@ -35,7 +35,7 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
         product: dtype that products are taken in, a lower one under autocast.
 
     Returns:
-        ``native``, ``columns`` or ``triton`` (columns with Triton's kernels).
+        ``native``, ``columns``, ``triton`` (columns with Triton's kernels) or ``graphs`` (CUDA graphs of these).
 
     Raises:
         FlairNasError: as `chosen`.
@@ -69,7 +69,7 @@ def chosen(device: torch.device) -> str:
             raise FlairNasError(f"{VARIABLE} asks for Triton's kernels, and there is no Triton; pip install triton")
         return wanted
     if device.type != "cpu" or wanted == "columns":
-        return "columns"
+        return "graphs" if wanted == "graphs" and device.type == "cuda" else "columns"
     if wanted == "native":
         found = build.built()
         if found.library is None:

@@ -32,7 +32,7 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor], elementwise: Modu
     """
     columns = {
         name: sources[name].transpose(-1, -2).contiguous()  # [H, B], [m - 1, H, B], [D, S], [H, S], [W, S]
-        for name in ("hidden", "past", "data", "factor", "projected")
+        for name in ("hidden", "past", "data", "factor", "projected", "alive")
         if name in sources
     }
     if "shares" in sources:
@@ -96,6 +96,7 @@ class _Loop:
         data: Tensor | None = None,
         past: Tensor | None = None,
         factor: Tensor | None = None,
+        alive: Tensor | None = None,
         shares: Tensor | None = None,
         entry_shares: Tensor | None = None,
         gate_shares: Tensor | None = None,
@@ -107,6 +108,7 @@ class _Loop:
         assert given is not None
         steps = given.split(list(sizes), dim=1)  # T tensors [W, B_t] or [D, B_t]
         factors = factor.split(list(sizes), dim=1) if factor is not None else ()
+        tokens = alive.split(list(sizes), dim=1) if alive is not None else ()
         of_gate = None if entry_shares is None or gate_shares is None else (entry_shares, gate_shares)
         # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
         history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.entries))
@@ -127,6 +129,8 @@ class _Loop:
             if size < hidden.shape[1]:  # the shortest sequences have ended
                 hidden = hidden[:, :size]
                 mask = None if mask is None else mask[:, :size]
+            if alive is not None:  # what is behind the end of a sequence stays small
+                hidden = hidden * tokens[t]
             step = steps[t]
             if gate is not None:
                 history.appendleft(enter(hidden))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from types import ModuleType
 
 import torch
@@ -71,7 +71,13 @@ def _relaxed(
 
 def ordered_by_tail(pairs: PairPlan, shares: Tensor) -> Tensor:
     """Shares of pairs by head, then tail, as the plan has them, in the order by tail, then head; [pairs, 5] both."""
-    return shares[[pair for of_tail in pairs.by_tail() for pair, _ in of_tail]]
+    return shares.index_select(0, _places(pairs, shares.device))
+
+
+@lru_cache(maxsize=256)
+def _places(pairs: PairPlan, device: torch.device) -> Tensor:
+    # kept, since nothing is copied to a GPU while a graph is captured
+    return torch.tensor([pair for of_tail in pairs.by_tail() for pair, _ in of_tail], dtype=torch.long, device=device)
 
 
 def state_gate_factor(

@@ -99,7 +99,7 @@ class _Mixture(torch.autograd.Function):
         ctx.save_for_backward(pre, state, shares)
         like = pre[0] if state is None else state
         out = like.new_empty(len(shares), *like.shape)
-        _launch(
+        launch(
             _mix,
             like.numel(),
             pre,
@@ -125,7 +125,7 @@ class _Mixture(torch.autograd.Function):
         parts = shares.new_empty(_programs(size), *shares.shape, dtype=wide) if wanted else None
         tensors = (pre, state, shares, gradient, of_pre, of_state, parts)
         constants = {"OPS": shares.shape[1], "HIGHWAY": state is not None, "WANTED": parts is not None}
-        _launch(_mix_back, size, *tensors, *_extent(gradient, state), **constants)
+        launch(_mix_back, size, *tensors, *_extent(gradient, state), **constants)
         return of_pre, of_state, None if parts is None else parts.sum(0).to(shares.dtype)
 
 
@@ -139,7 +139,7 @@ class _Highway(torch.autograd.Function):
         ctx.save_for_backward(pre, state)
         ctx.op = op
         out = torch.empty_like(state)
-        _launch(_gate, state.numel(), pre, state, out, state.numel(), pre.stride(0), OP=OPERATIONS.index(op))
+        launch(_gate, state.numel(), pre, state, out, state.numel(), pre.stride(0), OP=OPERATIONS.index(op))
         return out
 
     @staticmethod
@@ -148,7 +148,7 @@ class _Highway(torch.autograd.Function):
         pre, state = ctx.saved_tensors
         of_pre, of_state = pre.new_empty(pre.shape), torch.empty_like(state)  # c beside z again
         tensors = (pre, state, gradients[0].contiguous(), of_pre, of_state)
-        _launch(_gate_back, state.numel(), *tensors, state.numel(), pre.stride(0), OP=OPERATIONS.index(ctx.op))
+        launch(_gate_back, state.numel(), *tensors, state.numel(), pre.stride(0), OP=OPERATIONS.index(ctx.op))
         return of_pre.view(ctx.shape), of_state, None
 
 
@@ -161,8 +161,8 @@ def _programs(size: int) -> int:
     return -(-size // _BLOCK)
 
 
-def _launch(kernel: Callable[..., None], size: int, *arguments: Tensor | int | None, **constants: Any) -> None:
-    """Runs a kernel over `size` elements."""
+def launch(kernel: Callable[..., None], size: int, *arguments: Tensor | int | None, **constants: Any) -> None:
+    """Runs a kernel over so many elements; its constants WIDE and BLOCK are added."""
     compiled = _compiled(kernel)
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
     wide = tl.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else tl.float32
@@ -177,21 +177,23 @@ def _compiled(kernel: Callable[..., None]) -> Any:
 
 
 def _jit(function: Callable[..., Any]) -> Any:
-    triton = _triton()
+    triton, shared = _triton()
+    function.__globals__.update(shared)  # kernels of other modules share them, too
     function.__annotations__ = get_type_hints(function)  # not all versions know `tl.constexpr` as text
     return triton.jit(function)
 
 
 @functools.cache
-def _triton() -> Any:
-    """Triton, imported here, by those who use it; kernels then find it, and the functions that they share."""
+def _triton() -> tuple[Any, dict[str, Any]]:
+    """Triton, imported here, by those who use it, and what kernels know by name: it, and functions that they share."""
     import triton
 
     globals()["tl"] = triton.language
+    known = {"tl": triton.language}
     for shared in (_operate, _slope):
         shared.__annotations__ = get_type_hints(shared)
-        globals()[shared.__name__] = triton.jit(shared)
-    return triton
+        known[shared.__name__] = triton.jit(shared)
+    return triton, known
 
 
 # Kernels. Integers and 0.0 take the dtype of the tensor beside them. A program has one block of elements, of every edge

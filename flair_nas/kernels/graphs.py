@@ -1,0 +1,262 @@
+"""The engine of CUDA graphs: `levels` or `columns`, of a whole sequence in one launch forward and one back.
+
+On a GPU a loop over time steps is bound by the launches of its many small kernels; a graph of them is launched at once.
+It has fixed shapes and fixed memory. So batches are padded to a few shapes (what is padded is never read, and its
+gradient is zero), the most recent graphs are kept, and while the gradient of a sequence may still be asked for, which
+is in its graph's memory, another one of the same kind gets a graph of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flair_nas.errors import brief
+from flair_nas.kernels import columns, levels, triton_elementwise
+from flair_nas.kernels import elementwise as of_pytorch
+from flair_nas.kernels.engine import Normalisation, Recurrence
+from flair_nas.kernels.sequence_gradient import keeps_graph
+from flair_nas.kernels.tracing import first_order_only
+from flair_nas.packing import Packing
+
+log = logging.getLogger("flair_nas")
+
+_MOST = 32  # graphs that are kept
+_BY_ROW = ("projected", "data", "factor")  # sources [S, ...], a row for each token
+_BY_SEQUENCE = ("hidden", "past")  # [B, H] and [m - 1, B, H]
+
+_graphs: OrderedDict[Hashable, _Graph] = OrderedDict()
+_said: set[str] = set()
+
+
+def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
+    """Runs a recurrence, as `flair_nas.kernels.engine.Engine` says, by `columns` where there can be no graph."""
+    if torch.cuda.is_current_stream_capturing() or torch.is_anomaly_enabled() or _has_hooks():
+        return _columns(recurrence, sources, "another capture, anomaly detection or hooks on saved tensors")
+    dense, given, rows = padded(recurrence, sources)
+    try:
+        graph = _graph_for(dense, given)
+    except RuntimeError as error:  # also torch.cuda.OutOfMemoryError
+        _graphs.clear()  # their memory may be what was missing
+        return _columns(recurrence, sources, brief(str(error)))
+    output = graph(dense, given)
+    return output if rows is None else output.index_select(0, rows)
+
+
+def _columns(recurrence: Recurrence, sources: Mapping[str, Tensor], reason: str) -> Tensor:
+    if reason not in _said:
+        _said.add(reason)
+        log.warning("no CUDA graph here (%s), so PyTorch's operators run one by one", reason)
+    return columns.run(recurrence, sources, _elementwise())
+
+
+def _loop(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
+    """What is captured."""
+    elementwise = _elementwise()
+    if elementwise is triton_elementwise and levels.can_run(recurrence, sources):
+        return levels.run(recurrence, sources)
+    return columns.run(recurrence, sources, elementwise)
+
+
+def _elementwise() -> ModuleType:
+    return of_pytorch if find_spec("triton") is None else triton_elementwise
+
+
+def _has_hooks() -> bool:
+    """Whether saved tensors are packed, for example moved to the CPU: a graph's memory cannot be."""
+    ask = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return ask is not None and ask(True) is not None
+
+
+# --- shapes ---
+
+
+def padded(
+    recurrence: Recurrence, sources: Mapping[str, Tensor]
+) -> tuple[Recurrence, dict[str, Tensor], Tensor | None]:
+    """The same recurrence in one of a few shapes, in which all sequences are of one length.
+
+    With batch normalisation it is left as it is: rows that are padded would count in the statistics.
+
+    Returns:
+        The recurrence; its sources, with ``alive`` [S', 1], 1 where there is a token, if there is not one everywhere;
+        the rows of the output that are those of the tokens, [S], or None for all.
+
+    Raises:
+        RuntimeError: batch normalisation of a ragged batch.
+    """
+    sizes, batch = recurrence.sizes, recurrence.sizes[0]
+    if recurrence.normalisation is not None:
+        if sizes[-1] != batch:
+            raise RuntimeError("batch normalisation of sequences of different lengths")
+        return recurrence, dict(sources), None
+    steps, width = steps_of(len(sizes)), -(-batch // 8) * 8
+    if [*sizes] == [width] * steps:
+        return recurrence, dict(sources), None
+    hidden = sources["hidden"]
+    packing = Packing([*sizes], hidden.device)
+    rows = packing.time * width + packing.column
+    given = dict(sources)
+    for name in _BY_ROW:
+        if name in sources:
+            whole = sources[name].new_zeros(steps * width, sources[name].shape[1])
+            given[name] = whole.index_copy(0, rows, sources[name])
+    for name in _BY_SEQUENCE:
+        if name in sources:
+            given[name] = torch.nn.functional.pad(sources[name], (0, 0, 0, width - batch))
+    given["alive"] = hidden.new_zeros(steps * width, 1).index_fill(0, rows, 1.0)
+    mask = recurrence.mask
+    if mask is not None:
+        mask = torch.nn.functional.pad(mask, (0, 0, 0, width - batch))
+    return recurrence._replace(sizes=(width,) * steps, mask=mask), given, rows
+
+
+def steps_of(steps: int) -> int:
+    """The number of steps that a sequence is padded to: more by a twelfth on average, and at most by three below 64."""
+    unit = 4 if steps <= 64 else 8 if steps <= 128 else 16
+    return -(-steps // unit) * unit
+
+
+# --- graphs ---
+
+
+class _Use:
+    """That a sequence's gradient may still be asked for."""
+
+    ended = False
+
+
+class _Graph:
+    """The graph of one kind of recurrence, forward and back.
+
+    Args:
+        recurrence: of this kind.
+        sources: its sources; as many graphs follow as there are launches, each with other tensors of these shapes.
+    """
+
+    def __init__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> None:
+        self.names, self.use = tuple(sources), weakref.ref(_Use())
+        self.state = self._own(recurrence.normalisation)
+        own, device = recurrence._replace(normalisation=self.state), sources["hidden"].device
+        lower = recurrence.product != sources["weight_hidden"].dtype
+
+        def loop(*tensors: Tensor) -> Tensor:
+            mask = tensors[-1] if len(tensors) > len(self.names) else None
+            with torch.autocast(device.type, recurrence.product, enabled=lower, cache_enabled=False):
+                return _loop(own._replace(mask=mask), dict(zip(self.names, tensors)))
+
+        learns = torch.is_grad_enabled()
+        samples = tuple(t.detach().clone().requires_grad_(t.requires_grad and learns) for t in sources.values())
+        if recurrence.mask is not None:
+            samples = (*samples, recurrence.mask.clone())
+        with torch.cuda.device_of(samples[0]), torch.autocast(device.type, enabled=False):
+            self.call: Any = torch.cuda.make_graphed_callables(loop, samples, allow_unused_input=True)
+
+    @staticmethod
+    def _own(normalisation: Normalisation | None) -> Normalisation | None:
+        """With running statistics of its own, which each launch brings up to date."""
+        if normalisation is None:
+            return None
+        mean, variance = (None if t is None else t.clone() for t in (normalisation.mean, normalisation.variance))
+        return normalisation._replace(mean=mean, variance=variance)
+
+    def is_free(self) -> bool:
+        """Whether nobody may still ask for the gradient of what went through it last."""
+        use = self.use()
+        return use is None or use.ended
+
+    def __call__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
+        """Launches it with these sources; the output is a tensor of its own."""
+        tensors = [sources[name] for name in self.names]
+        learned = [place for place, tensor in enumerate(tensors) if tensor.requires_grad]
+        masks = [] if recurrence.mask is None else [recurrence.mask]
+        pairs = self._statistics(recurrence.normalisation)
+        for own, given in pairs:
+            own.copy_(given)
+        if torch.is_grad_enabled() and learned:
+            use = _Use()
+            self.use = weakref.ref(use)
+            entered = _Enter.apply(use, *(tensors[place] for place in learned))
+            for place, tensor in zip(learned, entered):
+                tensors[place] = tensor
+            output: Tensor = _Leave.apply(use, self.call(*tensors, *masks))
+        else:
+            output = self.call(*tensors, *masks).clone()
+        for own, given in pairs:
+            given.copy_(own)
+        return output
+
+    def _statistics(self, given: Normalisation | None) -> list[tuple[Tensor, Tensor]]:
+        """The graph's own running statistics, and those of who calls."""
+        if given is None or self.state is None:
+            return []
+        pairs = [(self.state.mean, given.mean), (self.state.variance, given.variance)]
+        return [(own, of_caller) for own, of_caller in pairs if own is not None and of_caller is not None]
+
+
+class _Enter(torch.autograd.Function):
+    """Gives gradients memory of their own: that of the graph is written over by its next launch."""
+
+    @staticmethod
+    def forward(ctx: Any, use: _Use, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.use = use
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.use.ended = not keeps_graph()
+        return (None, *(None if gradient is None else gradient.clone() for gradient in gradients))
+
+
+class _Leave(torch.autograd.Function):
+    """The same for the output; and keeps the graph's memory as it is until the gradient is there."""
+
+    @staticmethod
+    def forward(ctx: Any, use: _Use, output: Tensor) -> Tensor:
+        ctx.use = use
+        return output.clone()
+
+    @staticmethod
+    @first_order_only
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.use.ended:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time; use retain_graph=True the first time"
+            )
+        return (None, gradients[0])
+
+
+def _graph_for(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph:
+    """A graph that nobody uses, kept or new."""
+    kind, number = _kind(recurrence, sources), 0
+    while (graph := _graphs.get((kind, number))) is not None and not graph.is_free():
+        number += 1
+    if graph is None:
+        graph = _graphs[kind, number] = _Graph(recurrence, sources)
+    _graphs.move_to_end((kind, number))
+    while len(_graphs) > _MOST:
+        _graphs.popitem(last=False)  # who uses it keeps it
+    return graph
+
+
+def _kind(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Hashable:
+    """All that a graph depends on."""
+    learns, normalisation = torch.is_grad_enabled(), recurrence.normalisation
+    shapes = tuple((name, t.shape, t.dtype, t.device, t.requires_grad and learns) for name, t in sources.items())
+    of_state = normalisation and (
+        *(normalisation.of_batch, normalisation.momentum, normalisation.epsilon),
+        *(None if t is None else t.dtype for t in (normalisation.mean, normalisation.variance)),
+    )
+    of_products = (recurrence.product, torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32)
+    plans = (recurrence.cell, recurrence.gate, tuple(recurrence.sizes), recurrence.mask is not None)
+    return (*plans, shapes, of_state, of_products, torch.are_deterministic_algorithms_enabled())

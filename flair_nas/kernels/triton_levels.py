@@ -1,0 +1,166 @@
+"""The elementwise work of all nodes of a level, as Triton kernels: one launch forward, one back (I-DARTS eq. 1).
+
+A program has one block of elements [B, H], of each node of the level and of each of its pairs in turn. Which pairs
+these are stands in tables, `flair_nas.kernels.levels.Tables`, so that one kernel serves all cells. What is said of
+Triton in `flair_nas.kernels.triton_elementwise` holds here, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flair_nas.kernels.triton_elementwise import _operate, _slope
+
+if TYPE_CHECKING:  # kernels know it by this name once `launch` has imported it
+    import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+
+def enter(  # type: ignore[no-untyped-def]
+    last, factor, mask, alive, carry, entering, size, height,
+    GATED: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """h_{t-1}, times what the state gate gives: as it is carried on, and as it enters its product."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    h = tl.load(last + place, mask=inside, other=0.0).to(WIDE)
+    if alive is not None:
+        h *= tl.load(alive + place // height, mask=inside, other=0.0).to(WIDE)
+    gated = h
+    if factor is not None:
+        gated *= tl.load(factor + place, mask=inside, other=0.0).to(WIDE)
+    if GATED:
+        h = gated
+    tl.store(carry + place, h, mask=inside)
+    if mask is not None:
+        gated *= tl.load(mask + place, mask=inside, other=0.0).to(WIDE)
+    tl.store(entering + place, gated, mask=inside)
+
+
+def level(  # type: ignore[no-untyped-def]
+    projected, pre, states, entering, mask, output, of_levels, of_pairs, into, first, shares, factors,
+    number, apart, stride, size, height,
+    OPS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The states of one level, as they are and as they enter further products; after the last level h_t."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    row = place + place // height * height  # in [B, 2 * H]
+    for node in range(tl.load(of_levels + 3 * number), tl.load(of_levels + 3 * number + 1)):
+        total = tl.zeros([BLOCK], dtype=WIDE)
+        for way in range(tl.load(first + 2 * node), tl.load(first + 2 * node + 2)):
+            pair = tl.load(into + way)
+            tail = tl.load(of_pairs + 2 * pair)
+            state = tl.load(states + tail * stride + place, mask=inside, other=0.0).to(WIDE)
+            gate = tl.load(pre + pair * apart + row, mask=inside, other=0.0).to(WIDE)
+            z = tl.load(pre + pair * apart + height + row, mask=inside, other=0.0).to(WIDE)
+            if pair == 0:
+                gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
+                z += tl.load(projected + height + row, mask=inside, other=0.0).to(WIDE)
+            gate = tl.sigmoid(gate)
+            value = tl.zeros([BLOCK], dtype=WIDE)
+            carried = tl.zeros([BLOCK], dtype=WIDE)
+            for op in tl.static_range(1, OPS):
+                share = tl.load(shares + OPS * pair + op).to(WIDE)
+                value += share * _operate(z, op)
+                carried += share
+            carried *= state
+            total += carried + gate * (value - carried)
+        total *= tl.load(factors + 2 * node).to(WIDE)
+        tl.store(states + node * stride + place, total, mask=inside)
+        if mask is not None:
+            total *= tl.load(mask + place, mask=inside, other=0.0).to(WIDE)
+        for pair in range(tl.load(first + 2 * node + 1), tl.load(first + 2 * node + 3)):
+            tl.store(entering + pair * stride + place, total, mask=inside)
+    h = tl.zeros([BLOCK], dtype=WIDE)
+    outputs = tl.load(of_levels + 3 * number + 2)  # 0 before
+    for node in range(0, outputs):
+        share = tl.load(factors + 2 * node + 1).to(WIDE)
+        if share != 0:
+            h += share * tl.load(states + node * stride + place, mask=inside, other=0.0).to(WIDE)
+    if outputs > 0:
+        tl.store(output + place, h, mask=inside)
+
+
+def level_back(  # type: ignore[no-untyped-def]
+    projected, pre, states, mask, of_last, of_entering, of_projected, of_pre, of_states,
+    of_levels, of_pairs, into, first, shares, factors,
+    number, apart, stride, size, height,
+    OPS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the states of one level, from those of h_t and of later states, and of the products into them."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    row = place + place // height * height
+    of_h = tl.load(of_last + place, mask=inside, other=0.0).to(WIDE)
+    for node in range(tl.load(of_levels + 3 * number), tl.load(of_levels + 3 * number + 1)):
+        gradient = of_h * tl.load(factors + 2 * node + 1).to(WIDE)
+        for pair in range(tl.load(first + 2 * node + 1), tl.load(first + 2 * node + 3)):
+            head = tl.load(of_pairs + 2 * pair + 1)
+            of_head = tl.load(of_states + head * size + place, mask=inside, other=0.0).to(WIDE)
+            gate = tl.sigmoid(tl.load(pre + pair * apart + row, mask=inside, other=0.0).to(WIDE))
+            carried = tl.zeros([BLOCK], dtype=WIDE)
+            for op in tl.static_range(1, OPS):
+                carried += tl.load(shares + OPS * pair + op).to(WIDE)
+            through = tl.load(of_entering + pair * size + place, mask=inside, other=0.0).to(WIDE)
+            if mask is not None:
+                through *= tl.load(mask + place, mask=inside, other=0.0).to(WIDE)
+            gradient += through + carried * (1 - gate) * of_head
+        gradient *= tl.load(factors + 2 * node).to(WIDE)
+        tl.store(of_states + node * size + place, gradient, mask=inside)
+        for way in range(tl.load(first + 2 * node), tl.load(first + 2 * node + 2)):
+            pair = tl.load(into + way)
+            tail = tl.load(of_pairs + 2 * pair)
+            state = tl.load(states + tail * stride + place, mask=inside, other=0.0).to(WIDE)
+            gate = tl.load(pre + pair * apart + row, mask=inside, other=0.0).to(WIDE)
+            z = tl.load(pre + pair * apart + height + row, mask=inside, other=0.0).to(WIDE)
+            if pair == 0:
+                gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
+                z += tl.load(projected + height + row, mask=inside, other=0.0).to(WIDE)
+            gate = tl.sigmoid(gate)
+            value = tl.zeros([BLOCK], dtype=WIDE)
+            slope = tl.zeros([BLOCK], dtype=WIDE)
+            for op in tl.static_range(1, OPS):
+                share = tl.load(shares + OPS * pair + op).to(WIDE)
+                own = _operate(z, op)
+                value += share * (own - state)
+                slope += share * _slope(z, own, op)
+            through = gradient * gate
+            value *= through * (1 - gate)
+            slope *= through
+            tl.store(of_pre + pair * apart + row, value, mask=inside)
+            tl.store(of_pre + pair * apart + height + row, slope, mask=inside)
+            if pair == 0:
+                tl.store(of_projected + row, value, mask=inside)
+                tl.store(of_projected + height + row, slope, mask=inside)
+
+
+def enter_back(  # type: ignore[no-untyped-def]
+    projected, pre, last, factor, mask, alive, of_entering, of_first, of_factor, of_output, of_last, size, height,
+    GATED: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of h_{t-1}, all in all, and of the state gate, from what enters the product and what s_0 keeps."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    row = place + place // height * height
+    gate = tl.load(pre + row, mask=inside, other=0.0).to(WIDE)
+    gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
+    kept = (1 - tl.sigmoid(gate)) * tl.load(of_first + place, mask=inside, other=0.0).to(WIDE)
+    of_gated = tl.load(of_entering + place, mask=inside, other=0.0).to(WIDE)
+    if mask is not None:
+        of_gated *= tl.load(mask + place, mask=inside, other=0.0).to(WIDE)
+    if GATED:
+        of_gated += kept
+    gradient = of_gated
+    if factor is not None:
+        gradient = of_gated * tl.load(factor + place, mask=inside, other=0.0).to(WIDE)
+        h = tl.load(last + place, mask=inside, other=0.0).to(WIDE)
+        if alive is not None:
+            h *= tl.load(alive + place // height, mask=inside, other=0.0).to(WIDE)
+        tl.store(of_factor + place, of_gated * h, mask=inside)
+    if not GATED:
+        gradient += kept
+    if alive is not None:
+        gradient *= tl.load(alive + place // height, mask=inside, other=0.0).to(WIDE)
+    if of_output is not None:
+        gradient += tl.load(of_output + place, mask=inside, other=0.0).to(WIDE)
+    tl.store(of_last + place, gradient, mask=inside)

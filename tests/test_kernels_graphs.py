@@ -1,0 +1,247 @@
+"""The engine of CUDA graphs, with a stand-in for the graphs themselves: it has their fixed shapes and fixed memory.
+
+What PyTorch captures and launches on a GPU, `tests/test_on_gpu.py` and `benchmarks/on_gpu.py` check where there is one.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from flair_nas import SearchedRNN, random_genotype
+from flair_nas.kernels import elementwise, graphs
+from flair_nas.recurrence import ENGINES
+from flair_nas.supernet import CellSupernet
+
+LAYERS = ["darts-v2", "i-darts-ptb", "ess-ptb", random_genotype(seed=3, nodes=4, edges_per_node=2, history=2)]
+
+
+class Captured:
+    """As what `torch.cuda.make_graphed_callables` gives: each call writes into the memory of the one before."""
+
+    def __init__(self, work: Callable[..., Tensor], samples: tuple[Tensor, ...]) -> None:
+        self.work, self.inputs = work, samples
+        self.learned = [tensor for tensor in samples if tensor.requires_grad]
+        self.output = work(*samples).detach()
+        self.gradients = [torch.zeros_like(tensor) for tensor in self.learned]
+        self.launches = 0
+
+    def __call__(self, *tensors: Tensor) -> Tensor:
+        output: Tensor = _Launch.apply(self, *tensors)
+        return output
+
+
+class _Launch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, captured: Captured, *tensors: Tensor) -> Tensor:
+        ctx.captured = captured
+        captured.launches += 1
+        for own, given in zip(captured.inputs, tensors):
+            assert own.shape == given.shape and own.dtype == given.dtype
+            own.data.copy_(given)
+        with torch.enable_grad():
+            captured.live = captured.work(*captured.inputs)
+        captured.output.copy_(captured.live.detach())
+        return captured.output.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        captured = ctx.captured
+        found = torch.autograd.grad(captured.live, captured.learned, gradients[0], retain_graph=True, allow_unused=True)
+        of_learned = iter(captured.gradients)
+        for own, gradient in zip(captured.gradients, found):
+            own.zero_() if gradient is None else own.copy_(gradient)
+        return (None, *(next(of_learned).detach() if t.requires_grad else None for t in captured.inputs))
+
+
+@pytest.fixture(autouse=True)
+def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Captured]]:
+    """What is captured, in place of CUDA graphs; recurrences run on it."""
+    made: list[Captured] = []
+
+    def capture(work: Callable[..., Tensor], samples: tuple[Tensor, ...], allow_unused_input: bool) -> Captured:
+        made.append(Captured(work, samples))
+        return made[-1]
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # a CPU build does not know
+    monkeypatch.setattr(graphs, "_elementwise", lambda: elementwise)  # Triton is not for a CPU
+    monkeypatch.setitem(ENGINES, "columns", (graphs.run, elementwise))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    graphs._graphs.clear()
+    graphs._said.clear()
+    yield made
+    graphs._graphs.clear()
+
+
+def outcome(module: nn.Module, data: Any, kernels: str, patch: pytest.MonkeyPatch, seed: int = 5) -> list[Tensor]:
+    """Output, state and all gradients of a pass."""
+    patch.setenv("FLAIR_NAS_KERNELS", kernels)
+    torch.manual_seed(seed)  # of dropout
+    module.zero_grad()
+    output, state = module(data)
+    output = output if isinstance(output, Tensor) else output.data
+    source = data if isinstance(data, Tensor) else data.data
+    source.grad = None
+    direction = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    (output * direction).sum().backward()
+    states = state if isinstance(state, tuple) else (state,)
+    gradients = [parameter.grad.clone() for parameter in module.parameters() if parameter.grad is not None]
+    return [output.detach(), *(s.detach() for s in states if isinstance(s, Tensor)), source.grad.clone(), *gradients]
+
+
+def packed(lengths: list[int], width: int = 7) -> Any:
+    torch.manual_seed(len(lengths))
+    sequences = [torch.randn(length, width, dtype=torch.float64) for length in lengths]
+    found = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+    found.data.requires_grad_()
+    return found
+
+
+def dense(steps: int, batch: int, width: int = 7) -> Tensor:
+    torch.manual_seed(steps)
+    return torch.randn(steps, batch, width, dtype=torch.float64).requires_grad_()
+
+
+def assert_same(found: list[Tensor], wanted: list[Tensor]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS, ids=str)
+@pytest.mark.parametrize("given", [dense(8, 8), dense(9, 3), packed([9, 2, 7, 1, 2]), packed([70, 3])], ids=range(4))
+def test_it_agrees_with_the_equations_whatever_is_padded(
+    name: Any, given: Any, captured: list[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"num_layers": 2, "bidirectional": True, "recurrent_dropout": 0.3, "input_dropout": 0.2}
+    torch.manual_seed(0)
+    layer = SearchedRNN(7, 5, name, **options).double()
+    for _ in range(2):  # the second time, all graphs are there
+        found = outcome(layer, given, "columns", monkeypatch)
+        assert_same(found, outcome(layer, given, "plain", monkeypatch))
+    # both directions of a layer hold their memory until the gradient is there; layers differ in the width of inputs
+    assert sum(c.launches for c in captured) == 8 and 2 <= len(captured) <= 4
+
+
+@pytest.mark.parametrize("history", [0, 2])
+def test_a_supernet_agrees_and_its_running_statistics_too(
+    history: int, captured: list[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    nets = [CellSupernet(7, 5, 3, "i-darts", history=history).double() for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    for steps in (6, 9, 6):
+        found, wanted = (
+            outcome(net, dense(steps, 4), kernels, monkeypatch) for net, kernels in zip(nets, ("columns", "plain"))
+        )
+        assert_same(found, wanted)
+    assert_same(list(nets[0].buffers()), list(nets[1].buffers()))
+    assert len(captured) == 2  # of two lengths
+    for net in nets:
+        net.eval()
+    assert_same(*(outcome(net, dense(6, 4), k, monkeypatch) for net, k in zip(nets, ("columns", "plain"))))
+
+
+def test_shapes_are_few_and_not_much_larger(captured: list[Captured], monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = SearchedRNN(7, 5, "tanh0").double()
+    with torch.no_grad():
+        for steps in range(1, 41):
+            for batch in (1, 7, 8):
+                layer(dense(steps, batch))
+    assert len(captured) == 2 * 10  # T = 4, 8, ... 40, whole and with something that is padded
+    assert [graphs.steps_of(steps) for steps in (1, 35, 64, 65, 129, 1000)] == [4, 36, 64, 72, 144, 1008]
+
+
+def test_sequences_whose_gradients_are_wanted_have_memory_of_their_own(
+    captured: list[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = SearchedRNN(7, 5, "i-darts-ptb").double()
+    data = [dense(8, 8), dense(8, 8).detach().mul(-2).requires_grad_()]
+    wanted = [outcome(layer, one, "plain", monkeypatch) for one in data]
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    outputs = [layer(one)[0] for one in data]  # two are under way
+    assert len(captured) == 2
+    direction = torch.linspace(-1, 1, outputs[0].numel(), dtype=torch.float64).view_as(outputs[0])
+    layer.zero_grad()
+    for output, one in zip(outputs, data):  # and their gradients are summed
+        one.grad = None
+        (output * direction).sum().backward()
+    for one, of_one in zip(data, wanted):
+        torch.testing.assert_close(one.grad, of_one[2])
+    for place, parameter in enumerate(layer.parameters()):
+        torch.testing.assert_close(parameter.grad, wanted[0][3 + place] + wanted[1][3 + place])
+    outcome(layer, data[0], "columns", monkeypatch)
+    assert len(captured) == 2  # they are free again
+    dropped = layer(data[0])[0]
+    del dropped
+    gc.collect()  # nobody can ask for that one's gradient
+    layer(data[0])[0].sum().backward()
+    assert len(captured) == 2
+
+
+def test_what_is_given_stays_as_it_is(captured: list[Captured]) -> None:
+    layer = SearchedRNN(7, 5, "tanh0-relu1").double()
+    with torch.no_grad():
+        first = layer(dense(8, 8))[0]
+        copy = first.clone()
+        layer(dense(8, 8) * 3)
+        assert torch.equal(first, copy) and len(captured) == 1
+    layer(dense(8, 8))[0].sum().backward()
+    kept, copies = [p.grad for p in layer.parameters()], [p.grad.clone() for p in layer.parameters()]  # type: ignore[union-attr]
+    layer.zero_grad()
+    layer(dense(8, 8) * 3)[0].sum().backward()
+    assert all(torch.equal(one, copy) for one, copy in zip(kept, copies))  # type: ignore[arg-type]
+
+
+def test_a_second_gradient_wants_to_be_announced(captured: list[Captured]) -> None:
+    layer, data = SearchedRNN(7, 5, "tanh0").double(), dense(8, 8)
+    loss = layer(data)[0].sum()
+    loss.backward(retain_graph=True)
+    first = data.grad.clone()  # type: ignore[union-attr]
+    layer(data)  # another one takes another graph
+    loss.backward()
+    torch.testing.assert_close(data.grad, 2 * first)
+    with pytest.raises(RuntimeError, match="a second time"):
+        loss.backward()
+    with pytest.raises(RuntimeError, match="cannot be differentiated again"):
+        torch.autograd.grad(layer(data)[0].sum(), data, create_graph=True)
+
+
+def test_the_most_recent_graphs_are_kept(captured: list[Captured], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_MOST", 2)
+    layer = SearchedRNN(7, 5, "tanh0").double()
+    waiting = layer(dense(4, 8))[0].sum()
+    with torch.no_grad():
+        for steps in (8, 12, 8, 16, 8):
+            layer(dense(steps, 8))
+    assert len(graphs._graphs) == 2 and len(captured) == 4  # 8 was always among the last two
+    waiting.backward()  # though its graph is not kept any more
+    assert layer.cell.weight_hidden.grad is not None if hasattr(layer, "cell") else True
+
+
+def test_where_there_can_be_no_graph_it_says_so_once(
+    captured: list[Captured], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    layer, data = SearchedRNN(7, 5, "i-darts-ptb").double(), packed([5, 3])
+    wanted = outcome(layer, data, "plain", monkeypatch)
+
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with caplog.at_level(logging.WARNING, "flair_nas"):
+        with torch.autograd.graph.save_on_cpu():
+            assert_same(outcome(layer, data, "columns", monkeypatch), wanted)
+        assert captured == [] and "hooks on saved tensors" in caplog.text
+        monkeypatch.setattr(torch.cuda, "make_graphed_callables", fail)
+        for _ in range(2):
+            assert_same(outcome(layer, data, "columns", monkeypatch), wanted)
+    assert caplog.text.count("not permitted when stream is capturing") == 1
+    net = CellSupernet(7, 5, 3, "i-darts").double()
+    assert net(dense(6, 4))[0].shape == (6, 4, 5)
