@@ -81,7 +81,7 @@ def serve(folder: Path, tls: bool = True) -> Iterator[Server]:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             server.asked.append(f"{self.command} {path}")
             self.close_connection = True
-            answers = server.answers.get(path, [content("nothing here", 404)])
+            answers = server.answers.get(path, [content("nothing here", 404, X_Error_Code="EntryNotFound")])
             with contextlib.suppress(OSError):  # the other side may have had enough
                 (answers.pop(0) if len(answers) > 1 else answers[0])(self)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import http.server
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from https_server import Server, content, serve
+from https_server import Server, content, put_repository, redirect, serve
 
 from flair_nas import random_genotype
 
@@ -22,10 +24,16 @@ COMMIT = "a" * 40
 FETCH = """
 import sys
 from flair_nas import load_genotype
-from flair_nas.sharing import hub
-hub._WAITS = (0.01, 0.01, 0.01)
+from flair_nas.sharing import https
+https._ANSWER_SECONDS = 1.0
+https._RETRIES = https._RETRIES.new(backoff_factor=0.01)
 try:
-    print(load_genotype(sys.argv[1]).one_line())
+    if sys.argv[1].startswith("files "):
+        from flair_nas.sharing.hub import fetch_folder
+        folder = fetch_folder(sys.argv[1].removeprefix("files "), ("model.safetensors", "config.json"))
+        print(folder and sorted((path.name, path.read_text()) for path in folder.iterdir()))
+    else:
+        print(load_genotype(sys.argv[1]).one_line())
 except ValueError as error:
     print(error)
 """
@@ -37,11 +45,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def put(server: Server, repository: str, body: str, revision: str = "main", size: int | None = None) -> None:
-    listed = [{"type": "file", "path": "genotype.json", "size": size or len(body), "oid": "b" * 40}]
-    server.put(f"/api/models/{repository}/paths-info/{revision}", json.dumps(listed))
-    whole = content(body, ETag=f'"{hashlib.sha1(body.encode()).hexdigest()}"', X_Repo_Commit=COMMIT)
-    server.put(f"/{repository}/resolve/{revision}/genotype.json", whole)
+def put(server: Server, repository: str, body: str, revision: str = "main") -> str:
+    etag = f'"{hashlib.sha1(body.encode()).hexdigest()}"'
+    return server.put(place(repository, revision), content(body, ETag=etag, X_Repo_Commit=COMMIT))
+
+
+def place(repository: str, revision: str = "main") -> str:
+    return f"/{repository}/resolve/{revision}/genotype.json"
+
+
+def refuse(server: Server, repository: str, status: int, code: str, revision: str = "main") -> None:
+    server.put(place(repository, revision), content("{}", status, X_Error_Code=code))
 
 
 def fetch(server: Server, tmp_path: Path, source: str, **environment: str) -> str:
@@ -73,22 +87,21 @@ def test_offline_without_a_copy(server: Server, tmp_path: Path, variable: str) -
 
 
 def test_what_is_not_there(server: Server, tmp_path: Path) -> None:
-    server.put("/api/models/owner/none/paths-info/main", content("{}", 404, X_Error_Code="RepoNotFound"))
+    refuse(server, "owner/none", 404, "RepoNotFound")
     assert "there is no such repository, or it is private" in fetch(server, tmp_path, "hf://owner/none")
-    server.put("/api/models/owner/cell/paths-info/v9", content("{}", 404, X_Error_Code="RevisionNotFound"))
+    refuse(server, "owner/cell", 404, "RevisionNotFound", revision="v9")
     assert "no revision v9" in fetch(server, tmp_path, "hf://owner/cell@v9")
-    server.put("/api/models/owner/empty/paths-info/main", "[]")
+    refuse(server, "owner/empty", 404, "EntryNotFound")
     assert "hf://owner/empty: this repository has no genotype.json" in fetch(server, tmp_path, "hf://owner/empty")
-    server.put("/api/models/owner/gated/paths-info/main", content("{}", 403, X_Error_Code="GatedRepo"))
+    refuse(server, "owner/gated", 403, "GatedRepo")
     assert "its owner must let you in first" in fetch(server, tmp_path, "hf://owner/gated")
     assert "expected hf://owner/name" in fetch(server, tmp_path, "hf://name")
     assert not list((tmp_path / "cache").glob("**/genotype.json"))
 
 
 def test_what_is_no_genotype(server: Server, tmp_path: Path) -> None:
-    put(server, "owner/large", JSON, size=100_000_000)
-    assert "has more than 1,000,000 bytes" in fetch(server, tmp_path, "hf://owner/large")
-    assert not any("resolve" in asked for asked in server.asked)
+    put(server, "owner/large", "x" * 100_000_000)
+    assert "hf://owner/large: has more than 1,000,000 bytes" in fetch(server, tmp_path, "hf://owner/large")
     put(server, "owner/other", '{"model_type": "bert"}')
     assert "hf://owner/other" in (said := fetch(server, tmp_path, "hf://owner/other")) and "format" in said
     assert not list((tmp_path / "cache").glob("**/genotype.json"))
@@ -96,11 +109,87 @@ def test_what_is_no_genotype(server: Server, tmp_path: Path) -> None:
 
 def test_a_hub_that_fails(server: Server, tmp_path: Path) -> None:
     put(server, "owner/cell", JSON)
-    path = "/api/models/owner/cell/paths-info/main"
+    path = place("owner/cell")
     server.answers[path].insert(0, content("{}", 500))
     assert fetch(server, tmp_path, "hf://owner/cell") == GENOTYPE.one_line()
     server.put(path, content("{}", 500))
     said = fetch(server, tmp_path / "new", "hf://owner/cell")
-    assert "cannot be fetched" in said and "check the network and HF_ENDPOINT" in said
+    assert "the server fails; try again later (status 500)" in said
     said = fetch(server, tmp_path / "new", "hf://owner/cell", HF_ENDPOINT="http://localhost:1")
     assert "cannot be fetched" in said
+
+
+def test_a_hub_that_is_silent_is_waited_for_for_a_while(server: Server, tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def say_nothing(handler: http.server.BaseHTTPRequestHandler) -> None:
+        over.wait(60)
+
+    def begin(handler: http.server.BaseHTTPRequestHandler) -> None:
+        content("", 200, Content_Length="100")(handler)
+        if handler.command == "GET":
+            over.wait(60)
+
+    try:
+        for answer in (say_nothing, begin):
+            server.put(place("owner/slow"), answer)
+            started = time.monotonic()
+            said = fetch(server, tmp_path, "hf://owner/slow")
+            assert "owner/slow" in said and "cannot be fetched" in said and time.monotonic() - started < 40
+        server.put("/owner/slow/resolve/main/model.safetensors", say_nothing)
+        assert "cannot be fetched" in fetch(server, tmp_path, "files hf://owner/slow")
+    finally:
+        over.set()
+
+
+def test_nothing_leads_on_from_a_safe_hub_to_what_is_not(server: Server, tmp_path: Path) -> None:
+    plain = put(server, "owner/cell", JSON)
+    with serve(tmp_path, tls=True) as safe:
+        trust = {"HF_ENDPOINT": safe.url, "SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        trust["REQUESTS_CA_BUNDLE"] = trust["SSL_CERT_FILE"]
+        put(safe, "owner/cell", JSON)
+        assert fetch(safe, tmp_path, "hf://owner/cell", **trust) == GENOTYPE.one_line()
+        for name in ("genotype.json", "model.safetensors"):
+            safe.put(f"/owner/led/resolve/main/{name}", redirect(plain))
+        for source in ("hf://owner/led", "files hf://owner/led"):
+            server.asked.clear()
+            said = fetch(safe, tmp_path, source, **trust)
+            assert "leads on to what is not https, which is refused" in said and server.asked == []
+
+
+def test_a_token_is_for_the_hub_alone(server: Server, tmp_path: Path) -> None:
+    told: list[str | None] = []
+
+    def tell(handler: http.server.BaseHTTPRequestHandler) -> None:
+        told.append(handler.headers.get("Authorization"))
+        content(JSON, ETag='"a"', X_Repo_Commit=COMMIT)(handler)
+
+    server.put(place("owner/cell"), tell)
+    assert fetch(server, tmp_path / "own", "hf://owner/cell", HF_TOKEN="hf_secret") == GENOTYPE.one_line()
+    assert told == ["Bearer hf_secret"]
+    with serve(tmp_path, tls=False) as elsewhere:
+        server.put(place("owner/cell"), redirect(elsewhere.put("/file", tell)))
+        told.clear()
+        assert fetch(server, tmp_path / "led", "hf://owner/cell", HF_TOKEN="hf_secret") == GENOTYPE.one_line()
+        assert told == [None]
+
+
+def test_files_of_a_repository_are_in_the_cache_of_the_hub(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("config.json", "model.safetensors", "pytorch_model.bin"):
+        (tmp_path / "folder" / name).write_text(name)
+    put_repository(server, "team/ner", tmp_path / "folder")
+    whole = str([(name, name) for name in ("config.json", "model.safetensors")])
+    assert fetch(server, tmp_path, "files hf://team/ner") == whole
+    assert not any("pytorch_model" in asked for asked in server.asked)
+    assert fetch(server, tmp_path, "files hf://team/ner", HF_HUB_OFFLINE="1") == whole and server.asked == []
+    assert fetch(server, tmp_path, "files hf://team/ner", HF_ENDPOINT="http://localhost:1") == whole
+    server.put("/team/ner/resolve/main/model.safetensors", content("", 500))
+    assert fetch(server, tmp_path, "files hf://team/ner") == whole
+    said = fetch(server, tmp_path / "new", "files hf://team/ner")
+    assert "hf://team/ner: cannot be fetched (status 500); check the network and HF_ENDPOINT" in said
+    assert "is not in the cache, and HF_HUB_OFFLINE" in fetch(
+        server, tmp_path / "new", "files hf://team/ner", HF_HUB_OFFLINE="1"
+    )
+    refuse(server, "team/none", 404, "EntryNotFound")
+    assert fetch(server, tmp_path, "files hf://team/none") == "None"

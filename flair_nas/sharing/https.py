@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator, Mapping
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -19,50 +21,97 @@ _RETRIES = Retry(
     total=3,
     backoff_factor=0.5,
     status_forcelist=(429, 500, 502, 503, 504),
-    allowed_methods=("GET",),
+    allowed_methods=("GET", "HEAD"),
     respect_retry_after_header=False,  # a server may ask for an hour
     raise_on_status=False,
 )
 
 
-def fetch(url: str) -> bytes:
+Explain = Callable[[requests.Response], str]
+"""Says what an answer that is none means, where the server tells more than a status; nothing where it does not."""
+
+
+def fetch(
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    plain: bool = False,
+    explain: Explain = lambda answer: "",
+) -> bytes:
     """The content of a file; netrc, proxies and certificates are as `requests` takes them from the environment.
 
     Args:
         url: its address, ``https://...``.
+        headers: to be sent, too; a login in them is for this server alone.
+        name: what errors call it (the address).
+        plain: http is followed, too: of a server of one's own that has nothing else.
+        explain: says what went wrong.
 
     Raises:
         FlairNasError: the network is not to be used, there is no such file, the server cannot be reached or fails four
             times, it leads on to something else than https or in a circle, or the file has more than `MOST_BYTES` or
             takes more than a minute.
     """
-    refuse_offline(url)
+    name = name or url
+    refuse_offline(name)
+    # not compressed, so that a file that was cut off has too few bytes
+    sent = {**(headers or {}), "Accept-Encoding": "identity"}
+    with (
+        _explained(name),
+        _session(plain) as session,
+        session.get(url, stream=True, timeout=_ANSWER_SECONDS, headers=sent) as answer,
+    ):
+        _check_status(name, answer, explain)
+        return _body(name, answer)
+
+
+def why_unreachable(url: str, headers: Mapping[str, str], *, name: str, plain: bool) -> str:
+    """Why what another library is to fetch cannot be reached now; empty where it can. Arguments as of `fetch`.
+
+    Raises:
+        FlairNasError: it leads on to something else than https, or in a circle.
+    """
+    with _explained(name), _session(plain) as session:
+        try:
+            status = session.head(url, timeout=_ANSWER_SECONDS, headers=dict(headers), allow_redirects=True).status_code
+        except requests.exceptions.SSLError:
+            raise
+        except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
+            return _reason(error)
+    return f"status {status}" if status >= 500 else ""
+
+
+@contextlib.contextmanager
+def _session(plain: bool) -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.max_redirects = _MOST_REDIRECTS
         session.adapters.clear()  # of http, so that no redirect leads there
-        session.mount("https://", HTTPAdapter(max_retries=_RETRIES))
-        try:
-            # not compressed, so that a file that was cut off has too few bytes
-            with session.get(
-                url, stream=True, timeout=_ANSWER_SECONDS, headers={"Accept-Encoding": "identity"}
-            ) as answer:
-                _check_status(url, answer)
-                return _body(url, answer)
-        except requests.exceptions.InvalidSchema as error:
-            raise FlairNasError(f"{url}: leads on to what is not https, which is refused ({shown(error)})") from None
-        except requests.exceptions.TooManyRedirects:
-            raise FlairNasError(f"{url}: leads on more than {_MOST_REDIRECTS} times; give the last address") from None
-        except requests.exceptions.SSLError as error:
-            raise FlairNasError(
-                f"{url}: the certificate of the server cannot be verified ({shown(error)}); name one that you trust in "
-                "REQUESTS_CA_BUNDLE"
-            ) from None
-        except (requests.exceptions.InvalidURL, UnicodeError) as error:
-            raise FlairNasError(f"{url}: this is no address ({shown(error)})") from None
-        except requests.exceptions.RequestException as error:
-            raise FlairNasError(
-                f"{url}: cannot be fetched ({_reason(error)}); check the address and the network, or try again later"
-            ) from None
+        for scheme in ("https://", "http://") if plain else ("https://",):
+            session.mount(scheme, HTTPAdapter(max_retries=_RETRIES))
+        yield session
+
+
+@contextlib.contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turns the errors of requests into ones that a user can act on."""
+    try:
+        yield
+    except requests.exceptions.InvalidSchema as error:
+        raise FlairNasError(f"{name}: leads on to what is not https, which is refused ({shown(error)})") from None
+    except requests.exceptions.TooManyRedirects:
+        raise FlairNasError(f"{name}: leads on more than {_MOST_REDIRECTS} times; give the last address") from None
+    except requests.exceptions.SSLError as error:
+        raise FlairNasError(
+            f"{name}: the certificate of the server cannot be verified ({shown(error)}); name one that you trust in "
+            "REQUESTS_CA_BUNDLE"
+        ) from None
+    except (requests.exceptions.InvalidURL, UnicodeError) as error:
+        raise FlairNasError(f"{name}: this is no address ({shown(error)})") from None
+    except requests.exceptions.RequestException as error:
+        raise FlairNasError(
+            f"{name}: cannot be fetched ({_reason(error)}); check the address and the network, or try again later"
+        ) from None
 
 
 def _reason(error: BaseException) -> str:
@@ -72,9 +121,11 @@ def _reason(error: BaseException) -> str:
     return shown(error)
 
 
-def _check_status(url: str, answer: requests.Response) -> None:
+def _check_status(url: str, answer: requests.Response, explain: Explain) -> None:
     if answer.status_code == 200:
         return
+    if told := explain(answer):
+        raise FlairNasError(f"{url}: {told}")
     what = {
         401: "the server wants a login, which a netrc file can hold",
         403: "the server refuses to give it",

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.paths import read_file
-from flair_nas.sharing import MOST_BYTES
+from flair_nas.sharing.https import fetch, why_unreachable
 from flair_nas.sharing.offline import kept_offline_by, refuse_offline
+
+if TYPE_CHECKING:
+    from requests import Response
 
 PREFIX = "hf://"
 FILE = "genotype.json"
 _FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_WAITS = (0.5, 1.0, 2.0)
+_LIBRARY = "flair-nas"
+_GATED = "its owner must let you in first; then log in with: hf auth login"
+_NO_REPOSITORY = "there is no such repository, or it is private; log in with: hf auth login"
 
 
 def fetch_from_hub(source: str) -> bytes:
@@ -33,21 +35,30 @@ def fetch_from_hub(source: str) -> bytes:
     """
     refuse_offline(source)
     repository, revision = _parts(source)
-    from huggingface_hub import HfApi
+    url, headers = _request(repository, FILE, revision)
+    what = {
+        "GatedRepo": _GATED,
+        "RevisionNotFound": f"the repository has no revision {revision}",
+        "EntryNotFound": f"this repository has no {FILE}",
+        "RepoNotFound": _NO_REPOSITORY,
+    }
 
-    api = HfApi(library_name="flair-nas")
-    with _explained(source, revision):
-        found = _patiently(lambda: api.get_paths_info(repository, [FILE], revision=revision))
-        if not found:
-            raise FlairNasError(f"{source}: this repository has no {FILE}")
-        if getattr(found[0], "size", 0) > MOST_BYTES:
-            raise FlairNasError(f"{source}: {FILE} has more than {MOST_BYTES:,} bytes, so it is no genotype")
-        with tempfile.TemporaryDirectory() as folder, _no_bars():
-            path = _patiently(lambda: api.hf_hub_download(repository, FILE, revision=revision, cache_dir=folder))
-            return read_file(Path(path).resolve(), MOST_BYTES)
+    def explain(answer: Response) -> str:
+        code = answer.headers.get("X-Error-Code", "RepoNotFound" if answer.status_code == 401 else "")
+        return what.get(code, "")
+
+    return fetch(url, headers, name=source, plain=url.startswith("http://"), explain=explain)
 
 
-def fetch_folder(source: str, files: Sequence[str]) -> Path:
+def _request(repository: str, name: str, revision: str | None) -> tuple[str, dict[str, str]]:
+    """Address of a file, and headers with the token, if there is one."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import build_hf_headers
+
+    return hf_hub_url(repository, name, revision=revision), build_hf_headers(library_name=_LIBRARY)
+
+
+def fetch_folder(source: str, files: Sequence[str]) -> Path | None:
     """Some files of a repository, in the Hub's own cache; offline, what is there is taken as it is.
 
     Args:
@@ -55,25 +66,38 @@ def fetch_folder(source: str, files: Sequence[str]) -> Path:
         files: their names.
 
     Returns:
-        The folder that holds those of them that there are.
+        The folder that holds those of them that there are, all of one commit; None where there is none of them.
 
     Raises:
-        FlairNasError: there is no such repository or revision, or the Hub cannot be reached.
+        FlairNasError: there is no such repository or revision, the Hub cannot be reached and its cache has none of
+            them, or it leads on to what is not https.
     """
     repository, revision = _parts(source)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-    offline = bool(kept_offline_by(source))
+    offline, reason = bool(kept_offline_by(source)), ""
+    folder: Path | None = None
     with _explained(source, revision):
-        try:
-            folder = snapshot_download(
-                repository, revision=revision, allow_patterns=list(files), local_files_only=offline
-            )
-            return Path(folder)
-        except LocalEntryNotFoundError:
-            refuse_offline(source)
-            raise
+        for name in files:
+            commit = revision if folder is None else folder.name
+            try:
+                if not offline:
+                    url, headers = _request(repository, name, commit)
+                    reason = why_unreachable(url, headers, name=source, plain=url.startswith("http://"))
+                path = hf_hub_download(
+                    repository, name, revision=commit, local_files_only=offline or bool(reason), library_name=_LIBRARY
+                )
+            except LocalEntryNotFoundError as error:
+                if not offline:
+                    raise _unreachable(source, reason or shown(error)) from None
+            except EntryNotFoundError:
+                continue
+            else:
+                folder = Path(path).parent
+    if folder is None:
+        refuse_offline(source)
+    return folder
 
 
 def _parts(source: str) -> tuple[str, str | None]:
@@ -88,10 +112,8 @@ def _parts(source: str) -> tuple[str, str | None]:
 def _explained(source: str, revision: str | None) -> Iterator[None]:
     """Turns the errors of the Hub's client into ones that a user can act on."""
     from huggingface_hub.errors import (
-        EntryNotFoundError,
         GatedRepoError,
         HFValidationError,
-        LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -99,53 +121,20 @@ def _explained(source: str, revision: str | None) -> Iterator[None]:
     try:
         yield
     except GatedRepoError:
-        raise FlairNasError(f"{source}: its owner must let you in first; then log in with: hf auth login") from None
+        raise FlairNasError(f"{source}: {_GATED}") from None
     except RepositoryNotFoundError:
-        what = "there is no such repository, or it is private; log in with: hf auth login"
-        raise FlairNasError(f"{source}: {what}") from None
+        raise FlairNasError(f"{source}: {_NO_REPOSITORY}") from None
     except RevisionNotFoundError:
         raise FlairNasError(f"{source}: the repository has no revision {revision}") from None
     except HFValidationError as error:
         raise FlairNasError(f"{source}: {error}") from None
-    except EntryNotFoundError as error:
-        if isinstance(error, LocalEntryNotFoundError):  # it could not look for it
-            raise _unreachable(source, error) from None
-        raise FlairNasError(f"{source}: this repository has no {FILE}") from None
     except FlairNasError:
         raise
     except Exception as error:  # of whichever library asks
-        raise _unreachable(source, error) from None
+        raise _unreachable(source, shown(error)) from None
 
 
-def _unreachable(source: str, error: Exception) -> FlairNasError:
+def _unreachable(source: str, reason: str) -> FlairNasError:
     return FlairNasError(
-        f"{source}: cannot be fetched ({shown(error)}); check the network and HF_ENDPOINT, or try again later"
+        f"{source}: cannot be fetched ({reason}); check the network and HF_ENDPOINT, or try again later"
     )
-
-
-def _patiently(ask: Callable[[], Any]) -> Any:
-    """What a call gives, tried again where the network or the server fails."""
-    for wait in _WAITS:
-        try:
-            return ask()
-        except Exception as error:  # requests' before version 1.0 of huggingface_hub, httpx's since
-            status = getattr(getattr(error, "response", None), "status_code", None)
-            if isinstance(error, ValueError) or (status is not None and status < 500 and status != 429):
-                raise
-        time.sleep(wait)
-    return ask()
-
-
-@contextlib.contextmanager
-def _no_bars() -> Iterator[None]:
-    """Within the block, huggingface_hub draws no bar; one of 1 kB is over before it can be seen."""
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
-
-    if are_progress_bars_disabled():
-        yield
-        return
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        enable_progress_bars()

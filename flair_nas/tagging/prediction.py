@@ -75,7 +75,7 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
 def _fetched(source: str) -> Path:
     """The folder of a repository's tagger, as far as it is data."""
     folder = fetch_folder(source, (WEIGHTS, CONFIG))
-    if not holds_safe_tagger(folder):
+    if folder is None or not holds_safe_tagger(folder):
         refuse_offline(source)  # what is kept may be a part
         name = source.removeprefix(PREFIX)
         raise FlairNasError(
