@@ -16,6 +16,7 @@ from flair_nas import settings
 from flair_nas.cli.flags import add_run_flags, add_setting_flags, given_flags, settings_of_run
 from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.select.config import SelectConfig
 from flair_nas.settings import (
     as_flags,
     kinds_of,
@@ -399,6 +400,13 @@ def test_flairs_names_of_settings_stand_for_ours(tmp_path: Path) -> None:
     assert resolve(TaggerConfig, file=tmp_path / "config.yaml") == ours
     (tmp_path / "written.yaml").write_text(to_yaml(ours))
     assert set(read_settings(tmp_path / "written.yaml", TaggerConfig)) == set(kinds_of(TaggerConfig))
+
+
+def test_a_selection_takes_them_too(tmp_path: Path) -> None:
+    ours = SelectConfig(corpus="demo", batch_size=8, epochs=3)
+    assert SelectConfig(corpus="demo", mini_batch_size=8, max_epochs=3) == ours  # type: ignore[call-arg]
+    (tmp_path / "config.yaml").write_text("corpus: demo\nmini_batch_size: 8\nmax_epochs: 3\n")
+    assert resolve(SelectConfig, file=tmp_path / "config.yaml") == ours
 
 
 def test_a_setting_by_both_names_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from typing import Any
 
@@ -17,7 +18,7 @@ from flair_nas.cli.flags import (
 )
 from flair_nas.cli.log import quiet_flair, quiet_libraries
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.paths import typed
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
@@ -123,7 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
     print(f"next: flair-nas tag train --corpus {corpus} {small} --rnn {rnn} --out runs/tagger")
     if isinstance(config, SearchConfig) and config.text is not None:
-        print(f"  or: flair-nas lm train {as_flags(config, TextSettings)} --rnn {rnn} --out runs/lm")
+        like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
+        print(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")
     return 0
 
 

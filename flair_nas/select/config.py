@@ -77,7 +77,7 @@ class SelectSettings(PoolSettings):
     rnn: str = setting("lstm", "the layer to beat, which is always among those that come to the end")
     hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)
     learning_rate: float = setting(0.1, "learning rate", low=1e-12, high=1e6)
-    epochs: int = setting(40, "epochs of a full training, at most", **COUNT)
+    epochs: int = setting(40, "epochs of a full training, at most", **COUNT, flair="max_epochs")
     seeds: list[int] = setting(
         [1, 2, 3], "these choose: the first alone, then all among the best, as far as there is time",
         low=0, high=2**32 - 1, check=all_different,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import statistics
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,7 +57,7 @@ def train_taggers(
     *,
     corpus: TaggingCorpus | None = None,
     parts: Sequence[str] = ("dev", "test"),
-    progress: bool = True,
+    progress: bool | None = None,
     verbose: bool = False,
     as_data: bool = True,
 ) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def train_taggers(
             may have grown, for all seeds alike; where fewer are asked for, seeds that are done stay, and their epochs.
         corpus: what `load_corpus` gave for these settings, where it is loaded already.
         parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
-        progress: draw progress bars on standard error.
+        progress: draw progress bars on standard error; if not said, where that is a terminal.
         verbose: let Flair log what its trainer does.
         as_data: write the best model also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
 
@@ -96,7 +97,8 @@ def train_taggers(
         flair_says(logging.NOTSET if verbose else logging.WARNING),
         open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run,
     ):
-        metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, progress)
+        bars = sys.stderr.isatty() if progress is None else progress
+        metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, bars)
         if as_data:
             write_as_data(run.folder)
         return metrics
