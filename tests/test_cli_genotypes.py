@@ -40,7 +40,7 @@ def test_all_bundled_genotypes_are_listed(capsys: pytest.CaptureFixture[str], tm
 def test_one_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "show", "nao")
     assert text.startswith(load_genotype("nao").one_line() + "\ncell:\n  s1 = relu(s0)\n")
-    assert "licence: GPL-3.0" in text and "depth 6" in text
+    assert "licence of the source's code: GPL-3.0" in text and "depth 6" in text
 
 
 @pytest.mark.parametrize("form", ["svg", "png", "dot", "txt"])

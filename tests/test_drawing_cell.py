@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,6 +124,30 @@ def test_letters_can_be_read_on_their_colours() -> None:
             assert (high + 0.05) / (low + 0.05) > 4.5, (ink, under)
 
 
+# Machado, Oliveira and Fernandes (2009), of linear RGB, without one kind of cones at all
+BLIND = {
+    "none": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+@pytest.mark.parametrize("kind", BLIND)
+def test_the_colour_blind_can_tell_operations_apart(kind: str) -> None:
+    def lab(colour: str) -> np.ndarray:
+        """CIE 1976 L*a*b* of what they see."""
+        parts = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        seen = np.clip(np.array(BLIND[kind]) @ linear, 0, 1)
+        xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen
+        x, y, z = np.cbrt(xyz / [0.9505, 1.0, 1.089])
+        return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+    for one, other in itertools.combinations(COLOURS, 2):
+        assert np.linalg.norm(lab(COLOURS[one]) - lab(COLOURS[other])) > 25, (one, other)
+
+
 def test_columns_are_ordered_so_that_few_edges_cross() -> None:
     (graph,) = graphs_of(Genotype.parse("tanh0-relu0-sigmoid2-tanh1"))
     columns = layout(graph).columns
@@ -145,7 +171,14 @@ def test_equations_and_dot_and_png() -> None:
         "f2 = relu(x[t-2]), sigmoid(f1)",
         "h[t-1] * (1 + mean of f1 to f2)",
     ]
-    assert text_of(genotype).startswith("cell:\n  s1 = tanh(s0)\n")
+    # a level further in than what it reads, in the order of levels
+    assert text_of(genotype).startswith(
+        "cell:\n  s1 = tanh(s0)\n  s3 = relu(s0)  (dead)\n    s2 = relu(s1)\n    s4 = tanh(s3)  (dead)\n  s0 of x[t]"
+    )
+    painted = text_of(genotype, {"tanh": "#0072B2", "dead": "#808080"})
+    assert "  s1 = \x1b[38;2;0;114;178mtanh\x1b[0m(s0)\n" in painted
+    assert "  \x1b[38;2;128;128;128ms3 = relu(s0)  (dead)\x1b[0m\n" in painted  # none of its own within the grey
+    assert re.sub("\x1b\\[[0-9;]*m", "", painted) == text_of(genotype)
     dot = to_dot(genotype)
     assert dot.count("->") == 4 + 3 and 'label="sigmoid"' in dot and dot.count("{") == dot.count("}") == 3
     assert to_png(genotype, 0.5)[:8] == to_png(genotype, 0.5, dark=True)[:8] == b"\x89PNG\r\n\x1a\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,17 +161,21 @@ def list_all(arguments: argparse.Namespace) -> int:
 def show(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes show``."""
     from flair_nas.comparing import depth_of
+    from flair_nas.drawing.cell import COLOURS
     from flair_nas.drawing.graph import text_of
     from flair_nas.library import load_genotype
+    from flair_nas.sharing.card import words_of
 
     genotype = load_genotype(arguments.genotype)
     weights, work = _size(genotype, arguments)
     print(genotype.one_line())
-    print(text_of(genotype), end="")
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    print(text_of(genotype, {**COLOURS, "dead": "#808080"} if coloured else None), end="")
     print("options:", ", ".join(f"{name} {value}" for name, value in genotype.options.items()))
     for name, value in genotype.origin.items():
         lines = value.items() if isinstance(value, dict) else ()
-        print("\n  ".join([f"{name}:" if lines else f"{name}: {value}", *(f"{key}: {text}" for key, text in lines)]))
+        title = words_of(name)
+        print("\n  ".join([f"{title}:" if lines else f"{title}: {value}", *(f"{key}: {text}" for key, text in lines)]))
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"one direction, {sizes}: {weights:,} weights, {work:,} FLOP a token; depth {depth_of(genotype)}")
     return 0
@@ -183,7 +189,7 @@ def draw(arguments: argparse.Namespace) -> int:
     if arguments.genotype == "all":
         out.mkdir(parents=True, exist_ok=True)
         for name in bundled_names():
-            _write(load_genotype(name), out / f"{name}.svg", False)
+            _write(load_genotype(name), out / f"{name}.svg", arguments.dark)
         print(f"{len(bundled_names())} pictures: {out}")
         return 0
     _write(load_genotype(arguments.genotype), out, arguments.dark)

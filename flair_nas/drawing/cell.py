@@ -11,9 +11,9 @@ from html import escape
 from flair_nas.drawing.graph import Graph, Layout, Vertex, graphs_of, layout
 from flair_nas.genotype import Genotype
 
-# of Okabe and Ito (2008), which the colour-blind can tell apart; two are darkened for white letters
-COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00755A", "identity": "#E69F00"}
-ON = {"tanh": "#ffffff", "relu": "#ffffff", "sigmoid": "#ffffff", "identity": "#000000"}
+# near those of Okabe and Ito (2008); the colour-blind of each kind can tell them apart, which is tested
+COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00C08B", "identity": "#E69F00"}
+ON = {"tanh": "#ffffff", "relu": "#ffffff", "sigmoid": "#000000", "identity": "#000000"}
 LIGHT = {"paper": "#ffffff", "ink": "#222222", "soft": "#5c5c5c", "box": "#f2f2f2", "faint": "#d8d8d8"}
 DARK = {"paper": "#1b1b1b", "ink": "#eeeeee", "soft": "#c0c0c0", "box": "#2e2e2e", "faint": "#4a4a4a"}
 

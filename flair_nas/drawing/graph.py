@@ -112,23 +112,50 @@ def equations_of(graph: Graph) -> list[str]:
     Args:
         graph: one of `graphs_of`.
     """
-    labels = {vertex.key: vertex.label for vertex in graph.vertices}
-    lines = []
-    for vertex in graph.vertices:
-        if vertex.reads:
-            terms = ", ".join(f"{op}({labels[tail]})" for op, tail in vertex.reads)
-            lines.append(f"{vertex.label} = {terms}{'  (dead)' * vertex.dead}")
-    return [*lines, graph.result]
+    return [*(_equation(graph, vertex, {}) for vertex in graph.vertices if vertex.reads), graph.result]
 
 
-def text_of(genotype: Genotype) -> str:
-    """All graphs of a genotype as text.
+def _equation(graph: Graph, vertex: Vertex, colours: Mapping[str, str]) -> str:
+    labels, own = {vertex.key: vertex.label for vertex in graph.vertices}, {} if vertex.dead else colours
+    terms = ", ".join(f"{_painted(op, own.get(op))}({labels[tail]})" for op, tail in vertex.reads)
+    line = f"{vertex.label} = {terms}"
+    return _painted(f"{line}  (dead)", colours.get("dead")) if vertex.dead else line
+
+
+def _painted(text: str, colour: str | None) -> str:
+    """Text as a terminal shows it in a colour, #rrggbb."""
+    if colour is None:
+        return text
+    return f"\x1b[38;2;{';'.join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))}m{text}\x1b[0m"
+
+
+def text_of(genotype: Genotype, colours: Mapping[str, str] | None = None) -> str:
+    """All graphs of a genotype as text: level by level, each further in than what it reads.
 
     Args:
         genotype: any one.
+        colours: for a terminal: of operations, and of ``dead`` nodes, #rrggbb.
     """
-    lines = [[f"{graph.title}:", *(f"  {line}" for line in equations_of(graph))] for graph in graphs_of(genotype)]
-    return "\n".join(itertools.chain(*lines)) + "\n"
+    lines = []
+    for graph in graphs_of(genotype):
+        levels = levels_of(graph)
+        vertices = sorted((v for v in graph.vertices if v.reads), key=lambda vertex: levels[vertex.key])  # stable
+        lines += [f"{graph.title}:"]
+        lines += ["  " * levels[vertex.key] + _equation(graph, vertex, colours or {}) for vertex in vertices]
+        lines += [f"  {graph.result}"]
+    return "\n".join(lines) + "\n"
+
+
+def levels_of(graph: Graph) -> dict[str, int]:
+    """How far each vertex is from what comes from outside.
+
+    Args:
+        graph: one of `graphs_of`.
+    """
+    level: dict[str, int] = {}
+    for vertex in graph.vertices:
+        level[vertex.key] = 1 + max((level[tail] for _, tail in vertex.reads), default=-1)
+    return level
 
 
 # --- layout: levels, then an order in each that crosses few edges (Sugiyama, Tagawa and Toda, 1981) ---
@@ -141,9 +168,7 @@ def layout(graph: Graph, sweeps: int = 12) -> Layout:
         graph: one of `graphs_of`.
         sweeps: how often columns are ordered by their neighbours.
     """
-    level: dict[str, int] = {}
-    for vertex in graph.vertices:
-        level[vertex.key] = 1 + max((level[tail] for _, tail in vertex.reads), default=-1)
+    level = levels_of(graph)
     columns: list[list[str]] = [[] for _ in range(1 + max(level.values()))]
     routes: dict[tuple[str, int], tuple[str, ...]] = {}
     for vertex in graph.vertices:

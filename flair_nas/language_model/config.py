@@ -26,7 +26,8 @@ class LanguageModelSettings(TextSettings):
     """
 
     rnn: str = setting(
-        "i-darts-ptb", "lstm, gru, a genotype's name, a genotype file or a one-line genotype; options after commas"
+        "i-darts-ptb",
+        "lstm, gru, a genotype's name, its file or address, or a one-line genotype; options after commas",
     )
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **COUNT)

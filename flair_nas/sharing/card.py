@@ -111,15 +111,16 @@ def origin_section(origin: Mapping[str, Any]) -> str:
     lines = []
     for name, value in origin.items():
         if isinstance(value, Mapping):
-            lines.append(f"- {_words(name)}:")
-            lines += [f"  - {_words(key)}: {_shown(inner)}" for key, inner in value.items()]
+            lines.append(f"- {words_of(name)}:")
+            lines += [f"  - {words_of(key)}: {_shown(inner)}" for key, inner in value.items()]
         else:
-            lines.append(f"- {_words(name)}: {_shown(value)}")
+            lines.append(f"- {words_of(name)}: {_shown(value)}")
     return "\n".join(lines) or "- not told"
 
 
-def _words(name: str) -> str:
-    return str(name).replace("_", " ")
+def words_of(name: str) -> str:
+    """What a name in a genotype's origin is called."""
+    return "licence of the source's code" if name == "licence" else str(name).replace("_", " ")
 
 
 def _shown(value: Any) -> str:
