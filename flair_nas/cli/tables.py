@@ -86,9 +86,8 @@ def show(arguments: argparse.Namespace) -> int:
         if picture.suffix not in (".svg", ".png", ".pdf"):
             raise FlairNasError(f"--picture {picture} must end in .svg, .png or .pdf")
         draw_comparison(panels_of(table, ledger), picture)
-    print(FORMATS[arguments.format](table, grid_of(table, ledger)), end="")
-    if arguments.picture is not None:
         print(f"picture: {picture}", file=sys.stderr)  # standard output is the table alone
+    print(FORMATS[arguments.format](table, grid_of(table, ledger)), end="")
     return 0
 
 

@@ -34,6 +34,7 @@ _BY_ROW = ("projected", "data", "factor")  # sources [S, ...], a row for each to
 _BY_SEQUENCE = ("hidden", "past")  # [B, H] and [m - 1, B, H]
 
 _graphs: OrderedDict[Hashable, _Graph] = OrderedDict()
+_failed: dict[Hashable, str] = {}  # why there is no graph of a kind, so that it is tried once
 _said: set[str] = set()
 
 
@@ -42,11 +43,15 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     if torch.cuda.is_current_stream_capturing() or torch.is_anomaly_enabled() or _has_hooks():
         return _columns(recurrence, sources, "another capture, anomaly detection or hooks on saved tensors")
     dense, given, rows = padded(recurrence, sources)
+    kind = _kind(dense, given)
+    if kind in _failed:
+        return _columns(recurrence, sources, _failed[kind])
     try:
-        graph = _graph_for(dense, given)
+        graph = _graph_for(kind, dense, given)
     except RuntimeError as error:  # also torch.cuda.OutOfMemoryError
         _graphs.clear()  # their memory may be what was missing
-        return _columns(recurrence, sources, brief(str(error)))
+        _failed[kind] = brief(str(error))
+        return _columns(recurrence, sources, _failed[kind])
     output = graph(dense, given)
     return output if rows is None else output.index_select(0, rows)
 
@@ -84,22 +89,15 @@ def padded(
 ) -> tuple[Recurrence, dict[str, Tensor], Tensor | None]:
     """The same recurrence in one of a few shapes, in which all sequences are of one length.
 
-    With batch normalisation it is left as it is: rows that are padded would count in the statistics.
+    With batch normalisation, which rows that are padded would count in, they are already (`CellSupernet`).
 
     Returns:
         The recurrence; its sources, with ``alive`` [S', 1], 1 where there is a token, if there is not one everywhere;
         the rows of the output that are those of the tokens, [S], or None for all.
-
-    Raises:
-        RuntimeError: batch normalisation of a ragged batch.
     """
     sizes, batch = recurrence.sizes, recurrence.sizes[0]
-    if recurrence.normalisation is not None:
-        if sizes[-1] != batch:
-            raise RuntimeError("batch normalisation of sequences of different lengths")
-        return recurrence, dict(sources), None
     steps, width = steps_of(len(sizes)), -(-batch // 8) * 8
-    if [*sizes] == [width] * steps:
+    if recurrence.normalisation is not None or [*sizes] == [width] * steps:
         return recurrence, dict(sources), None
     hidden = sources["hidden"]
     packing = Packing([*sizes], hidden.device)
@@ -236,9 +234,9 @@ class _Leave(torch.autograd.Function):
         return (None, gradients[0])
 
 
-def _graph_for(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph:
+def _graph_for(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph:
     """A graph that nobody uses, kept or new."""
-    kind, number = _kind(recurrence, sources), 0
+    number = 0
     while (graph := _graphs.get((kind, number))) is not None and not graph.is_free():
         number += 1
     if graph is None:

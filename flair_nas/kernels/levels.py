@@ -112,28 +112,26 @@ class _Levels(torch.autograd.Function):
         projected: Tensor, hidden: Tensor, factor: Tensor | None, weights: Tensor,
     ) -> Tensor:  # fmt: skip
         """Output [T, B, H], from projected [T, B, 2 * H], hidden [B, H], factor [T, B, H] and weights [P, H, 2 * H]."""
-        tables, (steps, batch, height) = (
-            tables_of(plan, hidden.device, hidden.dtype),
-            (*projected.shape[:2], hidden.shape[1]),
-        )
-        product = weights.dtype
+        tables, product = tables_of(plan, hidden.device, hidden.dtype), weights.dtype
+        steps, (batch, height) = len(projected), hidden.shape
+        size = batch * height
         states = hidden.new_empty(len(tables.factors), steps, batch, height)
         entering = hidden.new_empty(len(weights), steps, batch, height, dtype=product)  # as it enters a pair's product
         pre = hidden.new_empty(len(weights), steps, batch, 2 * height, dtype=product)
         output = hidden.new_empty(steps, batch, height)
-        last, projected = hidden.contiguous(), projected.contiguous()
-        hidden = last
+        last = hidden = hidden.contiguous()
+        projected = projected.contiguous()
         mask, alive, factor = (None if tensor is None else tensor.contiguous() for tensor in (mask, alive, factor))
         for t in range(steps):
             launch(
-                kernels.enter, last.numel(), last, _at(factor, t), mask, _at(alive, t), states[0, t], entering[0, t],
-                last.numel(), height, GATED=plan.gated_carry,
+                kernels.enter, size, last, _at(factor, t), mask, _at(alive, t), states[0, t], entering[0, t],
+                size, height, GATED=plan.gated_carry,
             )  # fmt: skip
             torch.mm(entering[0, t], weights[0], out=pre[0, t])
             for number, (first, behind) in enumerate(tables.leave):
                 launch(
-                    kernels.level, last.numel(), projected[t], pre[:, t], states[:, t], entering[:, t], mask, output[t],
-                    *tables.read, number, pre.stride(0), states.stride(0), last.numel(), height,
+                    kernels.level, size, projected[t], pre[:, t], states[:, t], entering[:, t], mask, output[t],
+                    *tables.read, number, pre.stride(0), states.stride(0), size, height,
                     OPS=len(OPERATIONS),
                 )  # fmt: skip
                 if first < behind:

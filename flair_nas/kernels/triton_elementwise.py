@@ -172,28 +172,19 @@ def launch(kernel: Callable[..., None], size: int, *arguments: Tensor | int | No
 
 @functools.cache
 def _compiled(kernel: Callable[..., None]) -> Any:
-    """The kernel as Triton runs it."""
+    """The kernel as Triton runs it; its module's `SHARED` are the functions that it may call."""
+    known = kernel.__globals__
+    known.update({shared.__name__: _jit(shared) for shared in known["SHARED"]})
     return _jit(kernel)
 
 
+@functools.cache
 def _jit(function: Callable[..., Any]) -> Any:
-    triton, shared = _triton()
-    function.__globals__.update(shared)  # kernels of other modules share them, too
+    import triton  # by those who use it
+
+    function.__globals__["tl"] = triton.language
     function.__annotations__ = get_type_hints(function)  # not all versions know `tl.constexpr` as text
     return triton.jit(function)
-
-
-@functools.cache
-def _triton() -> tuple[Any, dict[str, Any]]:
-    """Triton, imported here, by those who use it, and what kernels know by name: it, and functions that they share."""
-    import triton
-
-    globals()["tl"] = triton.language
-    known = {"tl": triton.language}
-    for shared in (_operate, _slope):
-        shared.__annotations__ = get_type_hints(shared)
-        known[shared.__name__] = triton.jit(shared)
-    return triton, known
 
 
 # Kernels. Integers and 0.0 take the dtype of the tensor beside them. A program has one block of elements, of every edge
@@ -231,6 +222,9 @@ def _slope(z, value, OP: tl.constexpr):  # type: ignore[no-untyped-def]
 
 _KNOWN = ("drop", "tanh", "relu", "sigmoid", "identity")
 assert OPERATIONS == _KNOWN, "_operate and _slope must have all operations, in their order"
+
+
+SHARED = (_operate, _slope)
 
 
 def _mix(  # type: ignore[no-untyped-def]

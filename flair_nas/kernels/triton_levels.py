@@ -9,10 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flair_nas.kernels import triton_elementwise
 from flair_nas.kernels.triton_elementwise import _operate, _slope
 
 if TYPE_CHECKING:  # kernels know it by this name once `launch` has imported it
     import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+
+def read_pair(projected, pre, pair, apart, row, height, inside, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The gate σ(c) of a pair and its z; those of pair 0 are with what the input gives."""
+    gate = tl.load(pre + pair * apart + row, mask=inside, other=0.0).to(WIDE)
+    z = tl.load(pre + pair * apart + height + row, mask=inside, other=0.0).to(WIDE)
+    if pair == 0:
+        gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
+        z += tl.load(projected + height + row, mask=inside, other=0.0).to(WIDE)
+    return tl.sigmoid(gate), z
+
+
+SHARED = (*triton_elementwise.SHARED, read_pair)
 
 
 def enter(  # type: ignore[no-untyped-def]
@@ -51,12 +65,7 @@ def level(  # type: ignore[no-untyped-def]
             pair = tl.load(into + way)
             tail = tl.load(of_pairs + 2 * pair)
             state = tl.load(states + tail * stride + place, mask=inside, other=0.0).to(WIDE)
-            gate = tl.load(pre + pair * apart + row, mask=inside, other=0.0).to(WIDE)
-            z = tl.load(pre + pair * apart + height + row, mask=inside, other=0.0).to(WIDE)
-            if pair == 0:
-                gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
-                z += tl.load(projected + height + row, mask=inside, other=0.0).to(WIDE)
-            gate = tl.sigmoid(gate)
+            gate, z = read_pair(projected, pre, pair, apart, row, height, inside, WIDE)
             value = tl.zeros([BLOCK], dtype=WIDE)
             carried = tl.zeros([BLOCK], dtype=WIDE)
             for op in tl.static_range(1, OPS):
@@ -111,12 +120,7 @@ def level_back(  # type: ignore[no-untyped-def]
             pair = tl.load(into + way)
             tail = tl.load(of_pairs + 2 * pair)
             state = tl.load(states + tail * stride + place, mask=inside, other=0.0).to(WIDE)
-            gate = tl.load(pre + pair * apart + row, mask=inside, other=0.0).to(WIDE)
-            z = tl.load(pre + pair * apart + height + row, mask=inside, other=0.0).to(WIDE)
-            if pair == 0:
-                gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
-                z += tl.load(projected + height + row, mask=inside, other=0.0).to(WIDE)
-            gate = tl.sigmoid(gate)
+            gate, z = read_pair(projected, pre, pair, apart, row, height, inside, WIDE)
             value = tl.zeros([BLOCK], dtype=WIDE)
             slope = tl.zeros([BLOCK], dtype=WIDE)
             for op in tl.static_range(1, OPS):
@@ -142,9 +146,8 @@ def enter_back(  # type: ignore[no-untyped-def]
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
     row = place + place // height * height
-    gate = tl.load(pre + row, mask=inside, other=0.0).to(WIDE)
-    gate += tl.load(projected + row, mask=inside, other=0.0).to(WIDE)
-    kept = (1 - tl.sigmoid(gate)) * tl.load(of_first + place, mask=inside, other=0.0).to(WIDE)
+    gate, _z = read_pair(projected, pre, 0, 0, row, height, inside, WIDE)
+    kept = (1 - gate) * tl.load(of_first + place, mask=inside, other=0.0).to(WIDE)
     of_gated = tl.load(of_entering + place, mask=inside, other=0.0).to(WIDE)
     if mask is not None:
         of_gated *= tl.load(mask + place, mask=inside, other=0.0).to(WIDE)

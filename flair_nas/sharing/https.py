@@ -66,20 +66,22 @@ def fetch(
         return _body(name, answer)
 
 
-def why_unreachable(url: str, headers: Mapping[str, str], *, name: str, plain: bool) -> str:
+def why_unreachable(url: str, headers: Mapping[str, str], *, name: str, plain: bool, explain: Explain) -> str:
     """Why what another library is to fetch cannot be reached now; empty where it can. Arguments as of `fetch`.
 
     Raises:
-        FlairNasError: it leads on to something else than https, or in a circle.
+        FlairNasError: it leads on to something else than https, or in a circle, or `explain` says what is wrong.
     """
     with _explained(name), _session(plain) as session:
         try:
-            status = session.head(url, timeout=_ANSWER_SECONDS, headers=dict(headers), allow_redirects=True).status_code
+            answer = session.head(url, timeout=_ANSWER_SECONDS, headers=dict(headers), allow_redirects=True)
         except requests.exceptions.SSLError:
             raise
         except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
             return _reason(error)
-    return f"status {status}" if status >= 500 else ""
+    if told := explain(answer):
+        raise FlairNasError(f"{name}: {told}")
+    return f"status {answer.status_code}" if answer.status_code >= 500 else ""
 
 
 @contextlib.contextmanager

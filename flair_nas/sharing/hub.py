@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.sharing.https import fetch, why_unreachable
+from flair_nas.sharing.https import Explain, fetch, why_unreachable
 from flair_nas.sharing.offline import kept_offline_by, refuse_offline
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ PREFIX = "hf://"
 FILE = "genotype.json"
 _FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _LIBRARY = "flair-nas"
-_GATED = "its owner must let you in first; then log in with: hf auth login"
-_NO_REPOSITORY = "there is no such repository, or it is private; log in with: hf auth login"
 
 
 def fetch_from_hub(source: str) -> bytes:
@@ -33,21 +31,27 @@ def fetch_from_hub(source: str) -> bytes:
         FlairNasError: the network is not to be used, there is no such repository, revision or file, it is too large, or
             the Hub cannot be reached.
     """
-    refuse_offline(source)
     repository, revision = _parts(source)
     url, headers = _request(repository, FILE, revision)
-    what = {
-        "GatedRepo": _GATED,
+    what = {**_meanings(revision), "EntryNotFound": f"this repository has no {FILE}"}
+    return fetch(url, headers, name=source, plain=url.startswith("http://"), explain=_explain(what))
+
+
+def _meanings(revision: str | None) -> dict[str, str]:
+    """What the Hub's codes for a repository that cannot be read mean."""
+    return {
+        "GatedRepo": "its owner must let you in first; then log in with: hf auth login",
+        "RepoNotFound": "there is no such repository, or it is private; log in with: hf auth login",
         "RevisionNotFound": f"the repository has no revision {revision}",
-        "EntryNotFound": f"this repository has no {FILE}",
-        "RepoNotFound": _NO_REPOSITORY,
     }
 
+
+def _explain(meanings: Mapping[str, str]) -> Explain:
     def explain(answer: Response) -> str:
         code = answer.headers.get("X-Error-Code", "RepoNotFound" if answer.status_code == 401 else "")
-        return what.get(code, "")
+        return meanings.get(code, "")
 
-    return fetch(url, headers, name=source, plain=url.startswith("http://"), explain=explain)
+    return explain
 
 
 def _request(repository: str, name: str, revision: str | None) -> tuple[str, dict[str, str]]:
@@ -78,13 +82,14 @@ def fetch_folder(source: str, files: Sequence[str]) -> Path | None:
 
     offline, reason = bool(kept_offline_by(source)), ""
     folder: Path | None = None
-    with _explained(source, revision):
+    with _explained(source):
         for name in files:
             commit = revision if folder is None else folder.name
             try:
                 if not offline:
                     url, headers = _request(repository, name, commit)
-                    reason = why_unreachable(url, headers, name=source, plain=url.startswith("http://"))
+                    plain, explain = url.startswith("http://"), _explain(_meanings(revision))
+                    reason = why_unreachable(url, headers, name=source, plain=plain, explain=explain)
                 path = hf_hub_download(
                     repository, name, revision=commit, local_files_only=offline or bool(reason), library_name=_LIBRARY
                 )
@@ -109,23 +114,12 @@ def _parts(source: str) -> tuple[str, str | None]:
 
 
 @contextlib.contextmanager
-def _explained(source: str, revision: str | None) -> Iterator[None]:
+def _explained(source: str) -> Iterator[None]:
     """Turns the errors of the Hub's client into ones that a user can act on."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import HFValidationError
 
     try:
         yield
-    except GatedRepoError:
-        raise FlairNasError(f"{source}: {_GATED}") from None
-    except RepositoryNotFoundError:
-        raise FlairNasError(f"{source}: {_NO_REPOSITORY}") from None
-    except RevisionNotFoundError:
-        raise FlairNasError(f"{source}: the repository has no revision {revision}") from None
     except HFValidationError as error:
         raise FlairNasError(f"{source}: {error}") from None
     except FlairNasError:
