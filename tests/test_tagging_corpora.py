@@ -272,6 +272,38 @@ def test_not_utf8(tmp_path):
     assert "train.txt: not UTF-8 at byte 11" in error_of(folder)
 
 
+def test_a_single_label_for_every_token_is_refused(tmp_path):
+    rows = "1 word noun\n2 other noun\n\n"
+    error = error_of(folder_of(tmp_path, train=rows, dev=rows))
+    assert f"{tmp_path / 'train.txt'}: every token has the ner 'noun'" in error and "nothing to learn" in error
+    assert "--columns text=0,ner=3" in error
+
+
+@pytest.mark.parametrize("rows", [SENTENCE.replace("PER", "LOC"), "Ada X\nsaw O\n\n"])
+def test_a_single_kind_of_entity_or_token_is_fine(tmp_path, rows):
+    assert load_corpus(str(folder_of(tmp_path, train=rows, dev=rows))).label_type == "ner"
+
+
+@pytest.mark.parametrize(
+    ("tags", "warning"),
+    [
+        ("B-PER I-PER O B-LOC", ""),
+        ("I-PER I-PER O I-LOC", ""),
+        ("I-PER B-PER O I-LOC", ""),  # IOB1: B- parts neighbours
+        ("B-PER E-PER O S-LOC", ""),
+        ("B-PER O I-PER O", "once (first, line 3 is column 0 'w2', column 1 'I-PER')"),
+        ("B-PER I-LOC O O", "once (first, line 2 "),
+        ("I-PER O I-PER B-LOC", "2 times (first, line 1 "),
+    ],
+)
+def test_entities_that_begin_otherwise_than_others_are_told(tmp_path, caplog, tags, warning):
+    caplog.set_level(logging.INFO, logger="flair_nas")
+    rows = "".join(f"w{place} {tag}\n" for place, tag in enumerate(tags.split())) + "\n"
+    load_corpus(str(folder_of(tmp_path, train=rows, dev=rows)))
+    told = [record.message for record in caplog.records if "train.txt" in record.message]
+    assert len(told) == bool(warning) and all(f"I- follows no tag of its type {warning}" in text for text in told)
+
+
 def test_nothing_labelled(tmp_path):
     rows = "Ada NNP O\nsaw VBD O\n\n"
     message = error_of(folder_of(tmp_path, train=rows, dev=rows), columns={0: "text", 1: "pos", 2: "ner"})

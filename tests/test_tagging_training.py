@@ -927,23 +927,19 @@ def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(
     assert "seed 1, epoch 1 of 1: loss" in text
 
 
-def test_a_single_label_value_is_suspicious(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="flair_nas")
-    rows = "1 word noun\n2 other noun\n\n"
-    for part in ("train", "dev", "test"):
-        (tmp_path / f"{part}.txt").write_text(rows, encoding="utf-8")
-    train_taggers(settings(str(tmp_path), epochs=1), tmp_path / "run", progress=False)
-    assert "ner has a single value in train" in caplog.text and "is this the label column?" in caplog.text
-    assert "--columns text=0,ner=3" in caplog.text
-
-
-def test_a_single_entity_type_is_not_suspicious(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="flair_nas")
+def test_labels_are_counted_and_one_that_occurs_once_is_suspicious(
+    corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="flair_nas")
     shutil.copytree(corpus, folder := tmp_path / "corpus")
-    for file in folder.iterdir():
-        file.write_text(file.read_text(encoding="utf-8").replace("-PER", "-LOC"), encoding="utf-8")
+    train = folder / "train.txt"
+    text = train.read_text(encoding="utf-8")
     train_taggers(settings(str(folder), epochs=1), tmp_path / "run", progress=False)
-    assert "single value" not in caplog.text
+    assert f"ner: LOC {text.count('B-LOC')}, PER {text.count('B-PER')}\n" in caplog.text
+    assert "occurs once" not in caplog.text
+    train.write_text(text.replace("B-PER", "B-PRE", 1), encoding="utf-8")
+    train_taggers(settings(str(folder), epochs=1), tmp_path / "other", progress=False)
+    assert "PRE occurs once in train" in caplog.text
 
 
 @pytest.mark.usefixtures("bfloat16")

@@ -6,6 +6,7 @@ They are checked before Flair reads them, which silently drops what it cannot re
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ DOCUMENT_SEPARATOR = "-DOCSTART-"
 COMMENT = "# "
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
+
+log = logging.getLogger("flair_nas")
 
 OF_FLAIR = ("<unk>", "<START>", "<STOP>")  # labels that Flair has of its own
 SPAN_TAG = re.compile(r"[BIES]-.+")
@@ -170,9 +173,11 @@ def read_part(path: Path, columns: Mapping[int, str], label_type: str) -> Column
         FlairNasError: the file is missing or faulty; the message has its line.
     """
     column = {name: number for number, name in columns.items()}
-    rows = [row for sentence in _sentences(path, column["text"]) for row in sentence]
+    sentences = list(_sentences(path, column["text"]))
+    rows = [row for sentence in sentences for row in sentence]
     _check_rows(path, rows, columns, column["text"])
     _check_labels(path, rows, column["text"], column[label_type])
+    _tell_strays(path, sentences, column[label_type])
     try:
         dataset = ColumnDataset(
             path,
@@ -271,6 +276,31 @@ def _check_labels(path: Path, rows: list[_Row], text_column: int, label_column: 
             f"{path}:{row.line}: {row.fields[label_column]!r} among tags such as 'B-PER'; all have to be O or begin "
             f"with B-, I-, E- or S-: correct the row, or convert the file to BIO"
         )
+
+
+def _tell_strays(path: Path, sentences: list[list[_Row]], label_column: int) -> None:
+    """Tells of spans that begin with I- in a file where others begin with B-: Flair reads them, too.
+
+    In the older IOB1 form all spans begin with I-, but for one right behind another of its type.
+    """
+    beginnings: dict[str, list[str]] = {"B": [], "I": []}
+    for sentence in sentences:
+        before = "O"
+        for row in sentence:
+            tag = row.fields[label_column]
+            if SPAN_TAG.fullmatch(tag) and tag[0] in beginnings and (before == "O" or before[2:] != tag[2:]):
+                beginnings[tag[0]].append(f"line {row.line} is {_shown(row)}")
+            before = tag
+    if beginnings["B"] and beginnings["I"]:
+        log.info(  # no warning: CoNLL-2000 as published has 25
+            "%s: I- follows no tag of its type %s (first, %s), where other entities begin with B-: an entity is taken "
+            "to begin there",
+            *(path, _times(len(beginnings["I"])), beginnings["I"][0]),
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _check_tag_level(path: Path, rows: list[_Row], label_column: int, dataset: ColumnDataset) -> None:

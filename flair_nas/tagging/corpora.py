@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ log = logging.getLogger("flair_nas")
 
 # Flair splits a missing dev part off with the global random state, so that every training seed would get another one.
 SPLIT_SEED = 0
+_LISTED = 20
 _LOOKED_AT = 1000  # sentences, to see whether words are words
 
 
@@ -131,11 +133,12 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
     """Logs what was read, and warns of what is probably a mistake."""
     parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
     labels = {name: labels_of(sentences, corpus.label_type) for name, sentences in parts.items()}
-    shown_labels = ", ".join(sorted(labels["train"])[:20]) + (", ..." if len(labels["train"]) > 20 else "")
+    counts = Counter(label.value for s in parts["train"] for label in s.get_labels(corpus.label_type))
     words = " ".join(token.text for token in parts["train"][0].tokens[:5])[:200]
     log.info(
         "%s: %s sentences (train, dev, test), beginning %r; %s: %s",
-        *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type, shown_labels),
+        *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type),
+        _listed([f"{label} {count:,}" for label, count in sorted(counts.items())]),
     )
     texts = [token.text for sentence in parts["train"][:_LOOKED_AT] for token in sentence.tokens]
     if sum(text.isdigit() for text in texts) > len(texts) / 2:
@@ -146,11 +149,10 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         )
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
-    if len(labels["train"]) == 1 and is_token_level(parts["train"], corpus.label_type):
+    if once := [label for label, count in counts.items() if count == 1]:
         log.warning(
-            "%s: %s has a single value in train, so there is nothing to learn; is this the label column? Which is, "
-            "columns says, as in --columns text=0,ner=3, counted from 0",
-            *(corpus.name, corpus.label_type),
+            "%s: %s occurs once in train, too little to learn it; is it spelt as it should be?",
+            *(corpus.name, _listed(once)),
         )
     for name in ("dev", "test"):
         unseen = sorted(labels[name] - labels["train"])
@@ -159,6 +161,10 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
                 "%s: %s occurs in %s and not in train: it cannot be learned and counts as missed",
                 *(corpus.name, ", ".join(unseen), name),
             )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:_LISTED]) + ", ..." * (len(texts) > _LISTED)
 
 
 def digest_of(corpus: Corpus, label_type: str) -> str:
@@ -271,6 +277,11 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
         raise FlairNasError(
             f"{files.train}: no sentence has a label of type {brief(label_type)}; label types there: "
             f"{', '.join(label_types) or 'none'}; choose another label type or column"
+        )
+    if level and len(tags := {t.get_label(label_type, "O").value for s in train.sentences for t in s}) == 1:
+        raise FlairNasError(
+            f"{files.train}: every token has the {label_type} {tags.pop()!r}, so there is nothing to learn; is this "
+            "the label column? Which is, columns says, as in --columns text=0,ner=3, counted from 0"
         )
     with no_flair_remarks("No dev split found"):  # which is said below, with the file names looked for
         corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
