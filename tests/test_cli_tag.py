@@ -126,6 +126,21 @@ def test_train_prints_the_table_of_metrics_and_nothing_else(corpus: str, tmp_pat
     assert f"flair-nas tag predict --model {tmp_path / 'run'} " in out
 
 
+def test_a_tagger_that_finds_nothing_is_not_offered_for_use(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
+    run = tmp_path / "run"
+    arguments = [*train_arguments(corpus, run, epochs=1, learning_rate=0.05), "--no-crf"]
+    assert main([word for word in arguments if word != "-q"]) == 0
+    out = capsys.readouterr().out
+    assert "nothing was found on dev in any epoch" in out and "no use yet" in out
+    assert f"(flair-nas tag train --resume {run} --epochs 2)" in out
+    assert "tag predict" not in out and "one seed" not in out
+    assert "The tagger found nothing" in printed(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus)
+    assert main(["tag", "predict", "--model", str(run), ADA, "", OSLO]) == 0
+    found = capsys.readouterr()
+    assert found.out == f"{ADA}\n\n{OSLO}\n" and "nothing found in 2 sentences" in found.err
+    assert printed(capsys, "tag", "predict", "-q", "--model", run, ADA) == f"{ADA}\n"
+
+
 def test_quiet_stays_quiet_with_a_searched_cell_and_evaluation(corpus: str, tmp_path: Path, capfd: CAPTURE) -> None:
     run = tmp_path / "run"
     rnn = "i-darts-ptb,recurrent_dropout=0.25"
@@ -473,6 +488,15 @@ def test_evaluate_takes_the_columns_of_the_run(
     capsys.readouterr()
     for source in (["--corpus", folder], ["--corpus", "~/corpus"], ["--file", folder / "test.txt"]):
         assert "by seqeval (strict)" in printed(capsys, "tag", "evaluate", "--model", run, *source)
+    (other := tmp_path / "other.txt").write_text("Ada B-PER\nsaw O\n", encoding="utf-8")
+    error = refused(capsys, "tag", "evaluate", "--model", run, "--file", other)
+    assert f"there is no column {label} (ner)" in error and f"columns text=0,ner={label}, as the tagger" in error
+    assert "--columns says others" in error
+    error = refused(capsys, "tag", "evaluate", "--model", run, "--file", other, "--columns", "text=0,ner=2")
+    assert "there is no column 2" in error and "as the tagger" not in error
+    assert "1.00" not in printed(
+        capsys, "tag", "evaluate", "--model", run, "--file", other, "--columns", "text=0,ner=1"
+    )
 
 
 def test_a_known_corpus_has_its_own_columns_whatever_the_run_had(

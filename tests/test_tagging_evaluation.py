@@ -173,6 +173,7 @@ def test_a_tagger_that_finds_nothing_scores_nothing_without_warnings(tagger: Seq
     assert (evaluation.f1, evaluation.report["seqeval"]["micro avg"]["recall"]) == (0, 0)
     assert evaluation.report["seqeval"]["PER"]["support"] == 2 and evaluation.loss > 0
     assert not any(sentence.get_labels("predicted") for sentence in sentences)
+    assert evaluation.text.endswith(": 0.00\nThe tagger found nothing in these sentences.\n")
     rows = [row.split(" ") for row in file.read_text().splitlines()]
     assert rows[:9] == [["w0", "B-PER", "O"], ["w1", "I-PER", "O"], *([f"w{n}", "O", "O"] for n in range(2, 8)), [""]]
     assert [row[1] for row in rows[9:17]] == span_tags(sentences[1], "ner")

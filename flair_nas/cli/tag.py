@@ -88,6 +88,12 @@ def train(arguments: argparse.Namespace) -> int:
     progress = not arguments.quiet and sys.stderr.isatty()
     metrics = train_taggers(config, out, progress=progress, verbose=arguments.verbose)
     print(format_metrics(metrics))
+    if not any(result["dev_f1"] for result in metrics["seeds"]):
+        # of warnings that scrolled by and a table of zeros, nobody should go on to tagging
+        longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
+        print("nothing was found on dev in any epoch, so this tagger is of no use yet")
+        print(f"next: train longer ({longer}), with another learning rate, or on more sentences")
+        return 0
     if len(metrics["seeds"]) == 1 and metrics["measure"] == "micro F1":
         more = f"flair-nas tag train --resume {typed(out)} --seeds {_more_seeds(config.seeds[0])}"
         print(f"one seed: differences of several points are chance; how large they are: {more}")
@@ -180,12 +186,20 @@ def evaluate(arguments: argparse.Namespace) -> int:
         written = TaggerConfig(columns=given).columns
     columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
-    if arguments.file is not None:
-        sentences = read_column_file(arguments.file, columns, label_type)
-    else:
-        corpus = load_corpus(
-            arguments.corpus, label_type=label_type, columns=columns, data_root=arguments.data_root
-        ).corpus
+    try:
+        if arguments.file is not None:
+            sentences = read_column_file(arguments.file, columns, label_type)
+        else:
+            corpus = load_corpus(
+                arguments.corpus, label_type=label_type, columns=columns, data_root=arguments.data_root
+            ).corpus
+    except FlairNasError as error:
+        if written and not arguments.columns:
+            raise FlairNasError(
+                f"{error} (columns {written}, as the tagger was trained; --columns says others)"
+            ) from None
+        raise
+    if arguments.corpus is not None:
         part = getattr(corpus, arguments.part)
         if not part:
             raise FlairNasError(f"corpus {arguments.corpus} has no {arguments.part} part")
@@ -273,8 +287,17 @@ def predict(arguments: argparse.Namespace) -> int:
     batch_size = 1 if by_hand else arguments.batch_size  # one who types wants the answer to each line
     if by_hand and not arguments.quiet:
         print("type one sentence a line; Ctrl-D ends", file=sys.stderr)
+    found, read = 0, 0
     for sentence in tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized):
         print(to_text(sentence, tagger.label_type), flush=not arguments.text)
+        if sentence is not None:
+            found, read = found + len(sentence.get_labels(tagger.label_type)), read + 1
+    if read and not found and not arguments.quiet:
+        print(
+            f"flair-nas: nothing found in {read:,} sentence{'s' * (read > 1)}; `flair-nas tag evaluate` says how "
+            "much this tagger finds in labelled ones",
+            file=sys.stderr,
+        )
     return 0
 
 

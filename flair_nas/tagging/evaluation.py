@@ -120,6 +120,8 @@ def evaluate_tagger(
             )
         text = f"label set: {', '.join(labels)}\n{_table(seqeval_report)}\n"
         text += f"micro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
+        if not any(sentence.get_labels(PREDICTED) for sentence in sentences):
+            text += "The tagger found nothing in these sentences.\n"
     return Evaluation(f1, float(result.scores["loss"]), report, text)
 
 
