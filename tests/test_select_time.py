@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import itertools
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,34 @@ def test_a_finished_selection_is_the_same_when_it_is_begun_again(
         assert answered(found) == {
             "all": ("relu0", (3, 4), True), "cut": ("relu0", (3, 4), True), "none": ("tanh0", (1,), False),
         }[name]  # fmt: skip
+
+
+def test_what_is_proposed_where_the_budget_is_too_small_is_enough(corpus: str, tmp_path: Path, world: World) -> None:
+    names = ["tanh0", "relu0", "identity0", "sigmoid0"]
+    given = settings(corpus, epochs=8, candidates=names, random=None, rates=[1.0, 2.0], budget="430s")
+    with pytest.raises(FlairNasError) as caught:
+        select_layer(given, tmp_path / "few")
+    found = re.search(
+        r"--budget (\w+) is the least for them, --budget (\w+) is enough for 2 fresh seeds of two, too; or, in another "
+        r"folder, three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match, or --epochs (\d)$",
+        str(caught.value),
+    )
+    assert found
+    world.slower = {seed: 1.1 for seed in range(1, 5)}  # than was measured
+    least = select_layer(dataclasses.replace(given, budget=found[1]), tmp_path / "few")
+    assert least.answer.winner and world.ledger.seconds < 1.1 * 60 * int(found[1].removesuffix("m"))
+    world.reached.clear()
+    whole = select_layer(dataclasses.replace(given, budget=found[2]), tmp_path / "whole")
+    assert answered(whole)[1:] == ((3, 4), True)
+    three = dataclasses.replace(given, candidates=["i-darts-ptb"], random=1, rates=[1.0])
+    fewer = dataclasses.replace(given, epochs=int(found[3]))
+    for name, less in {"three": three, "fewer": fewer}.items():
+        found_by = select_layer(less, tmp_path / name)
+        assert found_by.answer.fresh and world.ledger.seconds <= 1.05 * 430
+    with pytest.raises(
+        FlairNasError, match=r"is enough for 2 fresh seeds of two, too$"
+    ):  # nothing less would be enough
+        select_layer(dataclasses.replace(given, budget="50s"), tmp_path / "nothing")
 
 
 def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.search.display import duration
@@ -18,7 +19,7 @@ from flair_nas.select.candidates import (
     named_layers,
     random_layers,
 )
-from flair_nas.select.config import seconds_of
+from flair_nas.select.config import budget_of, seconds_of
 from flair_nas.select.rule import Rule, survivors
 from flair_nas.select.schedule import Done, Pace, rest, side_by_side
 from flair_nas.select.training import Runs, Wanted, wanted_of
@@ -75,12 +76,10 @@ class Budget:
         needed = self._rest(0, len(named), self._done(named), pace)
         if needed > self.left():
             whole = duration(needed + self.ledger.seconds)
-            three = "--candidates lstm i-darts-ptb --random 1 --rates 1 --no-match"
-            less = f"; or have less to compare: {three} are three layers" if len(named) > 3 else ""
             raise FlairNasError(
                 f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                f"layers and learning rates take about {whole} with one seed; give more{less}"
-                f"{self._fewer_epochs(len(named), pace)}"
+                f"layers and learning rates take about {whole} with one seed; {self._enough(named, pace)}"
+                f"{self._less(len(named), pace)}"
             )
 
     def bundled(self) -> list[str]:
@@ -174,13 +173,34 @@ class Budget:
         self.runs.train_first_seeds(probes, min(2, self.rungs[0]), "first, to measure the time of an epoch")
         return self.runs.pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
 
-    def _fewer_epochs(self, candidates: int, pace: Pace) -> str:
-        """How many epochs the budget would be enough for, in words; nothing where it is not for one."""
-        for epochs in range(self.config.epochs - 1, 0, -1):
-            fewer, nothing = dataclasses.replace(self.config, epochs=epochs), Done([0] * len(self.rule.rungs(epochs)))
-            if rest(self.rule, fewer, 0, candidates, nothing, pace, self.runs.pool.workers) <= self.left():
-                return f"; or, in another folder, --epochs {epochs}, for which it would be just enough now"
-        return ""
+    def _enough(self, named: list[Candidate], pace: Pace) -> str:
+        """Which budgets would be enough for these candidates, in words."""
+        fresh = self.config.fresh_seeds
+        least, whole = (
+            budget_of((self._rest(seeds, len(named), self._done(named), pace) + self.ledger.seconds) / _SHARE)
+            for seeds in (0, fresh)
+        )
+        judged = f"{fresh} fresh seed{'s' * (fresh > 1)} of two"
+        return f"--budget {least} is the least for them, --budget {whole} is enough for {judged}, too"
+
+    def _less(self, candidates: int, pace: Pace) -> str:
+        """What the budget would be enough for in another folder, with a fresh seed of two, in words; may be nothing."""
+        config, workers = self.config, self.runs.pool.workers
+        trained = [sum(run["seconds"]) + run["around_seconds"] for run in self.ledger.runs.values() if "seconds" in run]
+        before = max(0.0, self.ledger.seconds - side_by_side(trained, workers))  # data, embeddings, processes
+
+        def is_enough(candidates: int, **changes: Any) -> bool:
+            less = dataclasses.replace(config, **changes)
+            nothing = Done([0] * len(self.rule.rungs(less.epochs)))
+            needed = rest(self.rule, less, 1, candidates, nothing, pace, workers)
+            return needed + before <= _SHARE * self.seconds
+
+        found = []
+        if candidates > 3 and is_enough(3, rates=[1.0]):
+            found.append("three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match")
+        if epochs := next((n for n in range(config.epochs - 1, 0, -1) if is_enough(candidates, epochs=n)), 0):
+            found.append(f"--epochs {epochs}")
+        return f"; or, in another folder, {', or '.join(found)}" if found else ""
 
     # --- after each rung ---
 

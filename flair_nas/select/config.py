@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -30,6 +31,13 @@ def seconds_of(budget: str) -> float | None:
     """The time that a text such as ``90m`` stands for, in seconds; None if it stands for none."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", budget.strip())
     return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def budget_of(seconds: float) -> str:
+    """A time as `seconds_of` reads it, rounded up."""
+    unit = "h" if seconds > 10 * 3600 else "m" if seconds > 3 * 60 else "s"
+    step = 10 if unit == "s" else 1
+    return f"{math.ceil(seconds / _UNITS[unit] / step) * step}{unit}"
 
 
 def is_time(budget: str) -> str:
