@@ -67,6 +67,8 @@ def test_it_prints_the_report_and_the_next_command(
     report = (out / "report.md").read_text()
     assert said.err == "" and said.out.startswith(report)
     assert f"flair-nas tag predict --model {out} " in said.out
+    verdict = report.split("**")[1]
+    assert said.out.splitlines()[-2].startswith(f"{verdict} ") and "; " in said.out.splitlines()[-2]
     for words in (
         "# Recurrent layers for",
         "tanh0-tanh1",

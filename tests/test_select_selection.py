@@ -33,7 +33,7 @@ from flair_nas.select.candidates import (
 )
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
-from flair_nas.select.report import Answer, Scored, answer_of, paragraph_of, shortened
+from flair_nas.select.report import Answer, Scored, answer_of, line_of, paragraph_of, shortened
 from flair_nas.select.rule import Rule
 from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
 from flair_nas.select.selection import select_layer
@@ -382,7 +382,9 @@ def test_a_budget_says_how_many_cells_are_compared(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
-    with pytest.raises(FlairNasError, match=r"the budget of 1m is not enough: an epoch takes 20\.0 s, .*; --budget \w+ is the"):
+    with pytest.raises(
+        FlairNasError, match=r"the budget of 1m is not enough: an epoch takes 20\.0 s, .*; --budget \w+ is the"
+    ):
         select_layer(settings(corpus, random=None, budget="1m"), tmp_path / "small")
     with pytest.raises(FlairNasError, match=r"--budget \w+ is the least for them, .*; or, in another folder, --ep"):
         select_layer(settings(corpus, random=None, budget="2m"), tmp_path / "not quite")
@@ -686,6 +688,9 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert "lstm (hidden size 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00)" in text
         assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
         assert ("--resume once with --fresh-seeds 10" in text) is not verdict.startswith("**Take")
+        line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
+        assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
+        assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
 
 
 @pytest.mark.parametrize("judges", [(4,), (4, 5)])
@@ -695,7 +700,8 @@ def test_where_all_have_found_nothing_none_is_ahead(judges: tuple[int, ...]) -> 
         answer = answer_of(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
         text = paragraph_of(answer, SelectConfig())
         assert text.startswith("**Undecided, as nothing was found.** lstm (hidden size 256, learning rate 0.1): its F1")
-        assert "Train longer, or with another learning rate." in text and "Ahead" not in text
+        assert "Train longer (--epochs 80, in another folder)" in text and "Ahead" not in text
+        assert line_of(answer, SelectConfig()) == "Undecided, as nothing was found."
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:

@@ -248,6 +248,18 @@ def test_the_report_tells_seeds_that_chose_from_fresh_ones_and_which_rate_is_bes
     assert "lstm does best with 0.2 (F1 on dev 40.00; 40.00 with 0.1; one seed)" in report  # by its loss, as chosen
 
 
+def test_where_nothing_was_found_no_rate_is_the_best_and_no_script_is_given(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.f1 = {"lstm": 0.0, "tanh0": 0.0}
+    found = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "nothing")
+    assert found.answer.found_nothing and "does best with" not in found.report and "```" not in found.report
+    assert "\n\n| layer |" in found.report
+    world.f1["lstm"] = 1.0
+    found = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "some")
+    assert not found.answer.found_nothing and "does best with" in found.report and "```" in found.report
+
+
 def test_an_lstm_as_large_as_the_largest_layer_stays_when_there_are_larger_ones(
     corpus: str, tmp_path: Path, world: World
 ) -> None:

@@ -65,14 +65,17 @@ def run(arguments: argparse.Namespace) -> int:
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.select.candidates import named_layers
-        from flair_nas.select.report import shortened
+        from flair_nas.select.report import line_of, shortened, what_finds_more
         from flair_nas.select.selection import select_layer
 
     found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
     named = [layer.name for layer in named_layers(config)] if config.candidates else []
     print(shortened(found.report, named=named), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
-    if isinstance(config, TextSelectConfig):
+    print(line_of(found.answer, config))  # what is above may be pages
+    if found.answer.found_nothing:
+        print(f"next: {what_finds_more(config)}")
+    elif isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
     else:
         print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')

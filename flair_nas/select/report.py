@@ -63,6 +63,11 @@ class Answer:
         """How many judge."""
         return len(self.judges)
 
+    @property
+    def found_nothing(self) -> bool:
+        """Whether not even the better one has found anything, so that no figure here tells one layer from another."""
+        return self.winner.figure == 0  # no perplexity is
+
 
 def answer_of(
     task: Task,
@@ -129,8 +134,8 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
             f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
             f"better: {_range(answer.interval)}); {_chance(answer, name)}."
         )
-    if winner.figure == 0:
-        words.append("Train longer, or with another learning rate.")
+    if answer.found_nothing:
+        words.append(f"{what_finds_more(config)}.")
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
     wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
@@ -140,8 +145,26 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
     return " ".join(words)
 
 
+def line_of(answer: Answer, config: SelectSettings) -> str:
+    """The answer in one line."""
+    winner, other = answer.winner, answer.other
+    verdict = _verdict(answer, is_to_beat(winner.candidate.layer, config))
+    figures = f"{_name(winner.candidate)}, {config.task.title} {winner.figure:.2f} on {answer.part}"
+    if other is not None:
+        figures += f"; {_name(other.candidate)} has {other.figure:.2f}"
+    return verdict if answer.found_nothing else f"{verdict} {figures}"
+
+
+def what_finds_more(config: SelectSettings) -> str:
+    """What to try where nothing was found; these settings want a folder of their own."""
+    return (
+        f"Train longer (--epochs {2 * config.epochs}, in another folder), with other learning rates (--rates), or on "
+        "more sentences"
+    )
+
+
 def _verdict(answer: Answer, to_beat: bool) -> str:
-    if answer.winner.figure == 0:
+    if answer.found_nothing:
         return "Undecided, as nothing was found."
     if answer.probability is None:
         return "Keep" if to_beat else "No other has worked:"
@@ -212,14 +235,17 @@ def report_of(
     compared = [scored.candidate for scored in (answer.winner, answer.other) if scored]
     lines += ["; ".join(_cost(candidate, ledger) for candidate in compared) + ".", ""]
     spent = f"{duration(ledger.seconds)} of {config.budget}"
-    if rates := _rates(candidates, ledger, config):
+    rates = _rates(candidates, ledger, config)
+    if rates and not answer.found_nothing:
         lines += [rates, ""]
     fresh = " Fresh seeds took no part in the choice of layers." * answer.fresh
     lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}.{fresh} {spent}."]
-    lines += [*task.work.usage(winner.settings(config, config.seeds[0], config.epochs)), ""]
+    if not answer.found_nothing:
+        lines += task.work.usage(winner.settings(config, config.seeds[0], config.epochs))
     lines += [
+        "",
         f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "
-        f"test {task.title} | weights | s / epoch | MB |"
+        f"test {task.title} | weights | s / epoch | MB |",
     ]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     rows: list[tuple[tuple[float, ...], str]] = []
