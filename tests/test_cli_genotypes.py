@@ -30,7 +30,7 @@ def test_all_bundled_genotypes_are_listed(capsys: pytest.CaptureFixture[str], tm
     weights = 2 * 10 * (6 + 10) + 4 * 2 * 10 * 10
     assert f"{weights:,}" in dead and f"{2 * (weights - 2 * 200):,}" in dead  # dead nodes take no time
     figures = {"zoo-small: PTB, test perplexity": "62.93 ± 0.20 (3 seeds)", "zoo-small: WNUT-2017, test F1": "31.75"}
-    for given, words in ((figures, "PTB 62.93, WNUT-2017 31.75"), ("none", "-"), ({}, "-")):
+    for given, words in ((figures, "PTB 62.93 ± 0.20, WNUT-2017 31.75"), ("none", "-"), ({}, "-")):
         dataclasses.replace(load_genotype("darts-v2"), origin={"figures": given}).save(tmp_path / "cell.json")
         (line,) = said(capsys, "list", str(tmp_path / "cell.json")).splitlines()[1:-2]
         assert line.endswith(f"  {words}")
@@ -75,6 +75,16 @@ def test_two_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  s1 = tanh(s0)" in text and "* s2 = relu(s1)" in text and "state gate:" in text
     assert "edit distance: 4 " in text  # a tail, a node, its place among the outputs, the gate's entry
     assert "options differ" not in text
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["nao"], "and 1 is given"), (["nao", "gdas", "nsas"], "and 3 are given")]
+)
+def test_two_are_compared_and_no_other_number(
+    names: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["genotypes", "compare", *names]) == 2
+    assert f"two genotypes are compared, {expected}" in capsys.readouterr().err
 
 
 def test_options_are_compared_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -308,4 +308,8 @@ def test_get(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["genotypes", "get", url, "--refresh"]) == 0
     assert capsys.readouterr().out.startswith(random_genotype(6).one_line())
     assert main(["genotypes", "get", "some-cell"]) == 2
-    assert "no https:// or hf:// address, and no index has it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no https:// or hf:// address, no bundled genotype, and no index has it; none was added yet" in said
+    assert "genotypes list names the bundled ones" in said
+    assert main(["genotypes", "get", "dart-v1"]) == 2
+    assert "did you mean darts-v1" in capsys.readouterr().err

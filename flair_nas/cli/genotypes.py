@@ -60,7 +60,7 @@ def add_parser(verbs: Any) -> None:
 
     parser = add_action(actions, "compare", "Show two side by side, and how far they are apart.", EXAMPLES)
     parser.set_defaults(run=compare)
-    parser.add_argument("genotypes", nargs=2, metavar="GENOTYPE")
+    parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
 
     parser = add_action(actions, "get", "Fetch one into the cache, which all commands read.", EXAMPLES)
     parser.set_defaults(run=get)
@@ -134,7 +134,7 @@ def list_all(arguments: argparse.Namespace) -> int:
             if key in figures
         ]
         measured = [
-            f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' ')[0]}"
+            f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' (')[0]}"
             for key, text in figures.items()
             if key.startswith(f"{MEASURED}: ")
         ]
@@ -152,7 +152,10 @@ def list_all(arguments: argparse.Namespace) -> int:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
     print(f"weights and FLOP of one direction, {sizes}; published: test perplexity, as the papers have it")
-    print("measured: all alike at a small size, test perplexity on PTB, test F1 on WNUT-2017 (docs/figures.md)")
+    print(
+        "measured: all alike at a small size, test perplexity on PTB, test F1 on WNUT-2017, mean ± standard deviation "
+        "over seeds, or one seed (docs/figures.md)"
+    )
     for url, names in indexes().items() if not arguments.genotypes else ():
         print(f"from {url}: {', '.join(names) or 'none'}")
     return 0
@@ -219,6 +222,8 @@ def compare(arguments: argparse.Namespace) -> int:
     from flair_nas.drawing.graph import equations_of, graphs_of
     from flair_nas.library import load_genotype
 
+    if (given := len(arguments.genotypes)) != 2:
+        raise FlairNasError(f"two genotypes are compared, and {given} {'is' if given == 1 else 'are'} given")
     genotypes = [load_genotype(name) for name in arguments.genotypes]
     parts = [
         {graph.title.partition(",")[0]: [graph.title, *equations_of(graph)] for graph in graphs_of(genotype)}
@@ -251,10 +256,11 @@ def get(arguments: argparse.Namespace) -> int:
         if arguments.source in bundled_names():
             raise FlairNasError(f"{arguments.source} is bundled, so there is nothing to fetch; genotypes show has it")
         known = [name for names in indexes().values() for name in names]
-        hint = did_you_mean(arguments.source, known)
+        hint = did_you_mean(arguments.source, [*known, *bundled_names()])
+        there = f"names there: {', '.join(known)}" if known else "none was added yet, by genotypes add-index"
         raise FlairNasError(
-            f"{brief(arguments.source)} is no https:// or hf:// address, and no index has it; {hint}known names: "
-            f"{', '.join(known) or 'none (genotypes add-index adds some)'}"
+            f"{brief(arguments.source)} is no https:// or hf:// address, no bundled genotype, and no index has it; "
+            f"{hint}{there}; genotypes list names the bundled ones, which want no fetching"
         )
     found = download(source, refresh=arguments.refresh)
     print(Genotype.load(found.path).one_line())
