@@ -132,7 +132,7 @@ def test_a_tagger_that_finds_nothing_is_not_offered_for_use(corpus: str, tmp_pat
     assert main([word for word in arguments if word != "-q"]) == 0
     out = capsys.readouterr().out
     assert "nothing was found on dev in any epoch" in out and "no use yet" in out
-    assert f"(flair-nas tag train --resume {run} --epochs 2)" in out
+    assert f"(flair-nas tag train --resume {run} --epochs 2)" in out and "--embeddings that know words" in out
     assert "tag predict" not in out and "one seed" not in out
     assert "The tagger found nothing" in printed(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus)
     assert main(["tag", "predict", "--model", str(run), ADA, "", OSLO]) == 0

@@ -26,7 +26,7 @@ from flair_nas.rnn_text import parse_rnn
 from flair_nas.settings import read_mapping
 from flair_nas.sharing.hub import PREFIX
 from flair_nas.stopping import stopped_at_once
-from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger
@@ -92,7 +92,10 @@ def train(arguments: argparse.Namespace) -> int:
         # of warnings that scrolled by and a table of zeros, nobody should go on to tagging
         longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
         print("nothing was found on dev in any epoch, so this tagger is of no use yet")
-        print(f"next: train longer ({longer}), with another learning rate, or on more sentences")
+        what = [f"train longer ({longer})", "with another learning rate", "on more sentences"]
+        if set(config.embeddings) <= {*OF_THE_CORPUS}:
+            what.insert(0, "take --embeddings that know words before training (a new --out)")
+        print(f"next: {', '.join(what[:-1])}, or {what[-1]}")
         return 0
     if len(metrics["seeds"]) == 1 and metrics["measure"] == "micro F1":
         more = f"flair-nas tag train --resume {typed(out)} --seeds {_more_seeds(config.seeds[0])}"

@@ -10,6 +10,9 @@ from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
 
+OF_THE_CORPUS = ("char", "one-hot")
+"""Embeddings that are made from the corpus: all that they know of words, its sentences have taught them."""
+
 
 def all_different(values: list[Any]) -> str:
     """What is wrong with a list in which a value comes twice."""

@@ -20,6 +20,7 @@ from flair.embeddings import (
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.paths import user_path
+from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.corpora import sentences_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.stacking import keep_order
@@ -31,7 +32,7 @@ LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
 LANGUAGE_MODELS = {"flair": FlairEmbeddings, "pooled-flair": PooledFlairEmbeddings}
 FORMS = (
     *("glove", "word:PATH", "fasttext:PATH", "flair:NAME_OR_PATH", "pooled-flair:NAME_OR_PATH"),
-    *("transformer:NAME_OR_PATH", "char", "one-hot"),
+    *("transformer:NAME_OR_PATH", *OF_THE_CORPUS),
 )
 
 
@@ -73,7 +74,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
 
 def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
     kind, _, argument = spec.partition(":")
-    if spec in ("char", "one-hot") and not corpus.train:
+    if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
     if spec == "char":
         # Flair's own alphabet would have to be downloaded.

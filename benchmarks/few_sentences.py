@@ -1,0 +1,115 @@
+"""F1 of the README's tagger of column files by how many sentences it has, and by what it knows of words before.
+
+    python benchmarks/few_sentences.py --data-root DATASETS --embeddings EMBEDDING ... [--sentences 100 300 1000] \
+        [--rnn i-darts-ptb lstm] [--seeds 1 2 3] [--out FILE]
+
+The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. The settings are those of
+the README's command; words are known by the embeddings that are given, or by what the sentences themselves teach. --out
+takes a JSON line for each; what it has is not trained again. --table prints what is kept in results/.
+"""
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from json_lines import lines_in, put
+
+from flair_nas.select.report import mean_and_spread
+
+README = Path(__file__).parent.parent / "README.md"
+RESULTS = Path(__file__).parent / "results" / "few_sentences.jsonl"
+OF_SENTENCES = ["one-hot", "char"]
+GROUPS = {"pretrained": "pretrained, small", "own": "`one-hot char`, made from these sentences"}
+
+
+def settings() -> dict[str, Any]:
+    """Those of the README's command."""
+    command = re.search(r"flair-nas tag train (.*?) --out runs/mine", README.read_text(encoding="utf-8"), re.S)
+    assert command is not None
+    flags = dict(re.findall(r"--([a-z-]+) ([\d.]+)", command[1]))
+    names = {name.replace("-", "_"): float(value) if "." in value else int(value) for name, value in flags.items()}
+    assert {*names} == {"hidden_size", "batch_size", "learning_rate", "epochs"}
+    return names
+
+
+def train(count: int, rnn: str, embeddings: list[str], seeds: list[int], data_root: str | None) -> dict[str, Any]:
+    """F1 of each seed on test, and on dev after each epoch."""
+    from flair.data import Corpus
+
+    from flair_nas.tagging.config import TaggerConfig
+    from flair_nas.tagging.corpora import digest_of, load_corpus, sentences_of
+    from flair_nas.tagging.training import train_taggers
+
+    whole = load_corpus("wnut_17", data_root=data_root)
+    parts = {part: sentences_of(getattr(whole.corpus, part)) for part in ("train", "dev", "test")}
+    few = Corpus(parts["train"][:count], parts["dev"][: count // 3], parts["test"], name="wnut_17")  # type: ignore[arg-type]
+    corpus = whole._replace(corpus=few, sha256=digest_of(few, whole.label_type))
+    config = TaggerConfig(corpus="wnut_17", rnn=rnn, embeddings=embeddings, seeds=seeds, device="cpu", **settings())
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = train_taggers(config, Path(folder) / "run", corpus=corpus, progress=False)
+    return {"test": [round(seed["test_f1"], 2) for seed in metrics["seeds"]],
+            "best_epoch": [seed["best_epoch"] for seed in metrics["seeds"]]}  # fmt: skip
+
+
+def table() -> str:
+    """Test F1, a row for each number of sentences and kind of embeddings."""
+    lines = lines_in(RESULTS)
+    layers = list(dict.fromkeys(line["rnn"] for line in lines))
+    rows = [f"| sentences | embeddings | {' | '.join(layers)} |", f"| --- | --- |{' --- |' * len(layers)}"]
+    for group, words in GROUPS.items():
+        for count in sorted({line["sentences"] for line in lines if line["words"] == group}):
+            cells = [
+                next((mean_and_spread(line["test"]) for line in lines
+                      if (line["words"], line["sentences"], line["rnn"]) == (group, count, rnn)), "-")
+                for rnn in layers
+            ]  # fmt: skip
+            rows.append(f"| {count:,} | {words} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def sentence() -> str:
+    """The figures of the most sentences of which both kinds of embeddings have some, in words."""
+    lines = lines_in(RESULTS)
+    of = {group: {line["sentences"] for line in lines if line["words"] == group} for group in GROUPS}
+    count = max(of["pretrained"] & of["own"])
+    figures = {
+        group: " and ".join(
+            f"{mean_and_spread(line['test'])} (`{line['rnn']}`)"
+            for line in lines
+            if (line["words"], line["sentences"]) == (group, count)
+        )
+        for group in GROUPS
+    }
+    return (
+        f"With the first {count:,} sentences of WNUT-2017 this command has a test F1 of {figures['own']} as it stands, "
+        f"and of {figures['pretrained']} with small pretrained embeddings ([more](docs/figures.md#few-sentences))."
+    )
+
+
+def main() -> None:
+    """Trains each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-root")
+    parser.add_argument("--embeddings", nargs="+", default=["glove"], help="that know words before")
+    parser.add_argument("--sentences", type=int, nargs="+", default=[100, 300, 1000])
+    parser.add_argument("--rnn", nargs="+", default=["i-darts-ptb", "lstm"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
+    parser.add_argument("--table", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(table())
+        return
+    before = lines_in(arguments.out) if arguments.out and arguments.out.exists() else []
+    for count in arguments.sentences:
+        for words, embeddings in (("pretrained", arguments.embeddings), ("own", OF_SENTENCES)):
+            for rnn in arguments.rnn:
+                what = {"sentences": count, "words": words, "rnn": rnn, "seeds": arguments.seeds}
+                if not any(what.items() <= line.items() for line in before):
+                    put(what | train(count, rnn, embeddings, arguments.seeds, arguments.data_root), arguments.out)
+
+
+if __name__ == "__main__":
+    main()
