@@ -35,7 +35,7 @@ def settings() -> dict[str, Any]:
 
 
 def train(count: int, rnn: str, embeddings: list[str], seeds: list[int], data_root: str | None) -> dict[str, Any]:
-    """F1 of each seed on test, and on dev after each epoch."""
+    """Test F1 of each seed, and after which epoch it was best on dev."""
     from flair.data import Corpus
 
     from flair_nas.tagging.config import TaggerConfig

@@ -151,7 +151,7 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
     if once := [label for label, count in counts.items() if count == 1]:
         log.warning(
-            "%s: %s occurs once in train, too little to learn it; is it spelt as it should be?",
+            "%s: train has a single example of %s, too little to learn from; is it spelt as it should be?",
             *(corpus.name, _listed(once)),
         )
     for name in ("dev", "test"):
