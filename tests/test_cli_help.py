@@ -143,6 +143,7 @@ def test_arguments_that_are_not_understood_exit_with_2_and_name_them(arguments: 
             "tag train --rnnn=x",
             "unknown flag --rnnn: did you mean --rnn? flair-nas tag train --help lists them",
         ),
+        ("tag train --lr 0.3", "unknown flag --lr: did you mean --learning-rate?"),
         ("tag train --max-epoch 8", "unknown flag --max-epoch: did you mean --max-epochs"),
         ("search --max-epochs 8", "unknown flag --max-epochs: did you mean --epochs"),
         ("--quiet tag train --corpus demo", "--quiet must come after the action: flair-nas tag train --quiet ..."),

@@ -251,6 +251,10 @@ def test_two_fasttext_models_whose_order_would_not_be_known_after_loading(corpus
     assert "leave out all but one" in error_of(specs, corpus)
 
 
+def test_forms_are_not_parted_by_commas(corpus):
+    assert "embeddings are parted by blanks, not by commas: one-hot char" in error_of(["one-hot,char"], corpus)
+
+
 @pytest.mark.parametrize(
     ("spec", "hint"),
     [

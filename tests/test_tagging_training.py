@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -921,7 +922,7 @@ def test_what_was_read_is_logged_and_what_only_flairs_trainer_sees_is_not(
         finally:
             flair.logger.propagate = False
     text = caplog.text
-    assert "sentences (train, dev, test), beginning" in text and "ner: LOC, PER" in text
+    assert "sentences (train, dev, test), beginning" in text and re.search(r"ner: LOC \d+, PER \d+", text)
     assert "Corpus: " not in text and "Test data not provided" not in text
     assert "Model:" in text  # Flair did speak
     assert "seed 1, epoch 1 of 1: loss" in text
@@ -1000,6 +1001,15 @@ def test_a_sentence_that_a_crf_takes_gigabytes_for_is_told(
         stream.write("\n" + "word NN O\n" * tokens)
     training._warn_of_length(settings(corpus, batch_size=32, **changes), load_corpus(corpus).corpus)
     assert ("--no-crf" in caplog.text and f"{tokens} tokens" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("blank", ["\n", ""])
+def test_a_file_without_empty_lines_is_suspicious(blank: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="flair_nas")
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text(f"Ada B-PER\nsang O\n{blank}" * 600, encoding="utf-8")
+    describe_corpus(load_corpus(str(tmp_path)))
+    assert ("a sentence of 1,200 tokens" in caplog.text and "is one missing?" in caplog.text) is not bool(blank)
 
 
 @pytest.mark.parametrize(

@@ -241,7 +241,7 @@ def report_of(
     fresh = " Fresh seeds took no part in the choice of layers." * answer.fresh
     lines += [f"The {task.model} is `model.pt`, that of the seed best on {task.dev}.{fresh} {spent}."]
     if not answer.found_nothing:
-        lines += task.work.usage(winner.settings(config, config.seeds[0], config.epochs))
+        lines += ["", *task.work.usage(winner.settings(config, config.seeds[0], config.epochs))]
     lines += [
         "",
         f"| layer | H | rate | seeds | epochs | least {task.dev} loss | best {task.dev} {task.title} | "

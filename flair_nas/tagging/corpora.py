@@ -25,6 +25,7 @@ log = logging.getLogger("flair_nas")
 # Flair splits a missing dev part off with the global random state, so that every training seed would get another one.
 SPLIT_SEED = 0
 _LISTED = 20
+_LONG = 1000  # tokens of a sentence
 _LOOKED_AT = 1000  # sentences, to see whether words are words
 
 
@@ -146,6 +147,12 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
             "%s: more than half of its words are numbers; is this the column of words? Which is, columns says, as in "
             "--columns text=1,ner=3, counted from 0",
             corpus.name,
+        )
+    if (longest := max(map(len, parts["train"]))) > _LONG:
+        log.warning(
+            "%s: train has a sentence of %s tokens, and takes long and much memory for it; an empty line ends a "
+            "sentence, is one missing?",
+            *(corpus.name, f"{longest:,}"),
         )
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)

@@ -137,6 +137,8 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
 
 
 def _unknown(spec: str) -> FlairNasError:
+    if "," in spec and ":" not in spec:
+        return FlairNasError(f"embeddings are parted by blanks, not by commas: {' '.join(spec.split(','))}")
     known = {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}
     hint = did_you_mean(spec.partition(":")[0], known, count=2)
     return FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
