@@ -130,12 +130,16 @@ def test_a_finished_selection_is_the_same_when_it_is_begun_again(
 
 def test_what_is_proposed_where_the_budget_is_too_small_is_enough(corpus: str, tmp_path: Path, world: World) -> None:
     names = ["tanh0", "relu0", "identity0", "sigmoid0"]
-    given = settings(corpus, epochs=8, candidates=names, random=None, rates=[1.0, 2.0], budget="430s")
+    given = settings(
+        corpus, epochs=8, candidates=names, random=None, rates=[1.0, 2.0], hidden_size=96, match=True, budget="430s"
+    )
+    world.pace = {"lstm": 8.0}  # the others take longer
     with pytest.raises(FlairNasError) as caught:
         select_layer(given, tmp_path / "few")
     found = re.search(
-        r"--budget (\w+) is the least for them, --budget (\w+) is enough for 2 fresh seeds of two, too; or, in another "
-        r"folder, three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match, or --epochs (\d)$",
+        r"--budget (\w+) is about the least for them, --budget (\w+) has time for 2 fresh seeds of two, too; or, in "
+        r"another folder, three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match, "
+        r"or --epochs (\d)$",
         str(caught.value),
     )
     assert found
@@ -145,14 +149,12 @@ def test_what_is_proposed_where_the_budget_is_too_small_is_enough(corpus: str, t
     world.reached.clear()
     whole = select_layer(dataclasses.replace(given, budget=found[2]), tmp_path / "whole")
     assert answered(whole)[1:] == ((3, 4), True)
-    three = dataclasses.replace(given, candidates=["i-darts-ptb"], random=1, rates=[1.0])
+    three = dataclasses.replace(given, candidates=["i-darts-ptb"], random=1, rates=[1.0], match=False)
     fewer = dataclasses.replace(given, epochs=int(found[3]))
     for name, less in {"three": three, "fewer": fewer}.items():
         found_by = select_layer(less, tmp_path / name)
         assert found_by.answer.fresh and world.ledger.seconds <= 1.05 * 430
-    with pytest.raises(
-        FlairNasError, match=r"is enough for 2 fresh seeds of two, too$"
-    ):  # nothing less would be enough
+    with pytest.raises(FlairNasError, match=r"has time for 2 fresh seeds of two, too$"):  # nothing less would be enough
         select_layer(dataclasses.replace(given, budget="50s"), tmp_path / "nothing")
 
 

@@ -62,8 +62,12 @@ class Budget:
 
     # --- before the first rung ---
 
-    def check(self, layers: list[Layer]) -> None:
+    def check(self, layers: list[Layer], later: int = 0) -> None:
         """Sees to it that the budget is enough for what is named, by the time of an epoch.
+
+        Args:
+            layers: those that are known.
+            later: how many will be found or matched in size; what is proposed is enough for them, too.
 
         Raises:
             FlairNasError: it is not.
@@ -78,8 +82,7 @@ class Budget:
             whole = duration(needed + self.ledger.seconds)
             raise FlairNasError(
                 f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                f"layers and learning rates take about {whole} with one seed; {self._enough(named, pace)}"
-                f"{self._less(len(named), pace)}"
+                f"layers and learning rates take about {whole} with one seed; {self._proposals(named, later, pace)}"
             )
 
     def bundled(self) -> list[str]:
@@ -88,10 +91,10 @@ class Budget:
         if config.candidates:
             return []
         if "bundled" not in plan:
-            least = named_layers(config, names[:1])
-            self.check(least)
+            least, later = named_layers(config, names[:1]), len(config.searches) + config.match
+            self.check(least, later)
             pace, left = self._probe(least), _SHARE * self.seconds - self.ledger.seconds
-            unknown = (len(config.searches) + config.match) * len(config.rates)  # found or matched later
+            unknown = later * len(config.rates)
 
             def is_enough(count: int) -> bool:
                 named = self._named(named_layers(config, names[:count]))
@@ -173,34 +176,35 @@ class Budget:
         self.runs.train_first_seeds(probes, min(2, self.rungs[0]), "first, to measure the time of an epoch")
         return self.runs.pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
 
-    def _enough(self, named: list[Candidate], pace: Pace) -> str:
-        """Which budgets would be enough for these candidates, in words."""
-        fresh = self.config.fresh_seeds
-        least, whole = (
-            budget_of((self._rest(seeds, len(named), self._done(named), pace) + self.ledger.seconds) / _SHARE)
-            for seeds in (0, fresh)
-        )
-        judged = f"{fresh} fresh seed{'s' * (fresh > 1)} of two"
-        return f"--budget {least} is the least for them, --budget {whole} is enough for {judged}, too"
+    def _proposals(self, named: list[Candidate], later: int, pace: Pace) -> str:
+        """Which budgets would be enough, and for what this one would be in another folder, in words.
 
-    def _less(self, candidates: int, pace: Pace) -> str:
-        """What the budget would be enough for in another folder, with a fresh seed of two, in words; may be nothing."""
-        config, workers = self.config, self.runs.pool.workers
+        The slowest run that was measured counts, as those that are not known yet may be no faster.
+        """
+        config, runs, workers = self.config, self.runs, self.runs.pool.workers
+        slowest = max(filter(None, (runs.pace([candidate]) for candidate in named)), default=pace)
+        count = len(named) + later * len(config.rates)
+        least, whole = (
+            budget_of((self._rest(seeds, count, self._done(named), slowest) + self.ledger.seconds) / _SHARE)
+            for seeds in (0, config.fresh_seeds)
+        )
         trained = [sum(run["seconds"]) + run["around_seconds"] for run in self.ledger.runs.values() if "seconds" in run]
         before = max(0.0, self.ledger.seconds - side_by_side(trained, workers))  # data, embeddings, processes
 
-        def is_enough(candidates: int, **changes: Any) -> bool:
+        def is_enough(count: int, **changes: Any) -> bool:  # with a fresh seed of two
             less = dataclasses.replace(config, **changes)
             nothing = Done([0] * len(self.rule.rungs(less.epochs)))
-            needed = rest(self.rule, less, 1, candidates, nothing, pace, workers)
+            needed = rest(self.rule, less, 1, count, nothing, slowest, workers)
             return needed + before <= _SHARE * self.seconds
 
         found = []
-        if candidates > 3 and is_enough(3, rates=[1.0]):
+        if count > 3 and is_enough(3, rates=[1.0]):
             found.append("three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match")
-        if epochs := next((n for n in range(config.epochs - 1, 0, -1) if is_enough(candidates, epochs=n)), 0):
+        if epochs := next((n for n in range(config.epochs - 1, 0, -1) if is_enough(count, epochs=n)), 0):
             found.append(f"--epochs {epochs}")
-        return f"; or, in another folder, {', or '.join(found)}" if found else ""
+        judged = f"{config.fresh_seeds} fresh seed{'s' * (config.fresh_seeds > 1)} of two"
+        enough = f"--budget {least} is about the least for them, --budget {whole} has time for {judged}, too"
+        return enough + (f"; or, in another folder, {', or '.join(found)}" if found else "")
 
     # --- after each rung ---
 
