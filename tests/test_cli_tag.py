@@ -318,6 +318,7 @@ def test_evaluate_gives_the_figures_of_the_run(model: Path, corpus: str, tmp_pat
         arguments = ["--corpus", corpus, "--part", part, "--predictions", file]
         out = printed(capsys, "tag", "evaluate", "--model", model, *arguments)
         assert f"by seqeval (strict) and by Flair: {result[f'{part}_f1']:.2f}" in out and "label set: LOC, PER" in out
+        assert re.match(rf"{part} of {re.escape(corpus)}: \d+ sentences\n", out)
         assert file.read_bytes() == (model / "seed-1" / f"{part}.txt").read_bytes()
     for arguments in (["--columns", "text=0,pos=1,ner=2"], []):  # the last column is the label by default
         one = [*arguments, "--file", f"{corpus}/test.txt", "--json"]
@@ -434,13 +435,16 @@ def test_predict_refuses_what_it_cannot_use(
     model: Path, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file := tmp_path / "notes.txt").write_text("good\n")
-    (bare := tmp_path / "bare").mkdir()
+    for folder in (bare := tmp_path / "bare", begun := tmp_path / "begun"):
+        folder.mkdir()
+    (begun / "config.yaml").write_text("rnn: lstm\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
         (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
         (["--model", model, "--batch-size", "0", "good"], "--batch-size must be at least 1"),
         (["--model", tmp_path / "none", "good"], "none: no such model file"),
-        (["--model", bare, "good"], "no model.pt in this folder"),
+        (["--model", bare, "good"], "no model.pt in this folder; is its training finished?"),
+        (["--model", begun, "good"], f"not finished; flair-nas tag train --resume {begun} goes on"),
     ):
         assert expected in refused(capsys, "tag", "predict", *arguments)
     type_in(monkeypatch, b"good\n\nna\xefve\n")
@@ -492,6 +496,10 @@ def test_evaluate_takes_the_columns_of_the_run(
     error = refused(capsys, "tag", "evaluate", "--model", run, "--file", other)
     assert f"there is no column {label} (ner)" in error and f"columns text=0,ner={label}, as the tagger" in error
     assert "--columns says others" in error
+    (alone := tmp_path / "alone").mkdir()
+    (alone / "test.txt").write_text("Ada x x B-PER\n", encoding="utf-8")
+    error = refused(capsys, "tag", "evaluate", "--model", run, "--corpus", alone)
+    assert "no file has 'train' in its name" in error and "a single file: --file" in error
     error = refused(capsys, "tag", "evaluate", "--model", run, "--file", other, "--columns", "text=0,ner=2")
     assert "there is no column 2" in error and "as the tagger" not in error
     assert "1.00" not in printed(

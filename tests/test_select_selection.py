@@ -689,7 +689,8 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert text.startswith(verdict) and ("fresh seed" in text.partition(").")[0]) is fresh
         assert "lstm (hidden size 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00)" in text
         assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
-        assert ("--resume once with --fresh-seeds 10" in text) is not verdict.startswith("**Take")
+        assert ("--resume once with --fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
+        assert ("--resume with a larger --budget than 2h" in text) is (len(judges) == 1)  # as there was no time for 3
         line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
         assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
         assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line

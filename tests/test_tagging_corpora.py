@@ -308,6 +308,8 @@ def test_nothing_labelled(tmp_path):
     rows = "Ada NNP O\nsaw VBD O\n\n"
     message = error_of(folder_of(tmp_path, train=rows, dev=rows), columns={0: "text", 1: "pos", 2: "ner"})
     assert "no sentence has a label of type 'ner'; label types there: pos" in message
+    message = error_of(folder_of(tmp_path / "other", train="Ada O\nsaw O\n\n", dev="Ada O\n\n"))
+    assert "label types there: none, as every label is O" in message
 
 
 def test_a_label_type_that_is_no_column(tmp_path):

@@ -197,11 +197,12 @@ def evaluate(arguments: argparse.Namespace) -> int:
                 arguments.corpus, label_type=label_type, columns=columns, data_root=arguments.data_root
             ).corpus
     except FlairNasError as error:
+        notes = []
         if written and not arguments.columns:
-            raise FlairNasError(
-                f"{error} (columns {written}, as the tagger was trained; --columns says others)"
-            ) from None
-        raise
+            notes.append(f"columns {written}, as the tagger was trained; --columns says others")
+        if arguments.corpus not in (None, *NAMES):
+            notes.append("a single file: --file")
+        raise FlairNasError(f"{error} ({'; '.join(notes)})" if notes else str(error)) from None
     if arguments.corpus is not None:
         part = getattr(corpus, arguments.part)
         if not part:
@@ -210,6 +211,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     evaluation = evaluate_tagger(
         tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
     )
+    if not arguments.json:
+        print(f"{arguments.file or f'{arguments.part} of {arguments.corpus}'}: {len(sentences):,} sentences")
     print(json.dumps(evaluation.report, indent=2) if arguments.json else evaluation.text)
     return 0
 

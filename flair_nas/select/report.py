@@ -132,7 +132,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
             f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
-            f"better: {_range(answer.interval)}); {_chance(answer, name)}."
+            f"better: {_range(answer.interval)}); {_chance(answer, name, config)}."
         )
     if answer.found_nothing:
         words.append(f"{what_finds_more(config)}.")
@@ -175,8 +175,10 @@ def _verdict(answer: Answer, to_beat: bool) -> str:
     return "Take" if answer.probability >= _SURE else "Ahead, and that may be luck:"
 
 
-def _chance(answer: Answer, name: str) -> str:
+def _chance(answer: Answer, name: str, config: SelectSettings) -> str:
     more = "more seeds tell more: --resume once with --fresh-seeds 10, say, and a larger --budget"
+    if not answer.fresh or answer.seeds < config.fresh_seeds:  # there was no time even for those that were asked for
+        more = f"--resume with a larger --budget than {config.budget} tells more, by fresh seeds"
     if answer.seeds == 1:
         return f"that is over sentences alone; {more}"
     said = f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"

@@ -157,9 +157,10 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
     if once := [label for label, count in counts.items() if count == 1]:
+        hints = [did_you_mean(label, [other for other in counts if other != label]).strip() for label in once]
         log.warning(
             "%s: train has a single example of %s, too little to learn from; is it spelt as it should be?",
-            *(corpus.name, _listed(once)),
+            *(corpus.name, _listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])),
         )
     for name in ("dev", "test"):
         unseen = sorted(labels[name] - labels["train"])
@@ -283,7 +284,7 @@ def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: st
     if label_type not in label_types:
         raise FlairNasError(
             f"{files.train}: no sentence has a label of type {brief(label_type)}; label types there: "
-            f"{', '.join(label_types) or 'none'}; choose another label type or column"
+            f"{', '.join(label_types) or 'none, as every label is O'}; choose another label type or column"
         )
     if level and len(tags := {t.get_label(label_type, "O").value for s in train.sentences for t in s}) == 1:
         raise FlairNasError(

@@ -17,7 +17,7 @@ from flair.tokenization import SegtokTokenizer, SpaceTokenizer
 from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
-from flair_nas.paths import user_path
+from flair_nas.paths import typed, user_path
 from flair_nas.sharing.hub import PREFIX, fetch_folder
 from flair_nas.sharing.offline import refuse_offline
 from flair_nas.tagging.corpora import is_token_level
@@ -53,7 +53,9 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
             return read_safe(path)
         if not (path / "model.pt").exists():
             there = ", ".join(sorted(file.name for file in path.glob("*.pt")))
-            hint = f"it holds {there}: give the file itself" if there else "is its training finished?"
+            begun = f"its training is not finished; flair-nas tag train --resume {typed(path)} goes on"
+            hint = begun if (path / "config.yaml").exists() else "is its training finished?"
+            hint = f"it holds {there}: give the file itself" if there else hint
             raise FlairNasError(f"{path}: no model.pt in this folder; {hint}")
         path = path / "model.pt"
     if not path.is_file():
