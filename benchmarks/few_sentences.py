@@ -3,9 +3,9 @@
     python benchmarks/few_sentences.py --data-root DATASETS --embeddings EMBEDDING ... [--sentences 100 300 1000] \
         [--rnn i-darts-ptb lstm] [--seeds 1 2 3] [--out FILE]
 
-The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. The settings are those of
-the README's command; words are known by the embeddings that are given, or by what the sentences themselves teach. --out
-takes a JSON line for each; what it has is not trained again. --table prints what is kept in results/.
+The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. Words are known by the
+embeddings that are given, or by what the sentences themselves teach; the settings are those of the README's command for
+either. --out takes a JSON line for each; what it has is not trained again. --table prints what is kept in results/.
 """
 
 import argparse
@@ -21,12 +21,13 @@ from flair_nas.select.report import mean_and_spread
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results" / "few_sentences.jsonl"
 OF_SENTENCES = ["one-hot", "char"]
+OUT = {"pretrained": "runs/better", "own": "runs/mine"}
 GROUPS = {"pretrained": "pretrained, small", "own": "`one-hot char`, made from these sentences"}
 
 
-def settings() -> dict[str, Any]:
+def settings(words: str) -> dict[str, Any]:
     """Those of the README's command."""
-    command = re.search(r"flair-nas tag train (.*?) --out runs/mine", README.read_text(encoding="utf-8"), re.S)
+    command = re.search(rf"^flair-nas tag train ([^`]*?) --out {OUT[words]}$", README.read_text(encoding="utf-8"), re.M)
     assert command is not None
     flags = dict(re.findall(r"--([a-z-]+) ([\d.]+)", command[1]))
     names = {name.replace("-", "_"): float(value) if "." in value else int(value) for name, value in flags.items()}
@@ -34,7 +35,9 @@ def settings() -> dict[str, Any]:
     return names
 
 
-def train(count: int, rnn: str, embeddings: list[str], seeds: list[int], data_root: str | None) -> dict[str, Any]:
+def train(
+    count: int, words: str, rnn: str, embeddings: list[str], seeds: list[int], data_root: str | None
+) -> dict[str, Any]:
     """Test F1 of each seed, and after which epoch it was best on dev."""
     from flair.data import Corpus
 
@@ -46,10 +49,12 @@ def train(count: int, rnn: str, embeddings: list[str], seeds: list[int], data_ro
     parts = {part: sentences_of(getattr(whole.corpus, part)) for part in ("train", "dev", "test")}
     few = Corpus(parts["train"][:count], parts["dev"][: count // 3], parts["test"], name="wnut_17")  # type: ignore[arg-type]
     corpus = whole._replace(corpus=few, sha256=digest_of(few, whole.label_type))
-    config = TaggerConfig(corpus="wnut_17", rnn=rnn, embeddings=embeddings, seeds=seeds, device="cpu", **settings())
+    given = {"rnn": rnn, "embeddings": embeddings, "seeds": seeds, **settings(words)}
+    config = TaggerConfig(corpus="wnut_17", device="cpu", **given)
     with tempfile.TemporaryDirectory() as folder:
         metrics = train_taggers(config, Path(folder) / "run", corpus=corpus, progress=False)
-    return {"test": [round(seed["test_f1"], 2) for seed in metrics["seeds"]],
+    return {"learning_rate": config.learning_rate,
+            "test": [round(seed["test_f1"], 2) for seed in metrics["seeds"]],
             "best_epoch": [seed["best_epoch"] for seed in metrics["seeds"]]}  # fmt: skip
 
 
@@ -83,8 +88,8 @@ def sentence() -> str:
         for group in GROUPS
     }
     return (
-        f"With the first {count:,} sentences of WNUT-2017 this command has a test F1 of {figures['own']} as it stands, "
-        f"and of {figures['pretrained']} with small pretrained embeddings ([more](docs/figures.md#few-sentences))."
+        f"With the first {count:,} sentences of WNUT-2017 the first command has a test F1 of {figures['own']}, and the "
+        f"second, with small pretrained embeddings, {figures['pretrained']} ([more](docs/figures.md#few-sentences))."
     )
 
 
@@ -108,7 +113,9 @@ def main() -> None:
             for rnn in arguments.rnn:
                 what = {"sentences": count, "words": words, "rnn": rnn, "seeds": arguments.seeds}
                 if not any(what.items() <= line.items() for line in before):
-                    put(what | train(count, rnn, embeddings, arguments.seeds, arguments.data_root), arguments.out)
+                    put(
+                        what | train(count, words, rnn, embeddings, arguments.seeds, arguments.data_root), arguments.out
+                    )
 
 
 if __name__ == "__main__":
