@@ -5,7 +5,8 @@
 
 The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. Words are known by the
 embeddings that are given, or by what the sentences themselves teach; the settings are those of the README's command for
-either. --out takes a JSON line for each; what it has is not trained again. --table prints what is kept in results/.
+either, and for the first also those for the second. --out takes a JSON line for each; what it has is not trained again.
+--table prints what is kept in results/.
 """
 
 import argparse
@@ -21,8 +22,12 @@ from flair_nas.select.report import mean_and_spread
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results" / "few_sentences.jsonl"
 OF_SENTENCES = ["one-hot", "char"]
-OUT = {"pretrained": "runs/better", "own": "runs/mine"}
-GROUPS = {"pretrained": "pretrained, small", "own": "`one-hot char`, made from these sentences"}
+OUT = {"pretrained": "runs/better", "hasty": "runs/mine", "own": "runs/mine"}
+GROUPS = {
+    "pretrained": "pretrained, small",
+    "hasty": "the same, with the first command's rate and epochs",
+    "own": "`one-hot char`, made from these sentences",
+}
 
 
 def settings(words: str) -> dict[str, Any]:
@@ -85,7 +90,7 @@ def sentence() -> str:
             for line in lines
             if (line["words"], line["sentences"]) == (group, count)
         )
-        for group in GROUPS
+        for group in ("pretrained", "own")
     }
     return (
         f"With the first {count:,} sentences of WNUT-2017 the first command has a test F1 of {figures['own']}, and the "
@@ -109,7 +114,8 @@ def main() -> None:
         return
     before = lines_in(arguments.out) if arguments.out and arguments.out.exists() else []
     for count in arguments.sentences:
-        for words, embeddings in (("pretrained", arguments.embeddings), ("own", OF_SENTENCES)):
+        for words in GROUPS:
+            embeddings = OF_SENTENCES if words == "own" else arguments.embeddings
             for rnn in arguments.rnn:
                 what = {"sentences": count, "words": words, "rnn": rnn, "seeds": arguments.seeds}
                 if not any(what.items() <= line.items() for line in before):
