@@ -212,7 +212,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
     )
     if not arguments.json:
-        print(f"{arguments.file or f'{arguments.part} of {arguments.corpus}'}: {len(sentences):,} sentences")
+        what, count = arguments.file or f"{arguments.part} of {arguments.corpus}", len(sentences)
+        print(f"{what}: {count:,} sentence{'s' * (count != 1)}")
     print(json.dumps(evaluation.report, indent=2) if arguments.json else evaluation.text)
     return 0
 
