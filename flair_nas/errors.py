@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class FlairNasError(ValueError):
@@ -42,6 +42,11 @@ def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int
     likeness = [difflib.SequenceMatcher(None, name, text.lower()).ratio() for name in found]
     close = [spelling[name] for name, like in zip(found, likeness) if like > max(likeness) - 0.15]
     return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+def listed(texts: Sequence[str], most: int = 20) -> str:
+    """The first of these texts, joined by commas; dots stand for the others."""
+    return ", ".join(texts[:most]) + ", ..." * (len(texts) > most)
 
 
 def shown(error: BaseException) -> str:

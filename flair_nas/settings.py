@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
 from flair_nas.library import resource_path
 from flair_nas.paths import read_file, user_path
 
@@ -335,9 +335,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     if unknown:
         known = [*kinds, *flair_names(config_type)]
         hint = did_you_mean(unknown[0], known) if isinstance(unknown[0], str) else ""
-        names = ", ".join(key[:80] if isinstance(key, str) else brief(key) for key in unknown[:20]) + (
-            ", ..." if len(unknown) > 20 else ""
-        )
+        names = listed([key[:80] if isinstance(key, str) else brief(key) for key in unknown])
         raise UnknownSettings(f"{path}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
     for name, value in data.items():
         if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text

@@ -41,6 +41,7 @@ class Budget:
 
     Attributes:
         rungs: after how many epochs that is.
+        later: how many layers will be found or matched in size, once the named ones are known.
         cautions: what there was no time for.
     """
 
@@ -48,6 +49,7 @@ class Budget:
         self.runs, self.rule = runs, rule
         self.config, self.ledger = runs.config, runs.ledger
         self.rungs = rule.rungs(self.config.epochs)
+        self.later = len(self.config.searches) + self.config.match
         self.seconds = seconds_of(self.config.budget) or math.inf
         self.cautions: list[str] = []
 
@@ -67,7 +69,7 @@ class Budget:
 
         Args:
             layers: those that are known.
-            later: how many will be found or matched in size; what is proposed is enough for them, too.
+            later: how many are still to come; what is proposed is enough for them, too.
 
         Raises:
             FlairNasError: it is not.
@@ -91,10 +93,10 @@ class Budget:
         if config.candidates:
             return []
         if "bundled" not in plan:
-            least, later = named_layers(config, names[:1]), len(config.searches) + config.match
-            self.check(least, later)
+            least = named_layers(config, names[:1])
+            self.check(least, self.later)
             pace, left = self._probe(least), _SHARE * self.seconds - self.ledger.seconds
-            unknown = later * len(config.rates)
+            unknown = self.later * len(config.rates)
 
             def is_enough(count: int) -> bool:
                 named = self._named(named_layers(config, names[:count]))

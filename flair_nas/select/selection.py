@@ -221,7 +221,7 @@ class _Selection:
         named = named_layers(config, self.budget.bundled())
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)
-        self.budget.check(named, len(config.searches) + config.match)  # before time goes into searches
+        self.budget.check(named, self.budget.later)  # before time goes into searches
         layers = [*named, *self._searched()]
         if config.match:
             matched = matched_lstm(config, self.task.work.counter(data), [*layers, *random_layers(config, 1)])

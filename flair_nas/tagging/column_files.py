@@ -283,24 +283,20 @@ def _tell_strays(path: Path, sentences: list[list[_Row]], label_column: int) -> 
 
     In the older IOB1 form all spans begin with I-, but for one right behind another of its type.
     """
-    beginnings: dict[str, list[str]] = {"B": [], "I": []}
+    beginnings: dict[str, list[_Row]] = {"B": [], "I": []}
     for sentence in sentences:
         before = "O"
         for row in sentence:
             tag = row.fields[label_column]
             if SPAN_TAG.fullmatch(tag) and tag[0] in beginnings and (before == "O" or before[2:] != tag[2:]):
-                beginnings[tag[0]].append(f"line {row.line} is {_shown(row)}")
+                beginnings[tag[0]].append(row)
             before = tag
-    if beginnings["B"] and beginnings["I"]:
+    if beginnings["B"] and (strays := beginnings["I"]):
         log.info(  # no warning: CoNLL-2000 as published has 25
-            "%s: I- follows no tag of its type %s (first, %s), where other entities begin with B-: an entity is taken "
-            "to begin there",
-            *(path, _times(len(beginnings["I"])), beginnings["I"][0]),
+            "%s: I- follows no tag of its type %s (first, line %d is %s), where other entities begin with B-: an "
+            "entity is taken to begin there",
+            *(path, "once" if len(strays) == 1 else f"{len(strays)} times", strays[0].line, _shown(strays[0])),
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _check_tag_level(path: Path, rows: list[_Row], label_column: int, dataset: ColumnDataset) -> None:

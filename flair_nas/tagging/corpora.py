@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from flair.data import Corpus, Sentence, Token, _iter_dataset
 from flair.datasets import CONLL_2000, WNUT_17
 from torch.utils.data import Dataset
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
+from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
 from flair_nas.library import resource_path
 from flair_nas.paths import siblings, typed, user_path
 from flair_nas.tagging.column_files import check_columns, last_column, pick_label_type, read_part
@@ -24,7 +24,6 @@ log = logging.getLogger("flair_nas")
 
 # Flair splits a missing dev part off with the global random state, so that every training seed would get another one.
 SPLIT_SEED = 0
-_LISTED = 20
 _LONG = 1000  # tokens of a sentence
 _LOOKED_AT = 1000  # sentences, to see whether words are words
 
@@ -133,13 +132,12 @@ def load_corpus(
 def describe_corpus(corpus: TaggingCorpus) -> None:
     """Logs what was read, and warns of what is probably a mistake."""
     parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
-    labels = {name: labels_of(sentences, corpus.label_type) for name, sentences in parts.items()}
     counts = Counter(label.value for s in parts["train"] for label in s.get_labels(corpus.label_type))
     words = " ".join(token.text for token in parts["train"][0].tokens[:5])[:200]
     log.info(
         "%s: %s sentences (train, dev, test), beginning %r; %s: %s",
         *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type),
-        _listed([f"{label} {count:,}" for label, count in sorted(counts.items())]),
+        listed([f"{label} {count:,}" for label, count in sorted(counts.items())]),
     )
     texts = [token.text for sentence in parts["train"][:_LOOKED_AT] for token in sentence.tokens]
     if sum(text.isdigit() for text in texts) > len(texts) / 2:
@@ -160,19 +158,15 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         hints = [did_you_mean(label, [other for other in counts if other != label]).strip() for label in once]
         log.warning(
             "%s: train has a single example of %s, too little to learn from; is it spelt as it should be?",
-            *(corpus.name, _listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])),
+            *(corpus.name, listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])),
         )
     for name in ("dev", "test"):
-        unseen = sorted(labels[name] - labels["train"])
+        unseen = sorted(labels_of(parts[name], corpus.label_type) - counts.keys())
         if unseen:
             log.warning(
                 "%s: %s occurs in %s and not in train: it cannot be learned and counts as missed",
                 *(corpus.name, ", ".join(unseen), name),
             )
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:_LISTED]) + ", ..." * (len(texts) > _LISTED)
 
 
 def digest_of(corpus: Corpus, label_type: str) -> str:

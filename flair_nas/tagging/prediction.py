@@ -52,10 +52,12 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
         if holds_safe_tagger(path):
             return read_safe(path)
         if not (path / "model.pt").exists():
-            there = ", ".join(sorted(file.name for file in path.glob("*.pt")))
-            begun = f"its training is not finished; flair-nas tag train --resume {typed(path)} goes on"
-            hint = begun if (path / "config.yaml").exists() else "is its training finished?"
-            hint = f"it holds {there}: give the file itself" if there else hint
+            if there := ", ".join(sorted(file.name for file in path.glob("*.pt"))):
+                hint = f"it holds {there}: give the file itself"
+            elif (path / "config.yaml").exists():
+                hint = f"its training is not finished; flair-nas tag train --resume {typed(path)} goes on"
+            else:
+                hint = "is its training finished?"
             raise FlairNasError(f"{path}: no model.pt in this folder; {hint}")
         path = path / "model.pt"
     if not path.is_file():
