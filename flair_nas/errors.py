@@ -32,16 +32,25 @@ def printable(message: str, limit: int = 2000) -> str:
 def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int = 3) -> str:
     """A question that offers the names closest to a text, best first, and ends in a blank; empty when none is close.
 
+    Initials stand for their name: ``lr`` for ``learning_rate``.
+
     Args:
         text: what was written.
         names: what is known; a mapping says under which form a name is offered.
         count: how many are offered at most.
     """
     spelling = {name.lower(): names[name] if isinstance(names, Mapping) else name for name in names}
+    short = text.lower().strip("-")
+    if meant := [spelling[name] for name in spelling if len(short) > 1 and short == _initials(name)]:  # lr is no slip
+        return f"did you mean {' or '.join(meant[:count])}? "
     found = difflib.get_close_matches(text.lower(), spelling, n=count, cutoff=0.6)
     likeness = [difflib.SequenceMatcher(None, name, text.lower()).ratio() for name in found]
     close = [spelling[name] for name, like in zip(found, likeness) if like > max(likeness) - 0.15]
     return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+def _initials(name: str) -> str:
+    return "".join(word[:1] for word in name.replace("_", "-").split("-"))
 
 
 def listed(texts: Sequence[str], most: int = 20) -> str:

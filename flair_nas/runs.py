@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -251,8 +252,11 @@ def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
+    # Another process may be writing. The folder is listed first: what a run wrote since has its config.yaml beside it.
+    there = list(out.iterdir()) if out.exists() else []
+    others = [path for path in there if path.name != LOCK and not is_part(path, _WRITTEN)]
     if not written.exists():
-        if out.exists() and any(path.name != LOCK and not is_part(path, _WRITTEN) for path in out.iterdir()):
+        if any(os.path.lexists(path) for path in others):
             raise FlairNasError(
                 f"{out} exists and is not empty, and holds no {quantity} to go on with; choose another folder"
             )

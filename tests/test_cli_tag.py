@@ -435,9 +435,10 @@ def test_predict_refuses_what_it_cannot_use(
     model: Path, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file := tmp_path / "notes.txt").write_text("good\n")
-    for folder in (bare := tmp_path / "bare", begun := tmp_path / "begun"):
+    for folder in (bare := tmp_path / "bare", begun := tmp_path / "begun", search := tmp_path / "search"):
         folder.mkdir()
     (begun / "config.yaml").write_text("rnn: lstm\n")
+    (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
         (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
@@ -445,6 +446,7 @@ def test_predict_refuses_what_it_cannot_use(
         (["--model", tmp_path / "none", "good"], "none: no such model file"),
         (["--model", bare, "good"], "no model.pt in this folder; is its training finished?"),
         (["--model", begun, "good"], f"not finished; flair-nas tag train --resume {begun} goes on"),
+        (["--model", search, "good"], "no model.pt in this folder; it is a run of another command than flair-nas tag"),
     ):
         assert expected in refused(capsys, "tag", "predict", *arguments)
     type_in(monkeypatch, b"good\n\nna\xefve\n")

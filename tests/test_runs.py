@@ -105,6 +105,31 @@ while count < 40:
         assert process.returncode == 0, errors
 
 
+@pytest.mark.parametrize("left", (True, False), ids=("a run", "nothing"))
+def test_a_folder_that_another_process_changes_meanwhile_is_not_one_with_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    listed = Path.iterdir
+
+    def changing(folder: Path) -> Iterator[Path]:
+        """Another process begins a run just before the folder is listed, or takes a file away just after."""
+        monkeypatch.undo()
+        with open_run(folder, Walk()) as run:
+            (folder / "probe").touch()
+            if left:
+                run.accept()
+            found = list(listed(folder))
+            if not left:
+                (folder / "probe").unlink()
+        return iter(found)
+
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(Path, "iterdir", changing)
+    with open_run(tmp_path / "run", Walk()) as run:
+        run.accept()
+    assert ("probe" in names_in(tmp_path / "run")) == left
+
+
 def test_a_folder_with_something_else_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     file, full = tmp_path / "file", tmp_path / "full"
     file.write_text("mine")

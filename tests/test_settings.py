@@ -420,6 +420,7 @@ def test_a_setting_by_both_names_is_refused(tmp_path: Path) -> None:
 def test_a_name_that_is_close_to_a_setting_is_offered(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="TaggerConfig has no setting 'max_epoch'; did you mean max_epochs"):
         TaggerConfig(max_epoch=3)  # type: ignore[call-arg]
-    (tmp_path / "config.yaml").write_text("hiden_size: 8\n")
-    with pytest.raises(FlairNasError, match="unknown settings hiden_size; did you mean hidden_size"):
-        resolve(TaggerConfig, file=tmp_path / "config.yaml")
+    for written, meant in (("hiden_size", "hidden_size"), ("lr", "learning_rate")):
+        (tmp_path / "config.yaml").write_text(f"{written}: 1\n")
+        with pytest.raises(FlairNasError, match=f"unknown settings {written}; did you mean {meant}"):
+            resolve(TaggerConfig, file=tmp_path / "config.yaml")

@@ -115,13 +115,7 @@ def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
     known = list(arguments.action._option_string_actions)
     if flag in known:
         return f"{flag} must come after the action: {arguments.action.prog} {flag} ..."
-    meant = next((name for name in known if flag == f"--{_initials(name)}"), None)  # --lr is no letter's slip
-    hint = f"did you mean {meant}? " if meant else did_you_mean(flag, known)
-    return f"unknown flag {flag}: {hint}{arguments.action.prog} --help lists them"
-
-
-def _initials(flag: str) -> str:
-    return "".join(word[:1] for word in flag.removeprefix("--").split("-"))
+    return f"unknown flag {flag}: {did_you_mean(flag, known)}{arguments.action.prog} --help lists them"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

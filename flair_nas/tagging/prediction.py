@@ -18,8 +18,10 @@ from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
 from flair_nas.paths import typed, user_path
+from flair_nas.settings import UnknownSettings, read_run_settings
 from flair_nas.sharing.hub import PREFIX, fetch_folder
 from flair_nas.sharing.offline import refuse_offline
+from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import is_token_level
 from flair_nas.tagging.evaluation import span_tags
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -52,13 +54,7 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
         if holds_safe_tagger(path):
             return read_safe(path)
         if not (path / "model.pt").exists():
-            if there := ", ".join(sorted(file.name for file in path.glob("*.pt"))):
-                hint = f"it holds {there}: give the file itself"
-            elif (path / "config.yaml").exists():
-                hint = f"its training is not finished; flair-nas tag train --resume {typed(path)} goes on"
-            else:
-                hint = "is its training finished?"
-            raise FlairNasError(f"{path}: no model.pt in this folder; {hint}")
+            raise FlairNasError(f"{path}: no model.pt in this folder; {_instead_of_a_model(path)}")
         path = path / "model.pt"
     if not path.is_file():
         raise FlairNasError(f"{path}: no such model file")
@@ -74,6 +70,19 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
         raise FlairNasError(
             f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"
         ) from None
+
+
+def _instead_of_a_model(folder: Path) -> str:
+    """What a folder without a model holds, or how its training goes on."""
+    if there := ", ".join(sorted(file.name for file in folder.glob("*.pt"))):
+        return f"it holds {there}: give the file itself"
+    try:
+        read_run_settings(folder / "config.yaml", TaggerConfig)
+    except UnknownSettings:
+        return "it is a run of another command than flair-nas tag"
+    except FlairNasError:
+        return "is its training finished?"
+    return f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
 
 
 def _fetched(source: str) -> Path:
