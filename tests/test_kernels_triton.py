@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import subprocess
@@ -56,11 +57,11 @@ def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.Mon
     from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    integers = ("count", "size", "half", "apart", "number", "stride", "height")
+    integers = ("count", "size", "half", "apart", "number", "stride", "height", "batch")
     tables = ("of_levels", "of_pairs", "into", "first")
 
     def check(kernel: Callable[..., None], **constants: Any) -> None:
-        constants |= {"WIDE": triton.language.float32, "BLOCK": 256}
+        constants = {"WIDE": triton.language.float32, "BLOCK": 256} | constants
         function = triton_elementwise._compiled(kernel)
         low = {name: f"*{dtype}" for name in ("pre", "of_pre", "entering", "of_entering")}
         low |= {name: "i32" for name in integers} | {name: "*i64" for name in tables}
@@ -81,9 +82,17 @@ def test_the_kernels_compile(dtype: str, tmp_path: Path, monkeypatch: pytest.Mon
     check(
         triton_elementwise._mix_back, **ops, HIGHWAY=True, WANTED=True, count=1, size=1, half=1
     )  # Triton makes constants of 1s
-    for absent in ({}, {"mask": None}):
-        check(triton_levels.level, **ops, **absent)
-        check(triton_levels.level_back, **ops, **absent)
+    none = {"deviations": None, "ROWS": 0, "OF_BATCH": False}
+    by_running = {"ROWS": 256, "BLOCK": 8, "OF_BATCH": False}
+    by_batch = {"ROWS": 256, "BLOCK": 8, "OF_BATCH": True}
+    of_running = ({}, {"mean": None, "variance": None})
+    for blocks, means in ((none, of_running[1:]), (by_running, of_running[:1]), (by_batch, of_running)):
+        numbers = {"MOMENTUM": 0.1, "EPSILON": 1e-5}
+        for absent in ({}, {"mask": None}):
+            for mean in means:
+                check(triton_levels.level, **ops, **numbers, **blocks, **absent, **mean)
+            check(triton_levels.level_back, **ops, **blocks, **absent)
+            check(triton_levels.level_back, **ops, **blocks, **absent, parts=None)
     for gated in (True, False):
         gate = {"factor": None}
         check(triton_levels.enter, GATED=gated)
@@ -217,6 +226,29 @@ class TestInterpreted:
                 found[kernels] = [output, *torch.autograd.grad((output * direction).sum(), wanted)]
             torch.testing.assert_close(found["columns"], found["plain"], rtol=1e-10, atol=1e-12)
 
+    @pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
+    @pytest.mark.parametrize("kind", ["training", "evaluation", "batch statistics", "not normalised", "state gate"])
+    def test_levels_of_supernets_equal_the_plain_path(
+        self, kind: str, relaxation: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Gradients of the architecture weights and running statistics, too; 130 rows are beyond one power of two."""
+        torch.manual_seed(0)
+        nets = [supernet(kind, relaxation) for _ in range(2)]
+        nets[1].load_state_dict(nets[0].state_dict())
+        given = torch.randn(2, 130, 4, dtype=torch.float64)
+        found = []
+        monkeypatch.setitem(ENGINES, "columns", (run_levels, elementwise))
+        for kernels, net in zip(("columns", "plain"), nets):
+            monkeypatch.setenv("FLAIR_NAS_KERNELS", kernels)
+            torch.manual_seed(1)  # of dropout
+            source = given.clone().requires_grad_()
+            with net.batch_statistics() if kind == "batch statistics" else contextlib.nullcontext():
+                output = net(source)[0]
+            direction = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+            learned = [source, *net.parameters()]
+            found.append([output, *torch.autograd.grad((output * direction).sum(), learned), *net.buffers()])
+        torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
+
     def test_levels_with_products_in_bfloat16_are_as_near_as_the_equations(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -234,10 +266,23 @@ class TestInterpreted:
             assert 0 < (own - exact).norm() < 3 * (plain - exact).norm()
 
 
+def supernet(kind: str, relaxation: str) -> CellSupernet:
+    """With architecture weights and running statistics that are not those it began with."""
+    options: dict[str, Any] = {"batch_norm": kind != "not normalised", "recurrent_dropout": 0.3}
+    if kind == "state gate":
+        options["fixed_gates"] = load_genotype("tanh0-relu1/state=sigmoid-tanh+sigmoid1")
+    net = CellSupernet(4, 20, 3, relaxation, **options).double()
+    nn.init.normal_(net.arch)
+    if net.norm is not None:
+        net.norm.running_mean.uniform_(-1, 1)
+        net.norm.running_var.uniform_(0.5, 2)
+    return net.train(kind not in ("evaluation", "batch statistics"))
+
+
 def run_levels(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     """As `graphs.run` without a graph."""
     dense, given, rows = graphs.padded(recurrence, sources)
-    assert levels.can_run(dense, given)
+    assert levels.can_run(dense)
     output = levels.run(dense, given)
     return output if rows is None else output.index_select(0, rows)
 

@@ -66,7 +66,7 @@ def _columns(recurrence: Recurrence, sources: Mapping[str, Tensor], reason: str)
 def _loop(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     """What is captured."""
     elementwise = _elementwise()
-    if elementwise is triton_elementwise and levels.can_run(recurrence, sources):
+    if elementwise is triton_elementwise and levels.can_run(recurrence):
         return levels.run(recurrence, sources)
     return columns.run(recurrence, sources, elementwise)
 

@@ -21,7 +21,7 @@ from flair_nas.kernels.tracing import first_order_only
 if TYPE_CHECKING:  # kernels know it by this name once `_compiled` has imported it
     import triton.language as tl  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-_BLOCK = 256  # elements of a program: small, since the tensors of a time step are
+BLOCK = 256  # elements of a program: small, since the tensors of a time step are
 
 
 def mixture(pre: Tensor, shares: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class _Mixture(torch.autograd.Function):
         of_state = None if state is None else torch.empty_like(state)
         # a program's part of the gradient of the shares; they are added in a fixed order, not as programs end
         wide = torch.promote_types(shares.dtype, torch.float32)
-        parts = shares.new_empty(_programs(size), *shares.shape, dtype=wide) if wanted else None
+        parts = shares.new_empty(programs(size), *shares.shape, dtype=wide) if wanted else None
         tensors = (pre, state, shares, gradient, of_pre, of_state, parts)
         constants = {"OPS": shares.shape[1], "HIGHWAY": state is not None, "WANTED": parts is not None}
         launch(_mix_back, size, *tensors, *_extent(gradient, state), **constants)
@@ -157,17 +157,20 @@ def _extent(edges: Tensor, state: Tensor | None) -> tuple[int, int, int]:
     return len(edges), edges[0].numel(), 0 if state is None else edges.numel()
 
 
-def _programs(size: int) -> int:
-    return -(-size // _BLOCK)
+def programs(size: int, block: int = BLOCK) -> int:
+    """The number of programs that `launch` starts."""
+    return -(-size // block)
 
 
-def launch(kernel: Callable[..., None], size: int, *arguments: Tensor | int | None, **constants: Any) -> None:
-    """Runs a kernel over so many elements; its constants WIDE and BLOCK are added."""
+def launch(
+    kernel: Callable[..., None], size: int, *arguments: Tensor | int | None, block: int = BLOCK, **constants: Any
+) -> None:
+    """Runs a kernel over so many elements, `block` of them a program; its constants WIDE and BLOCK are added."""
     compiled = _compiled(kernel)
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
     wide = tl.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else tl.float32
     with torch.cuda.device_of(tensors[0]):  # Triton takes the current device, whatever the tensors'
-        compiled[(_programs(size),)](*arguments, WIDE=wide, BLOCK=_BLOCK, **constants)
+        compiled[(programs(size, block),)](*arguments, WIDE=wide, BLOCK=block, **constants)
 
 
 @functools.cache
