@@ -73,6 +73,21 @@ def check_precision(precision: str, device: torch.device) -> None:
             ) from None
 
 
+def float32_products(device: torch.device) -> str:
+    """How products of float32 tensors are computed: ``ieee``, or ``tf32`` or ``bf16``, which are coarser.
+
+    Newer versions of PyTorch have a setting for each backend, and where it is used, the older functions only raise.
+
+    Args:
+        device: where.
+    """
+    backend = getattr(torch.backends, "cuda" if device.type == "cuda" else "mkldnn")
+    found = getattr(getattr(backend, "matmul", None), "fp32_precision", None)
+    if found is None:
+        found = {"high": "tf32", "medium": "bf16"}.get(torch.get_float32_matmul_precision(), "ieee")
+    return "ieee" if found == "none" else str(found)
+
+
 def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
     """Refuses a model that is larger than the memory: the system may grant it, and then end the process.
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from flair_nas.cli import main
-from flair_nas.device import check_fits, check_precision, choose_device, is_out_of_memory
+from flair_nas.device import check_fits, check_precision, choose_device, float32_products, is_out_of_memory
 from flair_nas.errors import FlairNasError
 from flair_nas.library import resource_path
 
@@ -106,3 +106,28 @@ def test_what_was_freed_does_not_count_as_the_memory_of_what_comes_next() -> Non
     done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True)
     before, after = map(float, done.stdout.split())
     assert after < before + 100
+
+
+@pytest.mark.parametrize(("name", "found"), [("highest", "ieee"), ("high", "tf32"), ("medium", "bf16")])
+def test_how_float32_is_multiplied_by_the_older_setting(name: str, found: str) -> None:
+    torch.set_float32_matmul_precision(name)
+    try:
+        assert float32_products(torch.device("cpu")) == found
+        assert (float32_products(torch.device("cuda")) == "ieee") == (
+            found == "ieee"
+        )  # CUDA has but one that is coarser
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this PyTorch has the older setting alone")
+def test_how_float32_is_multiplied_by_the_newer_setting() -> None:
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    try:
+        with pytest.raises(RuntimeError):
+            torch.get_float32_matmul_precision()
+        assert float32_products(torch.device("cuda", 0)) == "tf32"
+        assert float32_products(torch.device("cpu")) == "ieee"
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
+        torch.set_float32_matmul_precision("highest")

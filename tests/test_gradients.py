@@ -13,6 +13,7 @@ from portable import NO_COMPILER
 from torch import Tensor, nn
 
 from flair_nas import Genotype, SearchedRNN
+from flair_nas.kernels import gate
 from flair_nas.kernels.cross_entropy import mean_cross_entropy
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.supernet import CellSupernet
@@ -142,3 +143,15 @@ def test_the_lstm_the_gru_and_the_loss_refuse_second_derivatives(monkeypatch: py
     loss = mean_cross_entropy(torch.randn(6, H), weight, torch.zeros(7), torch.arange(6))
     with pytest.raises(RuntimeError, match="create_graph=True is refused"):
         torch.autograd.grad(loss, weight, create_graph=True)
+
+
+@pytest.mark.parametrize("setting", ["auto", "columns"])
+def test_what_was_evaluated_in_inference_mode_first_is_trained(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What engines keep of a network is no tensor of inference mode, which no gradient may depend on."""
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
+    gate._places.cache_clear()
+    net = CellSupernet(D, H, 3, history=2)
+    with torch.inference_mode():
+        net.eval()(torch.randn(T, B, D))
+    net.train()(torch.randn(T, B, D))[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())

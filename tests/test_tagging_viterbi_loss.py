@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -128,14 +129,29 @@ def test_long_sentences_are_as_exact_as_flairs_own() -> None:
     assert all(ours <= flairs + 1e-6 for ours, flairs in zip(errors["ours"], errors["flair"]))
 
 
-def test_coarse_products_are_not_for_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def coarse_products(setting: str) -> Iterator[None]:
+    """As set by PyTorch's older function, or by its newer setting, after which the older one's getter raises."""
+    if setting == "older":
+        torch.set_float32_matmul_precision("medium")
+    elif hasattr(torch.backends, "fp32_precision"):
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    else:
+        pytest.skip("this PyTorch has the older setting alone")
+    try:
+        yield
+    finally:
+        if setting == "newer":
+            torch.backends.mkldnn.matmul.fp32_precision = "none"
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("setting", ["older", "newer"])
+def test_coarse_products_are_not_for_the_loss(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = differentiated(ViterbiLoss.forward, [9, 4], 4)
     monkeypatch.setattr(Tensor, "__matmul__", lambda *_: pytest.fail("a product was asked for"))
-    torch.set_float32_matmul_precision("medium")
-    try:
+    with coarse_products(setting):
         found = differentiated(ViterbiLoss.forward, [9, 4], 4)
-    finally:
-        torch.set_float32_matmul_precision("highest")
     assert all(torch.allclose(ours, right, rtol=1e-12) for ours, right in zip(found, exact))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from functools import cache, reduce
 from types import ModuleType
 
 import torch
@@ -74,9 +74,10 @@ def ordered_by_tail(pairs: PairPlan, shares: Tensor) -> Tensor:
     return shares.index_select(0, _places(pairs, shares.device))
 
 
-@lru_cache(maxsize=256)
+@cache
+@torch.inference_mode(False)  # or no gradient could depend on it later
 def _places(pairs: PairPlan, device: torch.device) -> Tensor:
-    # kept, since nothing is copied to a GPU while a graph is captured
+    # kept for ever: nothing is copied to a GPU while a graph is captured, and a graph goes on reading it
     return torch.tensor([pair for of_tail in pairs.by_tail() for pair, _ in of_tail], dtype=torch.long, device=device)
 
 

@@ -8,10 +8,11 @@ is in its graph's memory, another one of the same kind gets a graph of its own.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -19,22 +20,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flair_nas.device import float32_products, is_out_of_memory
 from flair_nas.errors import brief
 from flair_nas.kernels import columns, levels, triton_elementwise
 from flair_nas.kernels import elementwise as of_pytorch
 from flair_nas.kernels.engine import Normalisation, Recurrence
-from flair_nas.kernels.sequence_gradient import keeps_graph
 from flair_nas.kernels.tracing import first_order_only
 from flair_nas.packing import Packing
 
 log = logging.getLogger("flair_nas")
 
-_MOST = 32  # graphs that are kept
+_MOST = 64  # graphs that are kept
 _BY_ROW = ("projected", "data", "factor")  # sources [S, ...], a row for each token
 _BY_SEQUENCE = ("hidden", "past")  # [B, H] and [m - 1, B, H]
 
 _graphs: OrderedDict[Hashable, _Graph] = OrderedDict()
-_failed: dict[Hashable, str] = {}  # why there is no graph of a kind, so that it is tried once
+_failed: dict[Hashable, str] = {}  # why there is no graph of a kind, so that it is not tried again
+_broken: list[str] = []  # why nothing is captured any more: CUDA does not tell in what state a capture has failed
 _said: set[str] = set()
 
 
@@ -44,13 +46,8 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
         return _columns(recurrence, sources, "another capture, anomaly detection or hooks on saved tensors")
     dense, given, rows = padded(recurrence, sources)
     kind = _kind(dense, given)
-    if kind in _failed:
-        return _columns(recurrence, sources, _failed[kind])
-    try:
-        graph = _graph_for(kind, dense, given)
-    except RuntimeError as error:  # also torch.cuda.OutOfMemoryError
-        _graphs.clear()  # their memory may be what was missing
-        _failed[kind] = brief(str(error))
+    graph = _graph_for(kind, dense, given)
+    if graph is None:
         return _columns(recurrence, sources, _failed[kind])
     output = graph(dense, given)
     return output if rows is None else output.index_select(0, rows)
@@ -60,7 +57,7 @@ def _columns(recurrence: Recurrence, sources: Mapping[str, Tensor], reason: str)
     if reason not in _said:
         _said.add(reason)
         log.warning("no CUDA graph here (%s), so PyTorch's operators run one by one", reason)
-    return columns.run(recurrence, sources, _elementwise())
+    return columns.run(recurrence, sources, of_pytorch)  # it may be Triton that failed
 
 
 def _loop(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
@@ -118,8 +115,8 @@ def padded(
 
 
 def steps_of(steps: int) -> int:
-    """The number of steps that a sequence is padded to: more by a twelfth on average, and at most by three below 64."""
-    unit = 4 if steps <= 64 else 8 if steps <= 128 else 16
+    """The number of steps that a sequence is padded to: up to 64 at most three more, above by a twelfth on average."""
+    unit = 4 if steps <= 64 else 16 if steps <= 128 else 32
     return -(-steps // unit) * unit
 
 
@@ -127,9 +124,10 @@ def steps_of(steps: int) -> int:
 
 
 class _Use:
-    """That a sequence's gradient may still be asked for."""
+    """That a sequence's gradient may still be asked for: it is in the memory of this graph, which lives as long."""
 
-    ended = False
+    def __init__(self, graph: _Graph) -> None:
+        self.graph, self.ended = graph, False
 
 
 class _Graph:
@@ -141,7 +139,7 @@ class _Graph:
     """
 
     def __init__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> None:
-        self.names, self.use = tuple(sources), weakref.ref(_Use())
+        self.names, self.use = tuple(sources), weakref.ref(_Use(self))  # of nobody
         self.state = self._own(recurrence.normalisation)
         own, device = recurrence._replace(normalisation=self.state), sources["hidden"].device
         lower = recurrence.product != sources["weight_hidden"].dtype
@@ -155,7 +153,7 @@ class _Graph:
         samples = tuple(t.detach().clone().requires_grad_(t.requires_grad and learns) for t in sources.values())
         if recurrence.mask is not None:
             samples = (*samples, recurrence.mask.clone())
-        with torch.cuda.device_of(samples[0]), torch.autocast(device.type, enabled=False):
+        with _capturing(device), torch.autocast(device.type, enabled=False):
             self.call: Any = torch.cuda.make_graphed_callables(loop, samples, allow_unused_input=True)
 
     @staticmethod
@@ -180,7 +178,7 @@ class _Graph:
         for own, given in pairs:
             own.copy_(given)
         if torch.is_grad_enabled() and learned:
-            use = _Use()
+            use = _Use(self)
             self.use = weakref.ref(use)
             entered = _Enter.apply(use, *(tensors[place] for place in learned))
             for place, tensor in zip(learned, entered):
@@ -189,7 +187,7 @@ class _Graph:
         else:
             output = self.call(*tensors, *masks).clone()
         for own, given in pairs:
-            given.copy_(own)
+            given.data.copy_(own)  # not as a change that forbids the gradient of what went before, as in PyTorch's own
         return output
 
     def _statistics(self, given: Normalisation | None) -> list[tuple[Tensor, Tensor]]:
@@ -212,7 +210,7 @@ class _Enter(torch.autograd.Function):
     @staticmethod
     @first_order_only
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        ctx.use.ended = not keeps_graph()
+        ctx.use.ended = True
         return (None, *(None if gradient is None else gradient.clone() for gradient in gradients))
 
 
@@ -227,24 +225,63 @@ class _Leave(torch.autograd.Function):
     @staticmethod
     @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.use.ended:
+        if ctx.use.ended:  # what it was computed from has been written over, retain_graph=True or not
             raise RuntimeError(
-                "Trying to backward through the graph a second time; use retain_graph=True the first time"
+                "a second backward through a sequence in a CUDA graph: add the losses and go back once, or set the "
+                "environment variable FLAIR_NAS_KERNELS=columns"
             )
         return (None, gradients[0])
 
 
-def _graph_for(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph:
-    """A graph that nobody uses, kept or new."""
+def _graph_for(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph | None:
+    """A graph that nobody uses, kept or new; None if there can be none, and `_failed` says why."""
     number = 0
     while (graph := _graphs.get((kind, number))) is not None and not graph.is_free():
         number += 1
     if graph is None:
-        graph = _graphs[kind, number] = _Graph(recurrence, sources)
+        graph = _captured(kind, recurrence, sources)
+        if graph is None:
+            return None
+        _graphs[kind, number] = graph
     _graphs.move_to_end((kind, number))
     while len(_graphs) > _MOST:
         _graphs.popitem(last=False)  # who uses it keeps it
     return graph
+
+
+def _captured(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph | None:
+    """A new graph, tried once more without those that are kept if there is no memory; None if there can be none."""
+    for last in (False, True):
+        if _broken:
+            _failed[kind] = _broken[0]
+        if kind in _failed:
+            break
+        try:
+            return _Graph(recurrence, sources)
+        except Exception as error:  # Triton has errors of its own
+            reason = brief(str(error.__context__ or error))  # the first one: leaving the capture fails, too
+            if not is_out_of_memory(error):
+                _broken.append(reason)
+            elif last:
+                _failed[kind] = reason
+        _graphs.clear()  # once the error has gone, which holds what was being made
+    return None
+
+
+@contextlib.contextmanager
+def _capturing(device: torch.device) -> Iterator[None]:
+    """On that device, and back to the stream of before, which a capture that fails does not do itself."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device):
+        stream, of_graphs = torch.cuda.current_stream(), torch.cuda.graph.default_capture_stream
+        if of_graphs is not None and of_graphs.device != stream.device:
+            torch.cuda.graph.default_capture_stream = None  # PyTorch makes one, for all devices
+        try:
+            yield
+        finally:
+            torch.cuda.set_stream(stream)
 
 
 def _kind(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Hashable:
@@ -255,6 +292,8 @@ def _kind(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Hashable:
         *(normalisation.of_batch, normalisation.momentum, normalisation.epsilon),
         *(None if t is None else t.dtype for t in (normalisation.mean, normalisation.variance)),
     )
-    of_products = (recurrence.product, torch.get_float32_matmul_precision(), torch.backends.cuda.matmul.allow_tf32)
+    device = sources["hidden"].device
+    of_products = (recurrence.product, float32_products(device), torch.are_deterministic_algorithms_enabled())
     plans = (recurrence.cell, recurrence.gate, tuple(recurrence.sizes), recurrence.mask is not None)
-    return (*plans, shapes, of_state, of_products, torch.are_deterministic_algorithms_enabled())
+    where = (torch.is_inference_mode_enabled(), torch.cuda.current_stream(device) if device.type == "cuda" else None)
+    return (*plans, shapes, of_state, of_products, where)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -81,8 +81,8 @@ class Tables(NamedTuple):
     is in slots: one for each pair, or, where all pairs that leave a level leave one state, one for these.
 
     Args:
-        of_levels: per level but that of state 0, its first state, that behind its last, and for the last level the
-            number of all states, otherwise 0, [L, 3].
+        of_levels: per level but that of state 0, its first state, that behind its last, and for the last level its
+            first state again, otherwise 0, [L, 3].
         of_pairs: per pair its tail and its head, [P, 2].
         into: the pairs by head, [P].
         first: per state, and behind the last, the first of its pairs in `into`, of those that leave it, and of their
@@ -108,9 +108,10 @@ class Tables(NamedTuple):
         return self[:5]
 
 
-@lru_cache(maxsize=256)
+@cache
+@torch.inference_mode(False)
 def tables_of(plan: CellPlan, device: torch.device, dtype: torch.dtype) -> Tables:
-    """The tables of a cell; kept, since nothing is copied to a GPU while a graph is captured."""
+    """The tables of a cell; kept as those of `gate`, and for the same reasons."""
     shares = plan.pairs.shares or ((),) * len(plan.pairs.tails)
     found = [(0, 1, tuple(float(name == "tanh") for name in OPERATIONS), 0)]
     for head, (first, last) in enumerate(zip(plan.pairs.first, plan.pairs.first[1:])):
@@ -125,7 +126,7 @@ def tables_of(plan: CellPlan, device: torch.device, dtype: torch.dtype) -> Table
     firsts = [
         [sum(h < state for h in heads), sum(t < state for t in tails), sum(slots[:state])] for state in range(count + 1)
     ]
-    levels = [(low, high, count if high == count else 0) for low, high in zip(bounds[1:], bounds[2:])]
+    levels = [(low, high, low if high == count else 0) for low, high in zip(bounds[1:], bounds[2:])]
 
     def table(rows: Any, dtype: torch.dtype = torch.int64) -> Tensor:  # wide, as offsets may be beyond 2^31
         return torch.tensor(rows, dtype=dtype, device=device)

@@ -108,6 +108,7 @@ def level(  # type: ignore[no-untyped-def]
     """The states of one level, as they are and as they enter further products; after the last level h_t."""
     place, inside, column, there = places(size, height, ROWS, BLOCK)
     row = place + place // height * height  # in [B, 2 * H]
+    h = tl.zeros(place.shape, dtype=WIDE)
     for node in range(tl.load(of_levels + 3 * number), tl.load(of_levels + 3 * number + 1)):
         total = tl.zeros(place.shape, dtype=WIDE)
         for way in range(tl.load(first + 3 * node), tl.load(first + 3 * node + 3)):
@@ -130,17 +131,17 @@ def level(  # type: ignore[no-untyped-def]
                 OF_BATCH, MOMENTUM, EPSILON, WIDE,
             )  # fmt: skip
         tl.store(states + node * stride + place, total, mask=inside)
+        h += total * tl.load(factors + 2 * node + 1).to(WIDE)  # others cannot be sure to read what is stored here
         if mask is not None:
             total *= tl.load(mask + place, mask=inside, other=0.0).to(WIDE)
         for slot in range(tl.load(first + 3 * node + 2), tl.load(first + 3 * node + 5)):
             tl.store(entering + slot * stride + place, total, mask=inside)
-    h = tl.zeros(place.shape, dtype=WIDE)
-    outputs = tl.load(of_levels + 3 * number + 2)  # 0 before
-    for node in range(0, outputs):
+    earlier = tl.load(of_levels + 3 * number + 2)  # 0 before the last level
+    for node in range(0, earlier):
         share = tl.load(factors + 2 * node + 1).to(WIDE)
         if share != 0:
             h += share * tl.load(states + node * stride + place, mask=inside, other=0.0).to(WIDE)
-    if outputs > 0:
+    if earlier > 0:
         tl.store(output + place, h, mask=inside)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flair_nas.device import float32_products
 from flair_nas.tagging.once import once
 
 _MADE_OF = "_flair_nas_made_of"
@@ -59,7 +60,7 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
 
 def _product(rows: Tensor, matrix: Tensor) -> Tensor:
     """Of matrices, in full precision."""
-    if torch.get_float32_matmul_precision() == "highest":
+    if float32_products(rows.device) == "ieee":
         return rows @ matrix
     return (rows.unsqueeze(2) * matrix).sum(1)  # TF32 or bfloat16, which products may have, are too coarse
 
