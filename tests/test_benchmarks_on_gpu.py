@@ -13,6 +13,8 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import gpu_cases
+import gpu_tables
 import on_gpu
 
 SCRIPT = str(Path(on_gpu.__file__))
@@ -30,18 +32,25 @@ def test_it_measures_each_case_once_and_says_what_it_found(tmp_path: Path) -> No
     first = called(tmp_path, "--parts", "machine", "correct", "supernet", "search")
     assert not [line for line in first if "error" in line] and {line["device"] for line in first} == {"cpu"}
     checks = [line for line in first if line["part"] == "correct"]
-    assert len(checks) > 20 and all(line["ok"] and line["worst"] < 1e-4 for line in checks)
+    assert len(checks) > 20 and all(line["ok"] for line in checks)
+    assert all(line["worst"] < 1e-4 for line in checks if "float32" in line["case"])
     assert {case for line in checks for case in line["case"].split(", ")} >= {"ragged", "columns", "second order"}
     searches = [line for line in first if line["part"] == "search"]
     assert [line["case"] for line in searches] == ["i-darts-ptb", "darts-ptb"]
     assert all(line["rc"] == 0 and len(line["history"]) == 1 and line["genotype"]["cell"] for line in searches)
-    again = called(tmp_path, "--parts", "correct", "supernet", "layers", minutes=0.5)
-    assert {line["part"] for line in again} == {"layers"}
-    assert all({"plain", "columns", "lstm", "products"} == set(line["ms"]) for line in again)
+    assert {line["kernels"] for line in searches} == {"columns"}  # right, and faster than the equations
+    again = called(tmp_path, "--parts", "correct", "supernet", "layers", "profile", minutes=0.5)
+    assert {line["part"] for line in again} == {"layers", "profile"}
+    layers = [line for line in again if line["part"] == "layers"]
+    assert all({"plain", "columns", "products"} <= set(line["ms"]) for line in layers)
+    assert all("lstm" in line["ms"] for line in layers if "bfloat16" not in line["case"])  # it wants AVX-512
+    profiles = [line["profile"] for line in again if line["part"] == "profile"]
+    assert len(profiles) == 2 and all(p["columns"]["launches"] > 0 and p["columns"]["kernels"] for p in profiles)
     command = [sys.executable, SCRIPT, "--table", "--out", str(tmp_path)]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert "| ragged, ess-ptb, columns |" in said and said.count("| right |") == len(checks)
-    assert "| m = 3, float32 |" in said and "| search, darts-ptb |" in said
+    assert "| ragged, ess-ptb, columns, float32 |" in said and said.count("| right |") == len(checks)
+    assert "| m = 3, float32 |" in said and "| search, darts-ptb | columns |" in said
+    assert "| training, 2x3x8, i-darts-ptb, tf32 |" in said and "| search, i-darts-ptb | 1 |" in said
 
 
 def test_a_command_that_runs_out_of_time_goes_on_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,9 +61,9 @@ def test_a_command_that_runs_out_of_time_goes_on_the_next_time(tmp_path: Path, m
 
         asked = False
 
-        def wait(self, timeout: float | None = None) -> int:
+        def communicate(self, input: Any = None, timeout: float | None = None) -> Any:
             if self.asked:
-                return super().wait(timeout)
+                return super().communicate(input, timeout)
             self.asked, before = True, epochs()
             while epochs() < before + 2 and self.poll() is None:  # the line comes before the checkpoint
                 time.sleep(0.01)
@@ -66,7 +75,7 @@ def test_a_command_that_runs_out_of_time_goes_on_the_next_time(tmp_path: Path, m
 
     monkeypatch.setattr(subprocess, "Popen", Stopped)
     options = ["--preset", "i-darts-small", "--hidden-size", "8", "--epochs", "100000", "--text", "demo"]
-    first, second = (on_gpu.command(["search"], options, out, torch.device("cpu"), 100) for _ in range(2))
+    first, second = (gpu_cases.command(["search"], options, out, torch.device("cpu"), 100) for _ in range(2))
     for found in (first, second):
         assert found["rc"] == 130 and not on_gpu.is_done(found)
     losses = [[line["valid_loss"] for line in found["history"]] for found in (first, second)]
@@ -91,11 +100,75 @@ def test_a_case_that_fails_is_told_and_tried_again(tmp_path: Path, monkeypatch: 
     ]
     monkeypatch.setattr(on_gpu, "cases_of", lambda _: cases)
     given = on_gpu.argparse.Namespace(minutes=1, out=tmp_path, work=None, parts=None, name="cpu")
-    for _ in range(2):
+    for given.call in ("1", "1", "2"):
         on_gpu.measure(given)
-    assert asked == ["fail", "work", "fail"]  # for "c" there is no time
+    assert asked == ["fail", "work", "fail"]  # once a call; for "c" there is no time
     lines = [json.loads(line) for line in (tmp_path / on_gpu.FILE).read_text().splitlines()]
     assert [line["case"] for line in lines] == ["a", "b", "a"] and lines[0]["error"] == "RuntimeError: out of memory"
+    assert not (tmp_path / on_gpu.BEGUN).exists()
+
+
+def test_a_case_that_takes_its_process_with_it_or_hangs_does_not_take_the_others(tmp_path: Path) -> None:
+    script = tmp_path / "some_cases.py"
+    script.write_text(
+        "import os, sys, time\n"
+        f"sys.path.insert(0, {str(Path(SCRIPT).parent)!r})\n"
+        "import on_gpu\n"
+        "from on_gpu import Case\n"
+        "def fail(left):\n"
+        "    raise RuntimeError('CUDA error: an illegal memory access')\n"
+        "on_gpu.is_sticky = lambda error: True\n"
+        "on_gpu.cases_of = lambda arguments: [\n"
+        "    Case('layers', 'dies', 0, lambda left: os.abort()),\n"
+        "    Case('layers', 'hangs', 0, lambda left: time.sleep(600), limit=1),\n"
+        "    Case('layers', 'breaks CUDA', 0, fail),\n"
+        "    Case('layers', 'works', 0, lambda left: {'pid': os.getpid()}),\n"
+        "    Case('layers', 'works, too', 0, lambda left: {'pid': os.getpid()}),\n"
+        "]\n"
+        "sys.exit(on_gpu.main())\n"
+    )
+    out = tmp_path / "out"
+    command = [sys.executable, str(script), "--minutes", "1", "--out", str(out), "--device", "cpu"]
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+    first, second = on_gpu.lines_of(out)[:5], on_gpu.lines_of(out)[5:]
+    assert [line["case"] for line in first] == ["dies", "hangs", "breaks CUDA", "works", "works, too"]
+    assert "status -6" in first[0]["error"] and "status -14" in first[1]["error"] and "illegal" in first[2]["error"]
+    assert first[3]["pid"] == first[4]["pid"]  # a new process only where it must be
+    assert [line["case"] for line in second] == ["dies", "hangs", "breaks CUDA"]  # tried again, once
+
+
+def test_commands_run_on_the_engine_that_is_right_and_fastest() -> None:
+    def checked(engine: str, ok: bool = True, **more: Any) -> dict[str, Any]:
+        return {"part": "correct", "case": engine, "engine": engine, "ok": ok} | more
+
+    times = {"part": "layers", "ms": {"plain": 9.0, "columns": 3.0, "graphs": 1.0, "lstm": 0.5}}
+    lines = [checked("plain"), checked("columns"), checked("graphs"), times]
+    assert gpu_cases.fastest(lines, "layers") == "graphs" and gpu_cases.fastest(lines, "supernet") is None
+    assert gpu_cases.fastest([*lines, checked("graphs", ok=False)], "layers") == "columns"
+    assert gpu_cases.fastest([*lines, checked("graphs", no_graph=["no memory"])], "layers") == "columns"
+
+
+def test_tables_of_what_went_wrong() -> None:
+    stopped = {"part": "retrain", "case": "darts-v2", "rc": 130, "kernels": None, "seconds": 60.0}
+    lines: list[dict[str, Any]] = [
+        {"part": "correct", "case": "darts-v2, graphs", "worst": 0.5, "of": "input", "ok": False, "no_graph": ["why"]},
+        {"part": "correct", "case": "darts-v2, triton", "error": "RuntimeError: none"},
+        {
+            "part": "layers",
+            "case": "training",
+            "ms": {"plain": 8.0, "graphs": 2.0, "lstm": 1.0},
+            "mb": {"graphs": 1500.0},
+        },
+        stopped | {"history": [{"valid_perplexity": 500.0}]},
+        stopped | {"history": [{"valid_perplexity": 500.0}, {"valid_perplexity": 400.25}]},
+    ]
+    said = gpu_tables.tables(lines)
+    assert "| darts-v2, graphs | 5.0e-01 | input | **wrong** (no graph: ['why']) |" in said
+    assert "| darts-v2, triton | - | - | RuntimeError: none |" in said
+    assert "| training | 8 | 2 | 1 | 2.00 | 4.00 | graphs 1,500 |" in said
+    assert "| retrain, darts-v2 | auto | 120 | stopped (130) | 2 | - |" in said
+    assert "| retrain, darts-v2 | 2 | 400.25 |" in said
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:

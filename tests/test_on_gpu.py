@@ -13,10 +13,10 @@ from flair_nas import SearchedRNN
 from flair_nas.kernels import graphs
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
-import on_gpu
+import gpu_cases
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
-CASES = {case.name: case for case in on_gpu.checks(torch.device("cuda"), [*on_gpu.ENGINES])}
+CASES = {case.name: case for case in gpu_cases.checks(torch.device("cuda"), gpu_cases.ENGINES)}
 
 
 @pytest.mark.parametrize("name", CASES)

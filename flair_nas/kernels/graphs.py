@@ -13,6 +13,7 @@ import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
+from functools import lru_cache
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -51,6 +52,11 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
         return _columns(recurrence, sources, _failed[kind])
     output = graph(dense, given)
     return output if rows is None else output.index_select(0, rows)
+
+
+def reasons() -> list[str]:
+    """Why there was no graph so far, if there was none."""
+    return sorted(_said)
 
 
 def _columns(recurrence: Recurrence, sources: Mapping[str, Tensor], reason: str) -> Tensor:
@@ -93,12 +99,11 @@ def padded(
         the rows of the output that are those of the tokens, [S], or None for all.
     """
     sizes, batch = recurrence.sizes, recurrence.sizes[0]
-    steps, width = steps_of(len(sizes)), -(-batch // 8) * 8
+    steps, width = steps_of(len(sizes)), batch if batch == 1 else -(-batch // 8) * 8
     if recurrence.normalisation is not None or [*sizes] == [width] * steps:
         return recurrence, dict(sources), None
     hidden = sources["hidden"]
-    packing = Packing([*sizes], hidden.device)
-    rows = packing.time * width + packing.column
+    rows = _rows(tuple(sizes), width, hidden.device)
     given = dict(sources)
     for name in _BY_ROW:
         if name in sources:
@@ -115,9 +120,17 @@ def padded(
 
 
 def steps_of(steps: int) -> int:
-    """The number of steps that a sequence is padded to: up to 64 at most three more, above by a twelfth on average."""
-    unit = 4 if steps <= 64 else 16 if steps <= 128 else 32
+    """The number of steps that a sequence is padded to, few in all; 35, 70 and 140, as papers have them, stay."""
+    unit = 5 if steps <= 70 else 10 if steps <= 140 else 20
     return -(-steps // unit) * unit
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)
+def _rows(sizes: tuple[int, ...], width: int, device: torch.device) -> Tensor:
+    """Where packed rows are once each step has so many, [S]; kept for the other layers and directions of a batch."""
+    packing = Packing([*sizes], device)
+    return packing.time * width + packing.column
 
 
 # --- graphs ---
