@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import flair
 import pytest
@@ -26,12 +27,14 @@ from flair.models import SequenceTagger
 from test_tagging_training import BATCHES, assert_same_run, at_batch, lines, press_ctrl_c, write_corpus
 
 from flair_nas.cli import main
+from flair_nas.cli.tag import what_next
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import select_layer
 from flair_nas.settings import to_yaml
+from flair_nas.tagging.config import TaggerConfig
 
 ROOT = Path(__file__).parent.parent
 CAPTURE = pytest.CaptureFixture[str]
@@ -139,6 +142,26 @@ def test_a_tagger_that_finds_nothing_is_not_offered_for_use(corpus: str, tmp_pat
     found = capsys.readouterr()
     assert found.out == f"{ADA}\n\n{OSLO}\n" and "nothing found in 2 sentences" in found.err
     assert printed(capsys, "tag", "predict", "-q", "--model", run, ADA) == f"{ADA}\n"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "options", "said"),
+    [
+        ([(4, 4)], {}, "--resume run --epochs 8; --embeddings"),
+        ([(4, 4), (4, 4)], {"embeddings": ["glove"]}, "--resume run --epochs 8"),
+        ([(4, 4), (3, 4)], {}, None),  # one of two seeds has had enough
+        ([(3, 3)], {}, None),  # its learning rate had become too small
+        ([(4, 4)], {"train_with_dev": True}, None),  # the last one is taken in any case
+    ],
+)
+def test_where_the_best_epoch_is_the_last_more_are_proposed(
+    epochs: list[tuple[int, int]], options: dict[str, Any], said: str | None
+) -> None:
+    config = TaggerConfig(**{"corpus": "demo", "embeddings": ["one-hot", "char"], "epochs": 4, **options})
+    seeds = [{"dev_f1": 30.0, "best_epoch": best, "epochs": of} for best, of in epochs]
+    metrics = {"seeds": seeds, "measure": "micro F1", "model_seed": 1, "summary": {"test_f1": {}}}
+    found = [line for line in what_next(metrics, config, Path("run")) if "the best epoch was the last" in line]
+    assert [line.partition("tag train ")[2].partition(" that")[0] for line in found] == ([said] if said else [])
 
 
 def test_quiet_stays_quiet_with_a_searched_cell_and_evaluation(corpus: str, tmp_path: Path, capfd: CAPTURE) -> None:

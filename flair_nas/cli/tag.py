@@ -88,24 +88,43 @@ def train(arguments: argparse.Namespace) -> int:
     progress = not arguments.quiet and sys.stderr.isatty()
     metrics = train_taggers(config, out, progress=progress, verbose=arguments.verbose)
     print(format_metrics(metrics))
+    for line in what_next(metrics, config, out):
+        print(line)
+    return 0
+
+
+def what_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[str]:
+    """What the figures of a run want its user to know and to do.
+
+    Args:
+        metrics: what `train_taggers` returned.
+        config: its settings.
+        out: its folder.
+    """
+    longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
+    knows_no_words = set(config.embeddings) <= {*OF_THE_CORPUS}
     if not any(result["dev_f1"] for result in metrics["seeds"]):
         # of warnings that scrolled by and a table of zeros, nobody should go on to tagging
-        longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
-        print("nothing was found on dev in any epoch, so this tagger is of no use yet")
         what = [f"train longer ({longer})", "with another learning rate", "on more sentences"]
-        if set(config.embeddings) <= {*OF_THE_CORPUS}:
+        if knows_no_words:
             what.insert(0, "take --embeddings that know words before training (a new --out)")
-        print(f"next: {', '.join(what[:-1])}, or {what[-1]}")
-        return 0
+        useless = "nothing was found on dev in any epoch, so this tagger is of no use yet"
+        return [useless, f"next: {', '.join(what[:-1])}, or {what[-1]}"]
+    lines = []
+    was_last = all(result["best_epoch"] == result["epochs"] == config.epochs for result in metrics["seeds"])
+    if was_last and not config.train_with_dev:
+        better = "; --embeddings that know words before training may find more, too" if knows_no_words else ""
+        lines.append(f"the best epoch was the last one, so more epochs may find more: {longer}{better}")
     if len(metrics["seeds"]) == 1 and metrics["measure"] == "micro F1":
         more = f"flair-nas tag train --resume {typed(out)} --seeds {_more_seeds(config.seeds[0])}"
-        print(f"one seed: differences of several points are chance; how large they are: {more}")
+        lines.append(f"one seed: differences of several points are chance; how large they are: {more}")
     why = "the first" if config.train_with_dev else "the best on dev"
     of_seed = f" (of seed {metrics['model_seed']}, {why})" if len(metrics["seeds"]) > 1 else ""
     parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
-    print(f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}")
-    print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
-    return 0
+    lines.append(
+        f"model: {out / 'model.pt'}{of_seed}; figures: {out / 'metrics.json'}; predictions: {out}/seed-*/{parts}"
+    )
+    return [*lines, f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."']
 
 
 def _more_seeds(seed: int) -> str:
