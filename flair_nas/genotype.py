@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.paths import read_file
+from flair_nas.paths import meant, read_file
 
 OPERATIONS = ("drop", "tanh", "relu", "sigmoid", "identity")
 """Names of the operations, in the order of the columns of architecture weights."""
@@ -398,7 +398,8 @@ class Genotype:
             raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
         except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
             reason = f"a readable genotype file ({getattr(error, 'strerror', None) or error})"
-            raise GenotypeError(reason, source=str(path)) from None
+            question = meant(Path(path)).strip() if isinstance(error, FileNotFoundError) else ""
+            raise GenotypeError(f"{reason}; {question}" if question else reason, source=str(path)) from None
         if not text.strip():
             raise GenotypeError("a genotype; the file is empty", source=str(path))
         try:

@@ -10,7 +10,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import FlairNasError, brief, did_you_mean
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
@@ -122,6 +122,21 @@ def not_ours(path: str | Path) -> str:
         if found.st_uid not in (0, os.getuid()):
             return f"belongs to another user ({found.st_uid})"
     return "can be written to by others (mend it with: chmod go-w)" if found.st_mode & 0o022 else ""
+
+
+def meant(path: Path) -> str:
+    """A question that offers what may have been meant by a path that is not there, as `did_you_mean`."""
+    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
+    if missing is None:
+        return ""
+    rest = path.relative_to(missing)
+    paths = {name: Path(where, rest) for name, where in siblings(missing).items()}
+    return did_you_mean(missing.name, {name: typed(there) for name, there in paths.items() if there.exists()}, count=2)
+
+
+def no_model(path: Path) -> str:
+    """The error where no model is: neither the folder of one nor its file."""
+    return f"{path}: there is no such model; {meant(path)}give the folder of a training run, or its model.pt"
 
 
 def siblings(path: Path) -> dict[str, str]:

@@ -390,6 +390,17 @@ def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
     return resolve(config_type, file=path, of_run=True)
 
 
+def is_of_another_command(folder: Path, config_type: type[Config]) -> bool:
+    """Whether a folder is the run of another command than that of these settings."""
+    try:
+        read_run_settings(folder / "config.yaml", config_type)
+    except UnknownSettings:
+        return True
+    except FlairNasError:
+        return False
+    return False
+
+
 def _before(config_type: type) -> dict[str, Any]:
     """What settings stood for before there were any by their names, where that is not the default."""
     found = {field.name: field.metadata["before"] for field in dataclasses.fields(config_type)}

@@ -458,17 +458,21 @@ def test_predict_refuses_what_it_cannot_use(
     model: Path, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file := tmp_path / "notes.txt").write_text("good\n")
-    for folder in (bare := tmp_path / "bare", begun := tmp_path / "begun", search := tmp_path / "search"):
-        folder.mkdir()
+    for name in ("bare", "begun", "search", "lm"):
+        (tmp_path / name).mkdir()
+    bare, begun, search, lm = (tmp_path / name for name in ("bare", "begun", "search", "lm"))
+    (lm / "config.yaml").write_text("text: demo\nrnn: lstm\nhidden_size: 4\n")
+    torch.save({"format": "another"}, lm / "model.pt")
     (begun / "config.yaml").write_text("rnn: lstm\n")
     (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
         (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
         (["--model", model, "--batch-size", "0", "good"], "--batch-size must be at least 1"),
-        (["--model", tmp_path / "none", "good"], "none: no such model file"),
+        (["--model", tmp_path / "none", "good"], "none: there is no such model; give the folder"),
         (["--model", bare, "good"], "no model.pt in this folder; is its training finished?"),
         (["--model", begun, "good"], f"not finished; flair-nas tag train --resume {begun} goes on"),
+        (["--model", lm, "good"], "model.pt: this is no tagger; its folder is a run of another command"),
         (["--model", search, "good"], "no model.pt in this folder; it is a run of another command than flair-nas tag"),
     ):
         assert expected in refused(capsys, "tag", "predict", *arguments)

@@ -692,6 +692,15 @@ def test_a_file_that_is_no_language_model_is_refused(tmp_path: Path, content: by
         load_language_model(tmp_path)
 
 
+def test_the_model_of_another_command_is_refused_as_such(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "model.pt")
+    with pytest.raises(FlairNasError, match="can be loaded: it holds more than data, or is damaged"):
+        load_language_model(tmp_path)
+    (tmp_path / "config.yaml").write_text("corpus: demo\nrnn: lstm\nembeddings: [one-hot]\n")
+    with pytest.raises(FlairNasError, match="its folder is a run of another command than flair-nas lm"):
+        load_language_model(tmp_path)
+
+
 def test_a_model_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match="no epoch of a training run has ended there"):
         load_language_model(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flair_nas.errors import FlairNasError
-from flair_nas.paths import cache_root, how_to_convert, not_ours, read_file, typed, user_path
+from flair_nas.paths import cache_root, how_to_convert, meant, not_ours, read_file, typed, user_path
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,31 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "LATIN1"), ("latin1", "LATIN1")])
 def test_the_advice_is_for_the_encoding(encoding: str, named: str) -> None:
     assert f"iconv -f {named} -t UTF-8" in how_to_convert("Müller".encode(encoding))
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("runs/serch/genotype.json", "runs/search/genotype.json"),  # a folder on the way
+        ("rnus/search", "runs/search"),
+        ("runs/search/genotpe.json", "runs/search/genotype.json"),
+        ("runs/mien", "runs/mine"),
+        ("runs/mien/genotype.json", None),  # there is none in what is meant
+        ("runs/search/genotype.json/more", None),
+        ("other/place", None),
+        ("runs/mine", None),  # it is there
+    ],
+)
+def test_what_may_have_been_meant_by_a_path_that_is_not_there(
+    written: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("search", "mine"):
+        Path("runs", folder).mkdir(parents=True)
+    Path("runs/search/genotype.json").write_text("{}")
+    assert meant(Path(written)) == (f"did you mean {expected}? " if expected else "")
+    if expected:
+        assert meant(tmp_path / written) == f"did you mean {tmp_path / expected}? "
 
 
 # --- caches ---

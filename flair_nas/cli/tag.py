@@ -21,7 +21,7 @@ from flair_nas.cli.flags import (
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.files import check_writable
-from flair_nas.paths import how_to_convert, typed, user_path
+from flair_nas.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.settings import read_mapping
 from flair_nas.sharing.hub import PREFIX
@@ -345,7 +345,7 @@ def _lines(path: str | None) -> Iterator[str]:
 def _check_model(name: str) -> None:
     """Refuses a path that leads nowhere, before Flair is loaded, which takes seconds."""
     if not name.startswith(PREFIX) and not user_path(name).exists():
-        raise FlairNasError(f"{user_path(name)}: no such model file")
+        raise FlairNasError(no_model(user_path(name)))
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from flair_nas.language_model.corpus import END, UNKNOWN, Ids, Vocabulary
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
-from flair_nas.paths import user_path
+from flair_nas.paths import no_model, user_path
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
+from flair_nas.settings import is_of_another_command
 
 _OF_TORCH = {"lstm": VariationalLSTM, "gru": VariationalGRU}
 OTHER_LAYERS = tuple(_OF_TORCH)
@@ -144,7 +146,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
             raise FlairNasError(f"{path} holds no model.pt, so no epoch of a training run has ended there")
         path = path / "model.pt"
     if not path.exists():
-        raise FlairNasError(f"{path}: there is no such model; give the folder of a training run, or its model.pt")
+        raise FlairNasError(no_model(path))
     try:
         check_sums(path)
         data = torch.load(path, map_location=device, weights_only=True)
@@ -166,7 +168,12 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
     except MemoryError:
         raise
     except Exception as error:  # a damaged file can raise nearly anything
-        raise FlairNasError(f"{path}: this is no language model that can be loaded ({shown(error)})") from None
+        reason = f"this is no language model that can be loaded ({shown(error)})"
+        if is_of_another_command(path.parent, LanguageModelConfig):
+            reason = "this is no language model; its folder is a run of another command than flair-nas lm"
+        elif isinstance(error, UnpicklingError):  # whose text is long, and about settings of PyTorch's
+            reason = "this is no language model that can be loaded: it holds more than data, or is damaged"
+        raise FlairNasError(f"{path}: {reason}") from None
     return SavedLanguageModel(model.eval(), vocabulary, config, genotype, data["origin"])
 
 

@@ -17,8 +17,8 @@ from flair.tokenization import SegtokTokenizer, SpaceTokenizer
 from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
-from flair_nas.paths import typed, user_path
-from flair_nas.settings import UnknownSettings, read_run_settings
+from flair_nas.paths import no_model, typed, user_path
+from flair_nas.settings import is_of_another_command, read_run_settings
 from flair_nas.sharing.hub import PREFIX, fetch_folder
 from flair_nas.sharing.offline import refuse_offline
 from flair_nas.tagging.config import TaggerConfig
@@ -28,6 +28,7 @@ from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
 _BATCHES_AT_ONCE = 16
+_OF_ANOTHER = "is a run of another command than flair-nas tag"
 """Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
 
 
@@ -57,7 +58,7 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
             raise FlairNasError(f"{path}: no model.pt in this folder; {_instead_of_a_model(path)}")
         path = path / "model.pt"
     if not path.is_file():
-        raise FlairNasError(f"{path}: no such model file")
+        raise FlairNasError(no_model(path))
     try:
         if zipfile.is_zipfile(path):  # Flair's oldest taggers are none, and have no sums
             check_sums(path)
@@ -66,6 +67,8 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
     except (FlairNasError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
+        if is_of_another_command(path.parent, TaggerConfig):
+            raise FlairNasError(f"{path}: this is no tagger; its folder {_OF_ANOTHER}") from None
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FlairNasError(
             f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"
@@ -76,10 +79,10 @@ def _instead_of_a_model(folder: Path) -> str:
     """What a folder without a model holds, or how its training goes on."""
     if there := ", ".join(sorted(file.name for file in folder.glob("*.pt"))):
         return f"it holds {there}: give the file itself"
+    if is_of_another_command(folder, TaggerConfig):
+        return f"it {_OF_ANOTHER}"
     try:
         read_run_settings(folder / "config.yaml", TaggerConfig)
-    except UnknownSettings:
-        return "it is a run of another command than flair-nas tag"
     except FlairNasError:
         return "is its training finished?"
     return f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
