@@ -59,8 +59,9 @@ def listed(texts: Sequence[str], most: int = 20) -> str:
 
 
 def shown(error: BaseException) -> str:
-    """Another library's error on one short line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    """Another library's error on one short line; dots stand for its end, if it is long."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def brief(value: object, limit: int = 120) -> str:

@@ -71,7 +71,8 @@ def write_transformer(folder: Path) -> None:
 @pytest.fixture
 def no_network(monkeypatch, tmp_path):
     def refuse(*_, **__):
-        raise requests.exceptions.ConnectionError("no route to host")
+        request = requests.Request("GET", "https://models.example/a/file").prepare()
+        raise requests.exceptions.ConnectionError("no route to host", request=request)
 
     monkeypatch.setattr(requests, "head", refuse)
     monkeypatch.setattr(requests, "get", refuse)
@@ -326,7 +327,8 @@ def test_a_file_of_the_wrong_kind(corpus, files, tmp_path):
 )
 def test_a_download_that_fails(corpus, no_network, spec, form):
     message = error_of([spec], corpus)
-    assert "no route to host" in message and f"give a local file as {form}" in message
+    reason = "models.example, from where Flair downloads them, cannot be reached; check the network, or"
+    assert f"{reason} give a local file as {form}" in message
 
 
 def test_a_folder_that_is_no_transformer(corpus, tmp_path):

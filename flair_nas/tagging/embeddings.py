@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
 
+import requests
 from flair.data import Corpus, Dictionary
 from flair.embeddings import (
     CharacterEmbeddings,
@@ -127,12 +129,19 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
 
 
 def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_form: str) -> TokenEmbeddings:
+    local = f"or give a local file as {file_form}, or one-hot and char, which need none"
     try:
         return make(name)
+    except (requests.ConnectionError, requests.Timeout) as error:
+        server = urlsplit(getattr(error.request, "url", None) or "").hostname or "the server"
+        raise FlairNasError(
+            f"embeddings {brief(spec)}: {server}, from where Flair downloads them, cannot be reached; check the "
+            f"network, {local}"
+        ) from error
     except Exception as error:  # an unknown name, no network, or a broken file in the cache
         raise FlairNasError(
             f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it; check the name and "
-            f"the network, or give a local file as {file_form}, or one-hot and char, which need none ({shown(error)})"
+            f"the network, {local} ({shown(error)})"
         ) from error
 
 

@@ -1,0 +1,13 @@
+"""Another library's error on one short line."""
+
+from __future__ import annotations
+
+from flair_nas.errors import shown
+
+
+def test_an_error_is_one_line_that_says_where_it_was_cut() -> None:
+    assert shown(ValueError("first line\n  second")) == "ValueError: first line second"
+    whole = shown(ValueError("x" * 188))
+    assert len(whole) == 200 and not whole.endswith("...")
+    cut = shown(ValueError("x" * 189))
+    assert len(cut) == 200 and cut.endswith("x...")
