@@ -343,6 +343,7 @@ def test_evaluate_gives_the_figures_of_the_run(model: Path, corpus: str, tmp_pat
         assert f"by seqeval (strict) and by Flair: {result[f'{part}_f1']:.2f}" in out and "label set: LOC, PER" in out
         assert re.match(rf"{part} of {re.escape(corpus)}: \d+ sentences\n", out)
         assert file.read_bytes() == (model / "seed-1" / f"{part}.txt").read_bytes()
+    assert printed(capsys, "tag", "evaluate", "--model", model) == out  # the corpus of the run, its test part
     for arguments in (["--columns", "text=0,pos=1,ner=2"], []):  # the last column is the label by default
         one = [*arguments, "--file", f"{corpus}/test.txt", "--json"]
         report = json.loads(printed(capsys, "tag", "evaluate", "--model", model / "model.pt", *one))
@@ -364,6 +365,8 @@ def test_evaluate_refuses_what_it_cannot_use(model: Path, corpus: str, tmp_path:
         (["--corpus", corpus, "--device", "bogus"], "bogus"),
     ):
         assert expected in refused(capsys, "tag", "evaluate", "--model", model, *arguments)
+    needed = "--corpus or --file is needed: "
+    assert needed in refused(capsys, "tag", "evaluate", "--model", model / "model.pt")
     error = refused(capsys, "tag", "evaluate", "--model", model, "--corpus", corpus, "--predictions",
                     tmp_path / "none" / "file.txt", code=1)  # fmt: skip
     assert str(tmp_path / "none") in error

@@ -171,8 +171,10 @@ def _add_evaluate(actions: Any) -> None:
     )
     parser.set_defaults(run=evaluate)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files (that of the run)"
+    )
     what.add_argument("--file", help="one column file")
     parser.add_argument(
         "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
@@ -193,6 +195,14 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.predictions is not None:
         _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
     _check_model(arguments.model)
+    settings = user_path(arguments.model) / "config.yaml"
+    of_run = read_mapping(settings) if settings.exists() else {}  # of a training or of a selection
+    if arguments.corpus is None and arguments.file is None:
+        if not isinstance(of_run.get("corpus"), str):
+            what = f"{arguments.model} is no folder of a training run, which would tell its corpus"
+            raise FlairNasError(f"--corpus or --file is needed: {what}")
+        arguments.corpus = of_run["corpus"]
+        arguments.data_root = arguments.data_root or of_run.get("data_root")
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.tagging.column_files import parse_columns, read_column_file
@@ -201,11 +211,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
     tagger = _load_tagger(arguments)
     written = arguments.columns
-    settings = user_path(arguments.model) / "config.yaml"
-    if not written and settings.exists() and arguments.corpus not in NAMES:
+    if not written and of_run and arguments.corpus not in NAMES:
         # files of one's own are laid out as in training
-        given = read_mapping(settings).get("columns")  # of a training or of a selection
-        written = TaggerConfig(columns=given).columns
+        written = TaggerConfig(columns=of_run.get("columns")).columns
     columns = parse_columns(written) if written else None
     label_type = arguments.label_type or tagger.label_type
     try:
