@@ -53,6 +53,8 @@ class Case:
         work: gives its figures; its argument is the seconds that it may take.
         share: of the time that is left, what it may take: commands go on the next time.
         limit: seconds after which it has hung; None if it ends itself.
+        engine: what it is about, if that is one.
+        alone: the process ends with it, as it leaves something behind.
     """
 
     part: str
@@ -61,6 +63,8 @@ class Case:
     work: Callable[[float], dict[str, Any]]
     share: float = 1.0
     limit: float | None = LIMIT
+    engine: str | None = None
+    alone: bool = False
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -137,7 +141,7 @@ def check(
         allowed = {name: 4 * error + 0.02 for name, error in distances(by_equations, wanted).items()}
     worst = max(errors, key=lambda name: errors[name] / allowed[name])
     found_ok = all(errors[name] < allowed[name] for name in errors)
-    return {"engine": engine, "worst": errors[worst], "allowed": allowed[worst], "of": worst, "ok": found_ok}
+    return {"worst": errors[worst], "allowed": allowed[worst], "of": worst, "ok": found_ok}
 
 
 def distances(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, float]:
@@ -163,10 +167,10 @@ def checks(device: torch.device, engines: Sequence[str]) -> list[Case]:
             for ragged in (False, True) if "supernet" not in name else (False,):
                 for precision in PRECISIONS if engine != "plain" else ("float32",):
                     work = partial(check, make, ragged, engine, precision, False, device)
-                    cases.append(("ragged, " * ragged + f"{name}, {engine}, {precision}", work))
+                    cases.append((engine, "ragged, " * ragged + f"{name}, {engine}, {precision}", work))
     for name, make in made.items():
-        cases.append((f"second order, {name}", partial(check, make, False, "plain", "float32", True, device)))
-    return [Case("correct", name, 5, lambda _, work=work: work()) for name, work in cases]
+        cases.append(("plain", f"second order, {name}", partial(check, make, False, "plain", "float32", True, device)))
+    return [Case("correct", name, 5, lambda _, work=work: work(), engine=engine) for engine, name, work in cases]
 
 
 # --- layers and supernets ---
@@ -215,13 +219,19 @@ def peak_mb(work: Callable[[], Any], device: torch.device) -> float | None:
     """MB (10^6 bytes) that it takes from a GPU, a new graph with its memory included; None on a CPU."""
     if device.type == "cpu":
         return None
-    graphs._graphs.clear()
-    gc.collect()
-    torch.cuda.empty_cache()
+    give_back_memory()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_reserved(device)
     work()
     return (torch.cuda.max_memory_reserved(device) - before) / 1e6
+
+
+def give_back_memory() -> None:
+    """Of graphs that are kept, too."""
+    graphs._graphs.clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def figures(works: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float) -> dict[str, Any]:
@@ -291,12 +301,14 @@ def supernet_works(
     return {engine: partial(run, engine) for engine in engines}
 
 
-def measured(works: Callable[[], dict[str, Callable[[], Any]]], precision: str, device: torch.device) -> Callable:
-    """The work of a case of `layers` or `supernet`."""
+def measured(
+    works: Callable[[], dict[str, Callable[[], Any]]], precision: str, device: torch.device, seconds: float
+) -> Callable:
+    """The work of a case of `layers` or `supernet`, which repeats it for so long."""
 
     def work(left: float) -> dict[str, Any]:
         with products_in(precision if precision == "tf32" else "float32", device):  # steps have autocast of their own
-            return figures(works(), device, min(left / 4, 3))
+            return figures(works(), device, min(left / 4, seconds))
 
     return work
 
@@ -336,10 +348,13 @@ def profiled(works: Callable[[], dict[str, Callable[[], Any]]], device: torch.de
 
 def fastest(lines: Sequence[Mapping[str, Any]], part: str) -> str | None:
     """The engine that was fastest in that part, of those that were always right; None for the default."""
-    checked = [line for line in lines if line["part"] == "correct" and "engine" in line]
-    wrong = {line["engine"] for line in checked if not line["ok"] or "no_graph" in line}
+    checked = [line for line in lines if line["part"] == "correct"]
+    wrong = {line["engine"] for line in checked if not line.get("ok") or "no_graph" in line}
     right = {line["engine"] for line in checked} - wrong
-    times = [line["ms"] for line in lines if line["part"] == part and "ms" in line]
+    times = [dict(line["ms"]) for line in lines if line["part"] == part and "ms" in line]
+    for ms, line in zip(times, [line for line in lines if line["part"] == part and "ms" in line]):
+        if "no_graph" in line:
+            ms.pop("graphs", None)
     known = [engine for engine in right if times and all(engine in ms for ms in times)]
     return min(known, key=lambda engine: sum(ms[engine] / min(ms.values()) for ms in times), default=None)
 
@@ -350,6 +365,7 @@ def command(
     """Runs a command, or goes on with it in its folder, for so long; what it left there, and how long it ran now."""
     where = ["--resume", str(folder)] if (folder / "config.yaml").exists() else [*options, "--out", str(folder)]
     start = time.perf_counter()
+    give_back_memory()
     words = [*verb, "--quiet", "--device", str(device), *where]
     environment = {**os.environ, "FLAIR_NAS_KERNELS": kernels or "auto"}
     process = subprocess.Popen(
@@ -366,8 +382,7 @@ def command(
             process.kill()
             said = process.communicate()[1]
     found: dict[str, Any] = {"seconds": time.perf_counter() - start, "rc": process.returncode, "kernels": kernels}
-    if process.returncode:
-        found["said"] = said.strip()[-500:]
+    found["said"] = said.strip()[-500:]
     for history in folder.glob("**/history.jsonl"):  # that of a tagger is in the folder of its seed
         found["history"] = lines_in(history)
     for name in ("metrics", "genotype"):
@@ -404,5 +419,5 @@ def commands(arguments: argparse.Namespace, lines: Callable[[], list[dict[str, A
     for part, name, verb, options in found:
         share = 1.0 if part == "retrain" else 0.5
         run = partial(work, part, name, verb, options)
-        cases[part].append(Case(part, name, 1 if arguments.toy else 60, run, share, limit=None))
+        cases[part].append(Case(part, name, 1 if arguments.toy else 120, run, share, limit=None))
     return cases

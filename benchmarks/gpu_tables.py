@@ -45,7 +45,10 @@ def of_times(lines: Sequence[dict[str, Any]], part: str) -> str:
     rows = []
     for line in own:
         ms, mb = line["ms"], line["mb"]
-        best = min((engine for engine in ENGINES if engine in ms), key=lambda engine: ms[engine])
+        engines = [engine for engine in ENGINES if engine in ms]
+        if not engines:
+            continue
+        best = min(engines, key=lambda engine: ms[engine])
         ratios = [("lstm", ms[best] / ms["lstm"] if "lstm" in ms else None)]
         ratios += [("plain", ms["plain"] / ms[best] if "plain" in ms else None)]
         cells = [f"{ms[name]:.3g}" if name in ms else "-" for name in names]

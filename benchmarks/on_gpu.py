@@ -20,6 +20,7 @@ stopped after half of that, so that others have their turn, and goes on the next
 
 import argparse
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -55,19 +56,27 @@ from json_lines import lines_in, put
 from flair_nas.kernels import graphs
 
 FILE, BEGUN = "on_gpu.jsonl", "on_gpu.begun.json"
-_AGAIN = 75  # exit status: CUDA does nothing more in that process
+_AGAIN = 75  # exit status: go on in another process
+_ENOUGH = 3  # cases in which no graph could be made, after which none is tried any more in a call
 
 
 def cases_of(arguments: argparse.Namespace) -> list[Case]:
     """In order of value."""
     device, toy = arguments.device, arguments.toy
+    seconds = 0.1 if toy else 3.0
     engines = [engine for engine in ENGINES if device.type == "cuda" or engine not in ("triton", "graphs")]
+    graphless = [line for line in lines_of(arguments.out) if line.get("call") == arguments.call and "no_graph" in line]
+    if len(graphless) >= _ENOUGH:
+        engines = [engine for engine in engines if engine != "graphs"]
     first, *others = TOY_SIZES if toy else (FIRST_SIZE, *SIZES)
 
     def layer(name: str, size: str, mode: str, precision: str) -> Case:
         works = partial(layer_works, name, size, mode == "training", precision, device, engines)
         return Case(
-            "layers", f"{mode}, {size}, {name}, {precision}", 1 if toy else 12, measured(works, precision, device)
+            "layers",
+            f"{mode}, {size}, {name}, {precision}",
+            1 if toy else 12,
+            measured(works, precision, device, seconds),
         )
 
     def supernet(history: int, precision: str) -> partial[dict[str, Any]]:
@@ -77,7 +86,7 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
     found += [layer("i-darts-ptb", first, "training", precision) for precision in DTYPES]
     for history in (0, 3):
         for precision in DTYPES:
-            work = measured(supernet(history, precision), precision, device)
+            work = measured(supernet(history, precision), precision, device, seconds)
             found.append(Case("supernet", f"m = {history}, {precision}", 1 if toy else 15, work))
     profiles = {
         f"training, {first}, i-darts-ptb, bfloat16": partial(
@@ -85,7 +94,8 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
         ),
         "supernet, m = 0, bfloat16": supernet(0, "bfloat16"),
     }
-    found += [Case("profile", name, 1 if toy else 15, profiled(works, device)) for name, works in profiles.items()]
+    for name, works in profiles.items():  # what records kernels may stay, and slow down what follows
+        found.append(Case("profile", name, 1 if toy else 15, profiled(works, device), alone=True))
     of_commands = commands(arguments, lambda: lines_of(arguments.out))
     found += [of_commands["search"][0], *of_commands["tagger"]]
     found += [layer("i-darts-ptb", first, "inference", precision) for precision in PRECISIONS]
@@ -96,8 +106,9 @@ def cases_of(arguments: argparse.Namespace) -> list[Case]:
 
 
 def is_done(line: Mapping[str, Any]) -> bool:
-    """Whether a case has its figures: it did not fail, and was not stopped."""
-    return "error" not in line and line.get("rc", 0) == 0
+    """Whether a case has its figures: it did not fail, was not stopped, and they are those of what was asked for."""
+    failed = "error" in line or line.get("rc", 0) != 0
+    return not failed and line.get("ok", True) and "no_graph" not in line
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -106,32 +117,32 @@ def measure(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     arguments.work = arguments.work or arguments.out / "runs"
     before = lines_of(arguments.out)
-    done = {(line["part"], line["case"]) for line in before if is_done(line)}
-    failed = {(line["part"], line["case"]): line.get("call") for line in before if "error" in line}
+    done = {(line["part"], line["case"]) for line in before if is_done(line) or line.get("call") == arguments.call}
+    failed = {(line["part"], line["case"]) for line in before if not is_done(line) and "rc" not in line}
     for case in sorted(cases_of(arguments), key=lambda case: (case.part, case.name) in failed):
         left, key = end - time.monotonic(), (case.part, case.name)
         if key in done or (arguments.parts and case.part not in arguments.parts):
-            continue
-        if key in failed and failed[key] == arguments.call:
             continue
         if left < case.guess:
             print(f"no time for {case.part}, {case.name}", file=sys.stderr)
             continue
         begun = {"part": case.part, "case": case.name, "device": arguments.name, "call": arguments.call}
+        begun |= {"engine": case.engine} if case.engine else {}
         (arguments.out / BEGUN).write_text(json.dumps(begun), encoding="utf-8")
-        started, broken = time.perf_counter(), False
+        started, again, fallbacks = time.perf_counter(), case.alone, graphs.fallbacks.copy()
         signal.alarm(0 if case.limit is None else int(case.limit))
         try:
             found = case.work(left * case.share)
         except Exception as error:  # the rest is worth as much
             found = {"error": f"{type(error).__name__}: {error}"[:2000]}
-            broken = is_sticky(error)
+            again = again or is_sticky(error)
         signal.alarm(0)
-        if reasons := graphs.reasons():
-            found["no_graph"] = reasons
+        if new := graphs.fallbacks - fallbacks:
+            found["no_graph"] = sorted(new)
+            again = True  # it tries no graphs any more
         put(begun | found | {"took": round(time.perf_counter() - started, 2)}, arguments.out / FILE)
         (arguments.out / BEGUN).unlink()
-        if broken:
+        if again:
             sys.exit(_AGAIN)
 
 
@@ -147,11 +158,16 @@ def watch(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:  # which it has had, too
             process.wait()
             return 130
-        if status not in (0, _AGAIN) and begun.exists():
-            line = json.loads(begun.read_text(encoding="utf-8"))
-            put(line | {"error": f"its process ended with status {status}"}, arguments.out / FILE)
-        elif status != _AGAIN:
+        if status == _AGAIN:
+            continue
+        if status == 0 or not begun.exists():
             return status
+        text = begun.read_text(encoding="utf-8")
+        begun.unlink()
+        if not text.endswith("}"):  # it ended before it had begun anything
+            return status
+        line = json.loads(text)
+        put(line | {"error": f"its process ended with status {status}"}, arguments.out / FILE)
     return 0
 
 
@@ -188,6 +204,8 @@ def main() -> int:
         parser().error("there is no GPU here; --device cpu --toy tries everything out")
     if arguments.call is None:
         return watch(arguments)
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("flair_nas").setLevel(logging.DEBUG)  # with all of why something could not be captured
     arguments.name = torch.cuda.get_device_name(arguments.device) if arguments.device.type == "cuda" else "cpu"
     measure(arguments)
     return 0

@@ -116,7 +116,7 @@ def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: s
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether there was not memory enough; PyTorch has no error of its own for that of a CPU."""
-    words = ("can't allocate memory", "not enough memory")
+    words = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # the latter of a GPU's
     return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )

@@ -146,7 +146,26 @@ def test_commands_run_on_the_engine_that_is_right_and_fastest() -> None:
     lines = [checked("plain"), checked("columns"), checked("graphs"), times]
     assert gpu_cases.fastest(lines, "layers") == "graphs" and gpu_cases.fastest(lines, "supernet") is None
     assert gpu_cases.fastest([*lines, checked("graphs", ok=False)], "layers") == "columns"
-    assert gpu_cases.fastest([*lines, checked("graphs", no_graph=["no memory"])], "layers") == "columns"
+    crashed = {"part": "correct", "case": "graphs", "engine": "graphs", "error": "RuntimeError: illegal"}
+    for other in (checked("graphs", no_graph=["no memory"]), crashed):
+        assert gpu_cases.fastest([*lines, other], "layers") == "columns"
+    assert gpu_cases.fastest([*lines[:-1], times | {"no_graph": ["no memory"]}], "layers") == "columns"
+
+
+@pytest.mark.parametrize(
+    ("line", "done"),
+    [
+        ({"ms": {}}, True),
+        ({"ok": True}, True),
+        ({"ok": False}, False),
+        ({"error": "RuntimeError: none"}, False),
+        ({"ms": {}, "no_graph": ["no memory"]}, False),
+        ({"rc": 0}, True),
+        ({"rc": 130}, False),
+    ],
+)
+def test_what_has_its_figures_is_done(line: dict[str, Any], done: bool) -> None:
+    assert on_gpu.is_done(line) is done
 
 
 def test_tables_of_what_went_wrong() -> None:

@@ -77,10 +77,10 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Captured]]:
     monkeypatch.setattr(graphs, "_elementwise", lambda: elementwise)  # Triton is not for a CPU
     monkeypatch.setitem(ENGINES, "columns", (graphs.run, elementwise))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
-    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs._said):
+    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs.fallbacks):
         kept.clear()
     yield made
-    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs._said):
+    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs.fallbacks):
         kept.clear()
 
 
@@ -236,6 +236,17 @@ def test_the_most_recent_graphs_are_kept(captured: list[Captured], monkeypatch: 
         for steps in (8, 12, 8, 16, 8):
             layer(dense(steps, 8))
     assert len(graphs._graphs) == 2 and len(captured) == 4  # 8 was always among the last two
+    monkeypatch.setattr(graphs, "_memory", lambda device: 100.0)
+    for kept in graphs._graphs.values():
+        kept.bytes = 51
+    with torch.no_grad():
+        layer(dense(20, 8))
+    assert len(graphs._graphs) == 2  # the oldest had to go
+    monkeypatch.setattr(graphs, "_memory", lambda device: -1.0)
+    with torch.no_grad():
+        for _ in range(2):
+            layer(dense(20, 8))
+    assert len(graphs._graphs) == 1 and len(captured) == 5  # the one in use stays, however large it is
     waiting.backward()  # though its graph is not kept any more
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
@@ -263,6 +274,7 @@ def test_where_there_can_be_no_graph_it_says_so_once(
     ("error", "times"),
     [
         (torch.cuda.OutOfMemoryError("out of memory"), 4),  # twice of each length
+        (RuntimeError("CUDA error: out of memory"), 4),  # as launching one says it
         (RuntimeError("illegal"), 1),  # the state of CUDA is not known any more
         (ValueError("of Triton's compiler"), 1),
     ],
@@ -286,6 +298,23 @@ def test_what_could_not_be_captured_is_not_tried_again(
         for steps in (8, 8, 12, 8):
             layer(dense(steps, 8))
     assert len(tried) == times and caplog.text.count(str(error)) == 1
+
+
+def test_one_error_after_another(
+    captured: list[Captured], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [torch.cuda.OutOfMemoryError("out of memory"), RuntimeError("illegal")]
+
+    def fail(work: Any, samples: Any, allow_unused_input: bool) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", fail)
+    layer, data = SearchedRNN(7, 5, "tanh0").double(), dense(8, 8)
+    wanted = outcome(layer, data, "plain", monkeypatch)
+    with caplog.at_level(logging.WARNING, "flair_nas"):
+        for _ in range(2):
+            assert_same(outcome(layer, data, "columns", monkeypatch), wanted)
+    assert errors == [] and caplog.text.count("illegal") == 1 and sum(graphs.fallbacks.values()) == 2
 
 
 def test_the_first_of_two_errors_is_the_one_that_is_told(

@@ -19,6 +19,12 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 CASES = {case.name: case for case in gpu_cases.checks(torch.device("cuda"), gpu_cases.ENGINES)}
 
 
+@pytest.fixture(autouse=True)
+def own_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what a test sets of the engine is not for the next one."""
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "auto")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_an_engine_agrees_with_the_equations(name: str) -> None:
     found = CASES[name].work(60.0)

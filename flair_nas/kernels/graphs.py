@@ -9,9 +9,11 @@ is in its graph's memory, another one of the same kind gets a graph of its own.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
+import math
 import weakref
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
@@ -31,14 +33,15 @@ from flair_nas.packing import Packing
 
 log = logging.getLogger("flair_nas")
 
-_MOST = 64  # graphs that are kept
+_MOST, _SHARE = 64, 0.25  # graphs that are kept, and how much of a GPU's memory they have at most
 _BY_ROW = ("projected", "data", "factor")  # sources [S, ...], a row for each token
 _BY_SEQUENCE = ("hidden", "past")  # [B, H] and [m - 1, B, H]
 
 _graphs: OrderedDict[Hashable, _Graph] = OrderedDict()
 _failed: dict[Hashable, str] = {}  # why there is no graph of a kind, so that it is not tried again
 _broken: list[str] = []  # why nothing is captured any more: CUDA does not tell in what state a capture has failed
-_said: set[str] = set()
+fallbacks: Counter[str] = Counter()
+"""How often there was no graph, and why."""
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
@@ -54,14 +57,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     return output if rows is None else output.index_select(0, rows)
 
 
-def reasons() -> list[str]:
-    """Why there was no graph so far, if there was none."""
-    return sorted(_said)
-
-
 def _columns(recurrence: Recurrence, sources: Mapping[str, Tensor], reason: str) -> Tensor:
-    if reason not in _said:
-        _said.add(reason)
+    fallbacks[reason] += 1
+    if fallbacks[reason] == 1:
         log.warning("no CUDA graph here (%s), so PyTorch's operators run one by one", reason)
     return columns.run(recurrence, sources, of_pytorch)  # it may be Triton that failed
 
@@ -166,8 +164,10 @@ class _Graph:
         samples = tuple(t.detach().clone().requires_grad_(t.requires_grad and learns) for t in sources.values())
         if recurrence.mask is not None:
             samples = (*samples, recurrence.mask.clone())
+        before = _reserved(device)
         with _capturing(device), torch.autocast(device.type, enabled=False):
             self.call: Any = torch.cuda.make_graphed_callables(loop, samples, allow_unused_input=True)
+        self.bytes = max(0, _reserved(device) - before)
 
     @staticmethod
     def _own(normalisation: Normalisation | None) -> Normalisation | None:
@@ -257,9 +257,27 @@ def _graph_for(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Ten
             return None
         _graphs[kind, number] = graph
     _graphs.move_to_end((kind, number))
-    while len(_graphs) > _MOST:
-        _graphs.popitem(last=False)  # who uses it keeps it
+    most = _memory(sources["hidden"].device)
+    while len(_graphs) > 1 and (len(_graphs) > _MOST or sum(kept.bytes for kept in _graphs.values()) > most):
+        _drop(max(1, len(_graphs) // 4))
     return graph
+
+
+def _drop(count: int) -> None:
+    """Drops those that have not been used for longest; who uses one keeps it."""
+    for _ in range(count):
+        _graphs.popitem(last=False)
+    gc.collect()  # each has a class of its own in PyTorch, and a class holds itself
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _memory(device: torch.device) -> float:
+    return _SHARE * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else math.inf
+
+
+def _reserved(device: torch.device) -> int:
+    return torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
 
 
 def _captured(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> _Graph | None:
@@ -272,18 +290,23 @@ def _captured(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tens
         try:
             return _Graph(recurrence, sources)
         except Exception as error:  # Triton has errors of its own
-            reason = brief(str(error.__context__ or error))  # the first one: leaving the capture fails, too
-            if not is_out_of_memory(error):
+            first = error.__context__ or error  # leaving the capture fails, too
+            reason = brief(f"{type(first).__name__}: {first}", 300)
+            log.debug("a sequence could not be captured", exc_info=True)
+            if not (is_out_of_memory(error) or is_out_of_memory(first)):
                 _broken.append(reason)
-            elif last:
-                _failed[kind] = reason
-        _graphs.clear()  # once the error has gone, which holds what was being made
+        if last or _broken:
+            _failed[kind] = reason
+        _drop(len(_graphs))  # once the error has gone, which holds what was being made
     return None
 
 
 @contextlib.contextmanager
 def _capturing(device: torch.device) -> Iterator[None]:
-    """On that device, and back to the stream of before, which a capture that fails does not do itself."""
+    """On that device; back to the stream and to the random numbers of before, which a failed capture does not do.
+
+    PyTorch 2.11 takes a generator that was in a failed capture to be captured for ever.
+    """
     if device.type != "cuda":
         yield
         return
@@ -291,10 +314,16 @@ def _capturing(device: torch.device) -> Iterator[None]:
         stream, of_graphs = torch.cuda.current_stream(), torch.cuda.graph.default_capture_stream
         if of_graphs is not None and of_graphs.device != stream.device:
             torch.cuda.graph.default_capture_stream = None  # PyTorch makes one, for all devices
+        generator = torch.cuda.default_generators[stream.device.index]
+        numbers = generator.graphsafe_get_state() if hasattr(generator, "clone_state") else None
+        if numbers is not None:
+            generator.graphsafe_set_state(generator.clone_state())  # nothing is drawn from it
         try:
             yield
         finally:
             torch.cuda.set_stream(stream)
+            if numbers is not None:
+                generator.graphsafe_set_state(numbers)
 
 
 def _kind(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Hashable:
