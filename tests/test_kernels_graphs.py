@@ -6,16 +6,20 @@ What PyTorch captures and launches on a GPU, `tests/test_on_gpu.py` and `benchma
 from __future__ import annotations
 
 import gc
+import json
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from test_language_model_training import write_text_folder
 from torch import Tensor, nn
 
 from flair_nas import SearchedRNN, random_genotype
-from flair_nas.kernels import elementwise, graphs
+from flair_nas.cli import main
+from flair_nas.kernels import columns, elementwise, graphs
 from flair_nas.recurrence import ENGINES
 from flair_nas.supernet import CellSupernet
 
@@ -347,3 +351,32 @@ def test_memory_of_graphs_that_are_kept_is_given_to_a_new_one(
         for steps in (8, 12, 12):
             layer(dense(steps, 8))
     assert len(captured) == 2 and len(graphs._graphs) == 1 and not caplog.text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "lm train --rnn ess-ptb --epochs 2 --batch-size 4",
+        "search --preset darts-ptb-second --epochs 1 --batch-size 4 --nodes 3",
+        "search --preset ess-small --epochs 1 --batch-size 4 --nodes 3",
+        "search --objective tagging --corpus demo --embeddings one-hot --epochs 1 --nodes 2",
+        "tag train --corpus demo --embeddings one-hot --rnn i-darts-ptb --epochs 1",
+    ],
+)
+def test_commands_come_to_the_same(
+    command: str, captured: list[Captured], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = [] if "--corpus" in command else ["--text", write_text_folder(tmp_path / "text")]
+    histories = []
+    for engine in (graphs.run, columns.run):
+        monkeypatch.setitem(ENGINES, "columns", (engine, elementwise))
+        out = tmp_path / engine.__module__
+        assert (
+            main([*command.split(), *text, "--hidden-size", "6", "--quiet", "--device", "cpu", "--out", str(out)]) == 0
+        )
+        (history,) = out.glob("**/history.jsonl")
+        histories.append([json.loads(line) for line in history.read_text().splitlines()])
+    for epochs in zip(*histories):
+        losses = [[value for key, value in epoch.items() if key.endswith("_loss") or key == "loss"] for epoch in epochs]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-3) and losses[0]
+    assert captured and not graphs.fallbacks and len(captured) < 60

@@ -20,6 +20,7 @@ import torch
 import torch.utils.backend_registration
 from flair.data import Sentence
 from gensim.models import KeyedVectors
+from test_language_model_training import write_text_folder
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -197,10 +198,7 @@ class TestPretended:
         ],
     )
     def test_commands(self, command: str, tmp_path: Path) -> None:
-        for part, lines in (("train", 40), ("valid", 10), ("test", 10)):
-            words = [f"{part[0]} b c d e f g" if line % 3 else "d c b a" for line in range(lines)]
-            (tmp_path / f"{part}.txt").write_text("\n".join(words) + "\n")
-        text, out = str(tmp_path), tmp_path / "out"
+        text, out = write_text_folder(tmp_path / "text"), tmp_path / "out"
         vectors = KeyedVectors(3)
         vectors.add_vectors(["the", "of"], numpy.ones((2, 3), numpy.float32))
         vectors.save(str(tmp_path / "vectors.gensim"))
