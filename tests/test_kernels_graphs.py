@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from flair_nas import SearchedRNN, random_genotype
 from flair_nas.cli import main
-from flair_nas.kernels import columns, elementwise, graphs
+from flair_nas.kernels import columns, elementwise, graphs, padding
 from flair_nas.recurrence import ENGINES
 from flair_nas.supernet import CellSupernet
 
@@ -178,7 +178,7 @@ def test_shapes_are_few_and_not_much_larger(captured: list[Captured], monkeypatc
             for batch in (1, 7, 8):
                 layer(dense(steps, batch))
     assert len(captured) == 4 * 8  # T = 5, 10, ... 40; one sequence or 8, whole and with something that is padded
-    assert [graphs.steps_of(steps) for steps in (1, 35, 64, 70, 71, 140, 141)] == [5, 35, 65, 70, 80, 140, 160]
+    assert [padding.steps_of(steps) for steps in (1, 35, 64, 70, 71, 140, 141)] == [5, 35, 65, 70, 80, 140, 160]
 
 
 def test_sequences_whose_gradients_are_wanted_have_memory_of_their_own(

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas import SearchedRNN, load_genotype, random_genotype
-from flair_nas.kernels import elementwise, graphs, levels, triton_elementwise, triton_levels
+from flair_nas.kernels import elementwise, levels, padding, triton_elementwise, triton_levels
 from flair_nas.kernels.engine import Recurrence
 from flair_nas.operations import OPERATIONS
 from flair_nas.recurrence import ENGINES
@@ -281,7 +281,7 @@ def supernet(kind: str, relaxation: str) -> CellSupernet:
 
 def run_levels(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     """As `graphs.run` without a graph."""
-    dense, given, rows = graphs.padded(recurrence, sources)
+    dense, given, rows = padding.padded(recurrence, sources)
     assert levels.can_run(dense)
     output = levels.run(dense, given)
     return output if rows is None else output.index_select(0, rows)

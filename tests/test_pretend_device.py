@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas import SearchedRNN, load_genotype
 from flair_nas.cli import main
-from flair_nas.kernels import columns, elementwise, graphs
+from flair_nas.kernels import columns, elementwise, padding
 from flair_nas.kernels.engine import Recurrence
 from flair_nas.recurrence import ENGINES
 from flair_nas.supernet import CellSupernet
@@ -116,7 +116,7 @@ class TestPretended:
     @pytest.mark.parametrize("name", ["darts-v2", "ess-ptb"])
     def test_what_is_padded_for_graphs(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-            dense, given, rows = graphs.padded(recurrence, sources)
+            dense, given, rows = padding.padded(recurrence, sources)
             assert rows is not None and given["alive"].device == pretend_device.DEVICE
             return columns.run(dense, given).index_select(0, rows)
 
@@ -185,6 +185,7 @@ class TestPretended:
         sentences[0][0].set_embedding("a, kept", kept)
         there = ["b, learned"], flair.device, torch.float32
         assert moved_at_once(sentences, *there) is None  # there is nothing to move
+        assert moved_at_once([Sentence([])], *there) is None
 
     @pytest.mark.usefixtures("everything_there")
     @pytest.mark.parametrize(

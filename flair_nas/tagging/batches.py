@@ -27,7 +27,7 @@ def moved_at_once(
     words = [token for sentence in sentences for token in sentence]
     wanted = frozenset(names)
     found = [wanted.intersection(token._embeddings) for token in words]
-    if any(of_word != found[0] for of_word in found):
+    if not words or any(of_word != found[0] for of_word in found):
         return None
     vectors = [[token._embeddings[name] for token in words] for name in sorted(found[0])]
     kinds = [{(vector.device, vector.dtype, vector.shape) for vector in of_name} for of_name in vectors]
