@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -406,7 +407,7 @@ def commands(arguments: argparse.Namespace, lines: Callable[[], list[dict[str, A
     ]
     if low:
         found.append(("search", "i-darts-ptb, float32", ["search"], ["--preset", "i-darts-ptb", *text]))
-    for rnn in ("lstm", "i-darts-ptb"):
+    for rnn in ("lstm", "i-darts-ptb") if find_spec("flair") else ():
         found.append(("tagger", rnn, ["tag", "train"], [*tags, "--rnn", rnn, "--epochs", "4"]))
     found.append(("retrain", "darts-v2", ["lm", "train"], ["--preset", "darts-ptb", "--rnn", "darts-v2", *text, *low]))
 

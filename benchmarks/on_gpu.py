@@ -15,7 +15,7 @@ add up. A case that fails, hangs or takes its process with it has its error in i
 time it comes last. Where no CUDA graph could be made, the line has `no_graph`, with the reason: the figures of `graphs`
 are those of PyTorch's operators then. A case is begun if its guess fits into the time that is left; a command is
 stopped after half of that, so that others have their turn, and goes on the next time. flair-nas need not be installed
-(`PYTHONPATH=.`), nor Flair, but for `tagger`.
+(`PYTHONPATH=.`), nor Flair, without which there is no `tagger`.
 """
 
 import argparse
