@@ -209,14 +209,18 @@ def test_flags_win_over_files_and_both_over_presets(corpus: str, tmp_path: Path,
         (["--out", "{tmp}/taken"], "is a file"),
         (["--out", "{tmp}/taken/run"], "cannot write to the folder"),
         (["--resume", "{tmp}"], "holds no run to go on with"),
-        (["--resume", "{tmp}/none"], "holds no run to go on with"),
+        (["--resume", "{tmp}/none"], "none holds no run to go on with (there is no such folder)"),
+        (["--resume", "{tmp}/takn"], "(there is no such folder; did you mean {tmp}/taken?)"),
+        (["--corpus", "demo", "--out", "{tmp}/run", "--rnn", "{tmp}/takn"], "Did you mean {tmp}/taken? Known"),
+        (["--corpus", "demo", "--out", "{tmp}/run", "--rnn", "{tmp}"], "no genotype.json in the folder {tmp}."),
+        (["--corpus", "demo", "--out", "{tmp}/run", "--seeds", "1", "2"], "'2'; several numbers are parted by commas"),
         (["--resume", "{tmp}/taken"], "holds no run to go on with"),
     ],
 )  # fmt: skip
 def test_train_refuses_what_it_cannot_use(tmp_path: Path, capsys: CAPTURE, arguments: list[str], expected: str) -> None:
     (tmp_path / "taken").write_text("mine")
     error = refused(capsys, "tag", "train", "-q", *(argument.format(tmp=tmp_path) for argument in arguments))
-    assert expected in error
+    assert expected.replace("{tmp}", str(tmp_path)) in error
     assert (tmp_path / "taken").read_text() == "mine"
 
 
@@ -343,7 +347,8 @@ def test_evaluate_gives_the_figures_of_the_run(model: Path, corpus: str, tmp_pat
         assert f"by seqeval (strict) and by Flair: {result[f'{part}_f1']:.2f}" in out and "label set: LOC, PER" in out
         assert re.match(rf"{part} of {re.escape(corpus)}: \d+ sentences\n", out)
         assert file.read_bytes() == (model / "seed-1" / f"{part}.txt").read_bytes()
-    assert printed(capsys, "tag", "evaluate", "--model", model) == out  # the corpus of the run, its test part
+    for own in (model, model / "model.pt", model / "seed-1", model / "seed-1" / "model.pt"):
+        assert printed(capsys, "tag", "evaluate", "--model", own) == out  # the corpus of the run, its test part
     for arguments in (["--columns", "text=0,pos=1,ner=2"], []):  # the last column is the label by default
         one = [*arguments, "--file", f"{corpus}/test.txt", "--json"]
         report = json.loads(printed(capsys, "tag", "evaluate", "--model", model / "model.pt", *one))
@@ -365,8 +370,17 @@ def test_evaluate_refuses_what_it_cannot_use(model: Path, corpus: str, tmp_path:
         (["--corpus", corpus, "--device", "bogus"], "bogus"),
     ):
         assert expected in refused(capsys, "tag", "evaluate", "--model", model, *arguments)
-    needed = "--corpus or --file is needed: "
-    assert needed in refused(capsys, "tag", "evaluate", "--model", model / "model.pt")
+    shutil.copy(model / "model.pt", alone := tmp_path / "alone.pt")
+    needed = f"--corpus or --file is needed: {alone} has no settings"
+    assert needed in refused(capsys, "tag", "evaluate", "--model", alone)
+    assert "no test part; --part takes train, dev" in refused(
+        capsys, "tag", "evaluate", "--model", model, "--corpus", untested
+    )
+    shutil.copytree(model, moved := tmp_path / "moved")
+    settings = (moved / "config.yaml").read_text().replace(corpus, "gone")
+    (moved / "config.yaml").write_text(settings)
+    error = refused(capsys, "tag", "evaluate", "--model", moved)
+    assert "unknown corpus 'gone'" in error and "(as the run has it; --corpus says another)" in error
     error = refused(capsys, "tag", "evaluate", "--model", model, "--corpus", corpus, "--predictions",
                     tmp_path / "none" / "file.txt", code=1)  # fmt: skip
     assert str(tmp_path / "none") in error
@@ -466,6 +480,7 @@ def test_predict_refuses_what_it_cannot_use(
     bare, begun, search, lm = (tmp_path / name for name in ("bare", "begun", "search", "lm"))
     (lm / "config.yaml").write_text("text: demo\nrnn: lstm\nhidden_size: 4\n")
     torch.save({"format": "another"}, lm / "model.pt")
+    (search / "checkpoint.pt").write_bytes(b"")
     (begun / "config.yaml").write_text("rnn: lstm\n")
     (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (

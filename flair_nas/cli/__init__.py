@@ -111,7 +111,9 @@ def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
     """What is said of words that no flag or argument stands for."""
     flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
     if flag is None:
-        return f"unexpected: {' '.join(map(brief, unknown))}"
+        listed = hasattr(arguments, "seeds") and all(word.isdigit() for word in unknown)
+        hint = "; several numbers are parted by commas: --seeds 1,2,3" if listed else ""
+        return f"unexpected: {' '.join(map(brief, unknown))}{hint}"
     known = list(arguments.action._option_string_actions)
     if flag in known:
         return f"{flag} must come after the action: {arguments.action.prog} {flag} ..."

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.paths import typed, user_path
+from flair_nas.paths import meant, typed, user_path
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
@@ -258,7 +258,9 @@ def settings_of_run(
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():
-            raise FlairNasError(f"{arguments.resume} holds no run to go on with (no config.yaml in it)")
+            folder = user_path(arguments.resume)
+            why = "no config.yaml in it" if folder.is_dir() else f"there is no such folder; {meant(folder)}".strip(" ;")
+            raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
     elif not arguments.out:
         raise FlairNasError(default_out_message)
     flags = given_flags(arguments, config_type)

@@ -195,11 +195,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
     if arguments.predictions is not None:
         _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
     _check_model(arguments.model)
-    settings = user_path(arguments.model) / "config.yaml"
-    of_run = read_mapping(settings) if settings.exists() else {}  # of a training or of a selection
-    if arguments.corpus is None and arguments.file is None:
+    of_run = _settings_of(user_path(arguments.model))
+    corpus_of_run = arguments.corpus is None and arguments.file is None
+    if corpus_of_run:
         if not isinstance(of_run.get("corpus"), str):
-            what = f"{arguments.model} is no folder of a training run, which would tell its corpus"
+            what = f"{arguments.model} has no settings of a tagger's training beside it, which would tell its corpus"
             raise FlairNasError(f"--corpus or --file is needed: {what}")
         arguments.corpus = of_run["corpus"]
         arguments.data_root = arguments.data_root or of_run.get("data_root")
@@ -228,12 +228,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
         if written and not arguments.columns:
             notes.append(f"columns {written}, as the tagger was trained; --columns says others")
         if arguments.corpus not in (None, *NAMES):
-            notes.append("a single file: --file")
+            notes.append("as the run has it; --corpus says another" if corpus_of_run else "a single file: --file")
         raise FlairNasError(f"{error} ({'; '.join(notes)})" if notes else str(error)) from None
     if arguments.corpus is not None:
         part = getattr(corpus, arguments.part)
         if not part:
-            raise FlairNasError(f"corpus {arguments.corpus} has no {arguments.part} part")
+            there = ", ".join(name for name in ("train", "dev", "test") if getattr(corpus, name))
+            raise FlairNasError(f"corpus {arguments.corpus} has no {arguments.part} part; --part takes {there}")
         sentences = list(part)
     evaluation = evaluate_tagger(
         tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
@@ -354,6 +355,14 @@ def _check_model(name: str) -> None:
     """Refuses a path that leads nowhere, before Flair is loaded, which takes seconds."""
     if not name.startswith(PREFIX) and not user_path(name).exists():
         raise FlairNasError(no_model(user_path(name)))
+
+
+def _settings_of(model: Path) -> dict[str, Any]:
+    """What the settings of a run say, training or selection, whose folder, file or seed this is; empty without."""
+    folder = model.parent if model.is_file() else model
+    folder = folder.parent if folder.name.startswith("seed-") else folder
+    settings = folder / "config.yaml"
+    return read_mapping(settings) if settings.exists() else {}
 
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:

@@ -77,10 +77,10 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
 
 def _instead_of_a_model(folder: Path) -> str:
     """What a folder without a model holds, or how its training goes on."""
-    if there := ", ".join(sorted(file.name for file in folder.glob("*.pt"))):
-        return f"it holds {there}: give the file itself"
     if is_of_another_command(folder, TaggerConfig):
         return f"it {_OF_ANOTHER}"
+    if there := ", ".join(sorted(file.name for file in folder.glob("*.pt"))):
+        return f"it holds {there}: give the file itself"
     try:
         read_run_settings(folder / "config.yaml", TaggerConfig)
     except FlairNasError:

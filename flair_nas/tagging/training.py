@@ -133,7 +133,7 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
     results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, parts, progress) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
-        hint = "--epochs or --seeds extend it"
+        hint = "more --epochs or --seeds extend it"
         log.warning("%s is finished (epochs: %s), so nothing was trained; %s", run.folder, epochs, hint)
     metrics = summarise(config, results)
     for seed, part in runs.items():
