@@ -126,12 +126,14 @@ def not_ours(path: str | Path) -> str:
 
 def meant(path: Path) -> str:
     """A question that offers what may have been meant by a path that is not there, as `did_you_mean`."""
-    missing = next((part for part in (*reversed(path.parents), path) if not part.exists()), None)
+    # a name that is too long is not there, which `Path.exists` takes for an error
+    missing = next((part for part in (*reversed(path.parents), path) if not os.path.exists(part)), None)
     if missing is None:
         return ""
     rest = path.relative_to(missing)
     paths = {name: Path(where, rest) for name, where in siblings(missing).items()}
-    return did_you_mean(missing.name, {name: typed(there) for name, there in paths.items() if there.exists()}, count=2)
+    near = {name: typed(there) for name, there in paths.items() if os.path.exists(there)}
+    return did_you_mean(missing.name, near, count=2)
 
 
 def no_model(path: Path) -> str:

@@ -100,6 +100,7 @@ def test_the_advice_is_for_the_encoding(encoding: str, named: str) -> None:
         ("runs/mien/genotype.json", None),  # there is none in what is meant
         ("runs/search/genotype.json/more", None),
         ("other/place", None),
+        ("rnus/" + "x" * 300, None),  # longer than a name can be
         ("runs/mine", None),  # it is there
     ],
 )
