@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import copy
 import dataclasses
-import gc
 import json
 import math
 import os
@@ -220,19 +219,11 @@ def peak_mb(work: Callable[[], Any], device: torch.device) -> float | None:
     """MB (10^6 bytes) that it takes from a GPU, a new graph with its memory included; None on a CPU."""
     if device.type == "cpu":
         return None
-    give_back_memory()
+    graphs.drop()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_reserved(device)
     work()
     return (torch.cuda.max_memory_reserved(device) - before) / 1e6
-
-
-def give_back_memory() -> None:
-    """Of graphs that are kept, too."""
-    graphs._graphs.clear()
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def figures(works: Mapping[str, Callable[[], Any]], device: torch.device, seconds: float) -> dict[str, Any]:
@@ -352,10 +343,10 @@ def fastest(lines: Sequence[Mapping[str, Any]], part: str) -> str | None:
     checked = [line for line in lines if line["part"] == "correct"]
     wrong = {line["engine"] for line in checked if not line.get("ok") or "no_graph" in line}
     right = {line["engine"] for line in checked} - wrong
-    times = [dict(line["ms"]) for line in lines if line["part"] == part and "ms" in line]
-    for ms, line in zip(times, [line for line in lines if line["part"] == part and "ms" in line]):
-        if "no_graph" in line:
-            ms.pop("graphs", None)
+    own = [line for line in lines if line["part"] == part and "ms" in line]
+    times = [
+        {name: ms for name, ms in line["ms"].items() if name != "graphs" or "no_graph" not in line} for line in own
+    ]
     known = [engine for engine in right if times and all(engine in ms for ms in times)]
     return min(known, key=lambda engine: sum(ms[engine] / min(ms.values()) for ms in times), default=None)
 
@@ -366,7 +357,7 @@ def command(
     """Runs a command, or goes on with it in its folder, for so long; what it left there, and how long it ran now."""
     where = ["--resume", str(folder)] if (folder / "config.yaml").exists() else [*options, "--out", str(folder)]
     start = time.perf_counter()
-    give_back_memory()
+    graphs.drop()
     words = [*verb, "--quiet", "--device", str(device), *where]
     environment = {**os.environ, "FLAIR_NAS_KERNELS": kernels or "auto"}
     process = subprocess.Popen(

@@ -39,7 +39,7 @@ def of_checks(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def of_times(lines: Sequence[dict[str, Any]], part: str) -> str:
-    """Milliseconds of each engine, and GB of the fastest and of what stands beside it."""
+    """Milliseconds of each engine, and MB of the fastest and of what stands beside it."""
     own = [line for line in lines if line["part"] == part and "ms" in line]
     names = list(dict.fromkeys(name for line in own for name in line["ms"]))
     rows = []
@@ -49,10 +49,9 @@ def of_times(lines: Sequence[dict[str, Any]], part: str) -> str:
         if not engines:
             continue
         best = min(engines, key=lambda engine: ms[engine])
-        ratios = [("lstm", ms[best] / ms["lstm"] if "lstm" in ms else None)]
-        ratios += [("plain", ms["plain"] / ms[best] if "plain" in ms else None)]
         cells = [f"{ms[name]:.3g}" if name in ms else "-" for name in names]
-        cells += ["-" if value is None else f"{value:.2f}" for _, value in ratios]
+        cells.append(f"{ms[best] / ms['lstm']:.2f}" if "lstm" in ms else "-")
+        cells.append(f"{ms['plain'] / ms[best]:.2f}" if "plain" in ms else "-")
         memory = ", ".join(f"{name} {mb[name]:,.0f}" for name in (best, "lstm", "plain") if mb.get(name) is not None)
         rows.append([line["case"] + (" (no graph)" if "no_graph" in line else ""), *cells, memory or "-"])
     return table([part, *(f"{name} ms" for name in names), "best / LSTM", "plain / best", "MB"], rows)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
-from flair_nas.paths import user_path
+from flair_nas.paths import meant, user_path
 from flair_nas.sharing import is_address
 
 
@@ -77,11 +79,24 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if _looks_written(text):
         return Genotype.parse(text)
     names = known_names()
-    hint = did_you_mean(text, names)
+    hint = instead_of(text, names)
     if text.upper() in ("LSTM", "GRU", "RNN"):
         hint = f"{text} is one of Flair's own layers, which has no genotype"
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
     raise UnknownGenotype(f"{expected}; {hint.strip()}" if hint else expected, found=text)
+
+
+def instead_of(text: str, names: Sequence[str]) -> str:
+    """What is said of a text that stands for no genotype, as a sentence with a blank behind it; empty if nothing is.
+
+    Args:
+        text: a name, or the path of a folder.
+        names: that are known.
+    """
+    if os.sep not in text:
+        return did_you_mean(text, names)
+    path = user_path(text)
+    return f"there is no genotype.json in the folder {path}. " if path.is_dir() else meant(path)
 
 
 def _fetched(address: str) -> Genotype:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import OPTION_NAMES, Genotype
-from flair_nas.library import UnknownGenotype, known_names, load_genotype
-from flair_nas.paths import meant, user_path
+from flair_nas.library import UnknownGenotype, instead_of, known_names, load_genotype
 
 log = logging.getLogger("flair_nas")
 
@@ -59,10 +57,7 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
         return dataclasses.replace(load_genotype(source), **changes), numbers
     except UnknownGenotype:
         names = (*others, *known_names())
-        hint = did_you_mean(source, names)
-        if os.sep in source:
-            path = user_path(source)
-            hint = f"there is no genotype.json in the folder {path}. " if path.is_dir() else meant(path)
+        hint = instead_of(source, names)
         raise FlairNasError(
             f"unknown {name} {brief(source)}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
             "or a genotype file, its https:// or hf:// address, or a one-line genotype."

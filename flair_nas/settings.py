@@ -396,8 +396,8 @@ def is_of_another_command(folder: Path, config_type: type[Config]) -> bool:
         read_run_settings(folder / "config.yaml", config_type)
     except UnknownSettings:
         return True
-    except FlairNasError:
-        return False
+    except FlairNasError:  # those of none that is known
+        pass
     return False
 
 

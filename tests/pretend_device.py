@@ -66,7 +66,7 @@ def _run(operator: Any, *arguments: Any, **options: Any) -> Any:
         return _of(value) if _is_there(value) else torch.device("cpu") if isinstance(value, torch.device) else value
 
     def outside(value: Any) -> Any:
-        return own.get(id(value)) if id(value) in own else _given(value) if isinstance(value, Tensor) else value
+        return own[id(value)] if id(value) in own else _given(value) if isinstance(value, Tensor) else value
 
     found = operator(*trees.tree_map(inside, arguments), **trees.tree_map(inside, options))
     for value in own.values():

@@ -67,6 +67,12 @@ class _Launch(torch.autograd.Function):
         return (None, *(next(of_learned).detach() if t.requires_grad else None for t in captured.inputs))
 
 
+def forget() -> None:
+    """All that the engine keeps."""
+    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs.fallbacks):
+        kept.clear()
+
+
 @pytest.fixture(autouse=True)
 def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Captured]]:
     """What is captured, in place of CUDA graphs; recurrences run on it."""
@@ -81,11 +87,9 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Captured]]:
     monkeypatch.setattr(graphs, "_elementwise", lambda: elementwise)  # Triton is not for a CPU
     monkeypatch.setitem(ENGINES, "columns", (graphs.run, elementwise))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
-    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs.fallbacks):
-        kept.clear()
+    forget()
     yield made
-    for kept in (graphs._graphs, graphs._failed, graphs._broken, graphs.fallbacks):
-        kept.clear()
+    forget()
 
 
 def outcome(module: nn.Module, data: Any, kernels: str, patch: pytest.MonkeyPatch, seed: int = 5) -> list[Tensor]:

@@ -213,3 +213,11 @@ def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
 def test_flairs_own_layers_have_no_genotype(name: str) -> None:
     with pytest.raises(GenotypeError, match=f"{name} is one of Flair's own layers, which has no genotype"):
         load_genotype(name)
+
+
+def test_a_folder_that_is_none_of_a_search_is_told(tmp_path: Path) -> None:
+    (tmp_path / "search").mkdir()
+    with pytest.raises(GenotypeError, match=f"there is no genotype.json in the folder {tmp_path}/search"):
+        load_genotype(f"{tmp_path}/search")
+    with pytest.raises(GenotypeError, match=f"did you mean {tmp_path}/search"):
+        load_genotype(f"{tmp_path}/serch")

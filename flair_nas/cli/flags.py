@@ -258,8 +258,8 @@ def settings_of_run(
             raise FlairNasError(f"--resume takes its settings from the run; drop {', '.join(clashing)}")
         file = user_path(arguments.resume) / "config.yaml"
         if not file.exists():
-            folder = user_path(arguments.resume)
-            why = "no config.yaml in it" if folder.is_dir() else f"there is no such folder; {meant(folder)}".strip(" ;")
+            there = file.parent.is_dir()
+            why = "no config.yaml in it" if there else f"there is no such folder; {meant(file.parent)}".strip(" ;")
             raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
     elif not arguments.out:
         raise FlairNasError(default_out_message)

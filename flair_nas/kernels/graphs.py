@@ -204,17 +204,20 @@ def _graph_for(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Ten
     _graphs.move_to_end((kind, number))
     most = _memory(sources["hidden"].device)
     while len(_graphs) > 1 and (len(_graphs) > _MOST or sum(kept.bytes for kept in _graphs.values()) > most):
-        _drop(max(1, len(_graphs) // 4))
+        drop(max(1, len(_graphs) // 4))
     return graph
 
 
-def _drop(count: int) -> None:
-    """Drops those that have not been used for longest; who uses one keeps it."""
-    for _ in range(count):
+def drop(count: int | None = None) -> None:
+    """Drops graphs, and gives their memory back; who uses one keeps it.
+
+    Args:
+        count: how many of those that have not been used for longest; None for all.
+    """
+    for _ in range(len(_graphs) if count is None else count):
         _graphs.popitem(last=False)
     gc.collect()  # each has a class of its own in PyTorch, and a class holds itself
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()
 
 
 def _memory(device: torch.device) -> float:
@@ -242,7 +245,7 @@ def _captured(kind: Hashable, recurrence: Recurrence, sources: Mapping[str, Tens
                 _broken.append(reason)
         if last or _broken:
             _failed[kind] = reason
-        _drop(len(_graphs))  # once the error has gone, which holds what was being made
+        drop()  # once the error has gone, which holds what was being made
     return None
 
 

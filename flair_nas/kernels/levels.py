@@ -23,7 +23,7 @@ from flair_nas.kernels.plan import CellPlan
 from flair_nas.kernels.tracing import first_order_only
 from flair_nas.kernels.triton_elementwise import BLOCK, launch, programs
 
-_TILE = {"elements": 2048, "num_warps": 8}  # of a program that has whole columns; with fewer warps, registers spill
+_TILE, _WARPS = 2048, 8  # elements of a program that has whole columns; with fewer warps, registers spill
 _ROWS = 512  # at most: with fewer than 4 columns, reading them is slow
 
 
@@ -245,7 +245,7 @@ def _blocks(batch: int, height: int, normalisation: Normalisation | None) -> _Bl
     if normalisation is None:
         return _Blocks(batch * height, {"block": BLOCK, "OPS": len(OPERATIONS), "ROWS": 0, "OF_BATCH": False})
     rows = 1 << (batch - 1).bit_length()
-    of_columns = {"block": min(_TILE["elements"] // rows, 64), "num_warps": _TILE["num_warps"]}
+    of_columns = {"block": min(_TILE // rows, 64), "num_warps": _WARPS}
     return _Blocks(height, {**of_columns, "OPS": len(OPERATIONS), "ROWS": rows, "OF_BATCH": normalisation.of_batch})
 
 

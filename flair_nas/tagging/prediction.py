@@ -18,7 +18,7 @@ from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
 from flair_nas.paths import no_model, typed, user_path
-from flair_nas.settings import is_of_another_command, read_run_settings
+from flair_nas.settings import UnknownSettings, is_of_another_command, read_run_settings
 from flair_nas.sharing.hub import PREFIX, fetch_folder
 from flair_nas.sharing.offline import refuse_offline
 from flair_nas.tagging.config import TaggerConfig
@@ -27,8 +27,8 @@ from flair_nas.tagging.evaluation import span_tags
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
-_BATCHES_AT_ONCE = 16
 _OF_ANOTHER = "is a run of another command than flair-nas tag"
+_BATCHES_AT_ONCE = 16
 """Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
 
 
@@ -77,15 +77,15 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
 
 def _instead_of_a_model(folder: Path) -> str:
     """What a folder without a model holds, or how its training goes on."""
-    if is_of_another_command(folder, TaggerConfig):
-        return f"it {_OF_ANOTHER}"
-    if there := ", ".join(sorted(file.name for file in folder.glob("*.pt"))):
-        return f"it holds {there}: give the file itself"
+    reason = f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
     try:
         read_run_settings(folder / "config.yaml", TaggerConfig)
+    except UnknownSettings:
+        return f"it {_OF_ANOTHER}"
     except FlairNasError:
-        return "is its training finished?"
-    return f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
+        reason = "is its training finished?"
+    there = ", ".join(sorted(file.name for file in folder.glob("*.pt")))
+    return f"it holds {there}: give the file itself" if there else reason
 
 
 def _fetched(source: str) -> Path:

@@ -8,6 +8,7 @@ of [B, tags] and the exponentials of the transitions: the forward algorithm with
 from __future__ import annotations
 
 import functools
+from operator import matmul
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
     words = torch.arange(int(lengths.max()), device=lengths.device)
     sizes: list[int] = (lengths > words.unsqueeze(1)).sum(1).tolist()  # T times how many sentences have that word
     first, *steps = emissions.unbind(1)
+    product = matmul if float32_products(emissions.device) == "ieee" else _exact_product
     scores, ended = first + transitions[:, start], []  # [B, tags]
     taken = [emissions.new_zeros(())]  # out of scores, as large ones are coarse
     for size, step in zip(sizes[1:], steps):
@@ -51,18 +53,16 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
             ended.append(scores[size:])
             scores = scores[:size]
         best = scores.detach().amax(1, keepdim=True)  # [size, 1]
-        sums = _product((scores - best).exp(), weights)  # [size, tags]
+        sums = product((scores - best).exp(), weights)  # [size, tags]
         scores = sums.clamp(min=least).log() + step[:size]
         taken.append(best.sum())
     found: Tensor = torch.cat([scores, *ended[::-1]]).add(transitions[stop]).logsumexp(1).sum()
     return found + torch.stack(taken).sum() + sum(sizes[1:]) * most_likely
 
 
-def _product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """Of matrices, in full precision."""
-    if float32_products(rows.device) == "ieee":
-        return rows @ matrix
-    return (rows.unsqueeze(2) * matrix).sum(1)  # TF32 or bfloat16, which products may have, are too coarse
+def _exact_product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """Of matrices, where PyTorch's own has TF32 or bfloat16, which are too coarse."""
+    return (rows.unsqueeze(2) * matrix).sum(1)
 
 
 def are_usual(transitions: Tensor, start: int, stop: int) -> bool:
