@@ -404,7 +404,7 @@ def test_predict_puts_spans_in_brackets(model: Path, capsys: CAPTURE) -> None:
 
 def test_predict_writes_columns_that_read_back(model: Path, corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
     out = printed(capsys, "tag", "predict", "--model", model, "--format", "columns", ADA, "", "good")
-    ada = "Ada B-PER\nByron I-PER\nsaw O\nLondon B-LOC\n. O\n\n"
+    ada = "Ada\tB-PER\nByron\tI-PER\nsaw\tO\nLondon\tB-LOC\n.\tO\n\n"
     assert out.startswith(ada + "\n") and len(out.splitlines()) == len(ada.splitlines()) + 1 + 2
     (file := tmp_path / "tagged.txt").write_text(ada)
     report = printed(capsys, "tag", "evaluate", "--model", model, "--file", file, "--columns", "text=0,ner=1")
@@ -431,18 +431,18 @@ def test_predict_writes_json_whose_places_are_right(
 
     tagger = SequenceTagger.load(model / "model.pt")
     objects = [json.loads(line) for line in out.splitlines()]
-    assert [o["text"] for o in objects] == [text.strip().lstrip("\ufeff").replace("\t", " ") for text in written]
+    assert [o["text"] for o in objects] == [text.rstrip("\r") for text in written]
     for o, text in zip(objects, written, strict=True):
         assert all(o["text"][label["start"] : label["end"]] == label["text"] for label in o["labels"])
         assert all(0 <= label["score"] <= 1 for label in o["labels"])
-        if o["text"]:
+        if text.strip():
             tagger.predict(sentence := Sentence(text.strip()))
             assert o["tokens"] == [token.text for token in sentence]
             spans = [(span.text, span.get_label("ner").value) for span in sentence.get_spans("ner")]
             assert [(label["text"], label["label"]) for label in o["labels"]] == spans
     assert [label["text"] for label in objects[-1]["labels"]] == ["Oslo", "Grace Hopper"]
     assert any(label["text"] == "New York" for label in objects[2]["labels"])
-    assert objects[1] == objects[4] == {"text": "", "tokens": [], "labels": []}
+    assert [objects[at] for at in (1, 4)] == [{"text": text, "tokens": [], "labels": []} for text in ("", "   ")]
 
 
 def test_tokenized_text_is_split_at_spaces_alone(model: Path, capsys: CAPTURE) -> None:
@@ -460,7 +460,7 @@ def test_token_labels_are_predicted_too(corpus: str, tmp_path: Path, capsys: CAP
     flags = {"columns": "text=0,pos=1", "label-type": "pos", "epochs": 20, "patience": 9, "locked-dropout": 0.0}
     printed(capsys, *train_arguments(corpus, run, **flags))
     out = printed(capsys, "tag", "predict", "--model", run, "--format", "columns", ADA)
-    assert out == "Ada NNP\nByron NNP\nsaw VBD\nLondon NNP\n. .\n\n"
+    assert out == "Ada\tNNP\nByron\tNNP\nsaw\tVBD\nLondon\tNNP\n.\t.\n\n"
     labels = json.loads(printed(capsys, "tag", "predict", "--model", run, "--format", "jsonl", ADA))["labels"]
     assert [(label["text"], label["label"]) for label in labels][:3] == [
         ("Ada", "NNP"),
@@ -485,6 +485,7 @@ def test_predict_refuses_what_it_cannot_use(
     (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
+        (["--model", model, "good", file], f"{str(file)!r} is a file: --text {file} tags what is in it"),
         (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
         (["--model", model, "--batch-size", "0", "good"], "--batch-size must be at least 1"),
         (["--model", tmp_path / "none", "good"], "none: there is no such model; give the folder"),

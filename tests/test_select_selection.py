@@ -728,14 +728,19 @@ def test_the_first_rows_of_a_report_are_shown() -> None:
 # --- bootstrap ---
 
 
-def test_counts_are_those_of_strict_entities(tmp_path: Path) -> None:
-    (tmp_path / "test.txt").write_text(
-        "Ada B-PER B-PER\nByron I-PER O\nin O O\nOslo B-LOC B-LOC\n\nAda B-PER B-PER\n\nand O B-LOC\n\n"
-    )
+@pytest.mark.parametrize("between", ["\t", " "])  # which older runs have
+def test_counts_are_those_of_strict_entities(tmp_path: Path, between: str) -> None:
+    rows = "Ada B-PER B-PER\nByron I-PER O\nin O O\nOslo B-LOC B-LOC\n\nAda B-PER B-PER\n\nand O B-LOC\n\n"
+    (tmp_path / "test.txt").write_text(rows.replace(" ", between).replace("Byron", "Lady Byron"))
     counts = counts_in(tmp_path / "test.txt", spans=True)
     assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
     assert float(f1(counts.sum(0))) == pytest.approx(100 * 2 * 2 / (4 + 3))
     assert counts_in(tmp_path / "test.txt", spans=False).tolist() == [[3, 4, 4], [1, 1, 1], [0, 1, 1]]
+
+
+def test_labels_may_have_blanks(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("Lady Ada\tB-first name\tB-first name\nsaw\tO\tB-first name\n\n")
+    assert counts_in(tmp_path / "test.txt", spans=True).tolist() == [[1, 2, 1]]
 
 
 def test_resampling_knows_what_is_sure_and_what_is_not() -> None:

@@ -23,7 +23,7 @@ from test_tagging_training import settings, write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.corpora import load_corpus
-from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger, span_tags
+from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger, tags_of
 from flair_nas.tagging.training import build_tagger
 
 Entity = tuple[int, int, str]  # first token, token after the last, type
@@ -139,8 +139,8 @@ def test_only_the_same_borders_and_type_are_right(tagger: SequenceTagger, predic
 def test_neighbouring_entities_of_one_type_stay_two(tagger: SequenceTagger) -> None:
     gold = [(0, 2, "LOC"), (2, 3, "LOC"), (4, 5, "PER")]
     (sentence,) = sentences_of([gold])
-    assert span_tags(sentence, "ner") == ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER", "O", "O", "O"]
-    assert span_tags(sentence, "predicted") == ["O"] * 8
+    assert tags_of(sentence, "ner") == ["B-LOC", "I-LOC", "B-LOC", "O", "B-PER", "O", "O", "O"]
+    assert tags_of(sentence, "predicted") == ["O"] * 8
     evaluation = evaluate(tagger, [gold], [[(0, 3, "LOC"), (4, 5, "PER")]])
     assert evaluation.f1 == pytest.approx(200 * 1 / (3 + 2))
 
@@ -174,9 +174,9 @@ def test_a_tagger_that_finds_nothing_scores_nothing_without_warnings(tagger: Seq
     assert evaluation.report["seqeval"]["PER"]["support"] == 2 and evaluation.loss > 0
     assert not any(sentence.get_labels("predicted") for sentence in sentences)
     assert evaluation.text.endswith(": 0.00\nThe tagger found nothing in these sentences.\n")
-    rows = [row.split(" ") for row in file.read_text().splitlines()]
+    rows = [row.split("\t") for row in file.read_text().splitlines()]
     assert rows[:9] == [["w0", "B-PER", "O"], ["w1", "I-PER", "O"], *([f"w{n}", "O", "O"] for n in range(2, 8)), [""]]
-    assert [row[1] for row in rows[9:17]] == span_tags(sentences[1], "ner")
+    assert [row[1] for row in rows[9:17]] == tags_of(sentences[1], "ner")
 
 
 def test_earlier_predictions_are_forgotten(tagger: SequenceTagger) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -290,7 +292,7 @@ def _add_predict(actions: Any) -> None:
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--text", metavar="FILE", help="file with one sentence a line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
-    parser.add_argument("--tokenized", action="store_true", help="words are separated by spaces already")
+    parser.add_argument("--tokenized", action="store_true", help="words are separated by blanks or tabs already")
     _add_batch_size(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
@@ -309,6 +311,11 @@ def predict(arguments: argparse.Namespace) -> int:
     if arguments.text not in (None, "-") and not (path := user_path(arguments.text)).is_file():
         raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
     for number, sentence in enumerate(arguments.sentences, start=1):
+        if os.path.isfile(sentence):
+            raise FlairNasError(
+                f"{brief(sentence)} is a file: --text {typed(sentence)} tags what is in it; a sentence that reads like "
+                "that can be given on standard input"
+            )
         if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
             raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
     with stopped_at_once():
@@ -317,14 +324,16 @@ def predict(arguments: argparse.Namespace) -> int:
 
     tagger = _load_tagger(arguments)
     lines = iter(arguments.sentences) if arguments.sentences else _lines(arguments.text)
-    to_text = FORMATS[arguments.format]
+    lines, given = itertools.tee(lines)
+    written = FORMATS[arguments.format]
     by_hand = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
     batch_size = 1 if by_hand else arguments.batch_size  # one who types wants the answer to each line
     if by_hand and not arguments.quiet:
         print("type one sentence a line; Ctrl-D ends", file=sys.stderr)
     found, read = 0, 0
-    for sentence in tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized):
-        print(to_text(sentence, tagger.label_type), flush=not arguments.text)
+    tagged = tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)
+    for line, sentence in zip(given, tagged):
+        print(written(line, sentence, tagger.label_type), flush=not arguments.text)
         if sentence is not None:
             found, read = found + len(sentence.get_labels(tagger.label_type)), read + 1
     if read and not found and not arguments.quiet:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections.abc import Sequence
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from flair.data import Sentence
+from flair.data import Sentence, Token
 from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import whole_file
+from flair_nas.files import write_text
 from flair_nas.paths import user_path
 from flair_nas.tagging.column_files import PREDICTED
 from flair_nas.tagging.corpora import is_token_level, labels_of
@@ -30,10 +29,11 @@ class LossNotFinite(FlairNasError):
 
 
 class Evaluation(NamedTuple):
-    """What a tagger scores on labelled sentences.
+    """Figures of a tagger on labelled sentences.
 
     Args:
-        f1: micro-averaged F1 in percent, as Flair counts it (accuracy in percent where labels are tokens, not spans).
+        f1: micro-averaged F1 in percent, as Flair counts it. Where labels are of tokens: accuracy in percent, the share
+            of tokens whose label is right; a token without a label counts as O.
         loss: loss per token; 0 where a gold label is none of the tagger's, as there is no loss then.
         report: figures by type, and the label set, as JSON data.
         text: the same as a table.
@@ -55,7 +55,7 @@ def evaluate_tagger(
     predictions: str | Path | None = None,
     compare: bool = True,
 ) -> Evaluation:
-    """Evaluates a tagger: strict entity F1, an entity being right when both borders and the type are.
+    """Evaluate a tagger: strict entity F1, an entity being right when both borders and the type are.
 
     A gold label that the tagger does not know, one that training had no example of, counts as missed.
 
@@ -65,7 +65,7 @@ def evaluate_tagger(
         label_type: the gold label; the tagger's own when None.
         batch_size: sentences per batch.
         storage: Flair's embeddings_storage_mode.
-        predictions: a file for the predictions in column format: token, gold tag, predicted tag.
+        predictions: a file for the predictions, a row per token: token, gold tag, predicted tag, with tabs between.
         compare: count by seqeval as well, and check that the two agree.
 
     Raises:
@@ -88,29 +88,36 @@ def evaluate_tagger(
             "the tagger knows %s; %s is none of these and counts as missed",
             *(", ".join(sorted(tagger_labels(tagger))), ", ".join(unknown)),
         )
-    with no_flair_bars(), contextlib.ExitStack() as stack:
+    with no_flair_bars():
         result = tagger.evaluate(
             list(sentences),
             gold_label_type=label_type,
-            out_path=stack.enter_context(whole_file(user_path(predictions).resolve())) if predictions else None,
             mini_batch_size=batch_size,
             embedding_storage_mode=storage,
             return_loss=not any(labels_without_loss(tagger, sentences, label_type)),
         )
     forget_changing_embeddings(tagger, sentences)
+    gold, predicted = ([tags_of(sentence, name) for sentence in sentences] for name in (label_type, PREDICTED))
+    if predictions:
+        blocks = (
+            "".join(f"{token.text}\t{a}\t{b}\n" for token, a, b in zip(sentence, *tags))
+            for sentence, *tags in zip(sentences, gold, predicted)
+        )
+        write_text(user_path(predictions).resolve(), "".join(f"{block}\n" for block in blocks))
     if not math.isfinite(result.scores["loss"]):
         raise LossNotFinite(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     report: dict[str, Any] = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
-        accuracy = 100 * float(result.scores["accuracy"])
+        right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
+        accuracy = 100 * sum(right) / len(right)  # Flair's leaves out words that are O and found to be O
         report["accuracy"] = accuracy
-        rows = {name: row for name, row in _in_percent(result.classification_report).items() if name in labels}
-        text = f"label set: {', '.join(labels)}\n{_table(rows)}\naccuracy: {accuracy:.2f}\n"
+        figures = {name: row for name, row in _in_percent(result.classification_report).items() if name in labels}
+        text = f"label set: {', '.join(labels)}\n{_table(figures)}\naccuracy: {accuracy:.2f}\n"
         return Evaluation(accuracy, float(result.scores["loss"]), report, text)
     f1 = 100 * float(result.main_score)
     text = ""
     if compare:
-        seqeval_report = _seqeval(sentences, label_type)
+        seqeval_report = _seqeval(gold, predicted)
         report["seqeval"] = seqeval_report
         report["flair"] = {"micro_f1": f1}
         if abs(seqeval_report["micro avg"]["f1-score"] - f1) > 1e-6:
@@ -150,12 +157,15 @@ def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str
     return f"the embeddings are, so the weights are at fault, on sentences from {first!r}; try a lower learning rate."
 
 
-def span_tags(sentence: Sentence, label_type: str) -> list[str]:
-    """The spans of a sentence as IOB2 tags, one a token."""
+def tags_of(sentence: Sentence, label_type: str) -> list[str]:
+    """Return the tag of each token: its label or, where labels are of spans, its IOB2 tag; O without any."""
     tags = ["O"] * len(sentence)
     for label in sentence.get_labels(label_type):
-        for index, token in enumerate(label.data_point):
-            tags[token.idx - 1] = ("I-" if index else "B-") + label.value
+        if isinstance(label.data_point, Token):
+            tags[label.data_point.idx - 1] = label.value
+        else:
+            for index, token in enumerate(label.data_point):
+                tags[token.idx - 1] = ("I-" if index else "B-") + label.value
     return tags
 
 
@@ -197,12 +207,10 @@ def _unknown_labels(
     return [label for label in labels if label not in known and label != "O"]
 
 
-def _seqeval(sentences: Sequence[Sentence], label_type: str) -> dict[str, Any]:
+def _seqeval(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     from seqeval.metrics import classification_report
     from seqeval.scheme import IOB2
 
-    gold = [span_tags(sentence, label_type) for sentence in sentences]
-    predicted = [span_tags(sentence, PREDICTED) for sentence in sentences]
     figures = classification_report(gold, predicted, output_dict=True, mode="strict", scheme=IOB2, zero_division=0)
     return _in_percent(figures)
 

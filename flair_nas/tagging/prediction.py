@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import zipfile
@@ -10,9 +11,8 @@ from pathlib import Path
 
 import flair
 import torch
-from flair.data import Sentence
+from flair.data import Label, Sentence
 from flair.models import SequenceTagger
-from flair.tokenization import SegtokTokenizer, SpaceTokenizer
 
 from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
@@ -22,10 +22,10 @@ from flair_nas.settings import UnknownSettings, is_of_another_command, read_run_
 from flair_nas.sharing.hub import PREFIX, fetch_folder
 from flair_nas.sharing.offline import refuse_offline
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import is_token_level
-from flair_nas.tagging.evaluation import span_tags
+from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
+from flair_nas.tagging.tokens import tokens_of
 
 _OF_ANOTHER = "is a run of another command than flair-nas tag"
 _BATCHES_AT_ONCE = 16
@@ -104,67 +104,62 @@ def _fetched(source: str) -> Path:
 def tag_lines(
     tagger: SequenceTagger, lines: Iterable[str], *, batch_size: int = 32, tokenized: bool = False
 ) -> Iterator[Sentence | None]:
-    """Tags lines as they come.
+    """Tag lines as they come.
 
     Args:
         tagger: a trained tagger.
-        lines: one sentence each, or one text with a sentence a line; an empty line gives None, as Flair has no empty
-            sentences.
+        lines: one sentence each, or one text with a sentence a line.
         batch_size: lines that are tagged together.
-        tokenized: words are separated by spaces already; otherwise Flair's tokenizer separates them.
+        tokenized: words are separated by blanks or tabs already; otherwise Flair's tokenizer separates them.
 
     Yields:
-        The sentences, tagged, in the order of the lines.
+        The tagged sentences, in the order of the lines; None for a line without words, as Flair has no empty sentences.
+        Words are as in the line, and positions are those in the line.
     """
-    tokenizer = SpaceTokenizer() if tokenized else SegtokTokenizer()
-    remaining = iter(lines.splitlines() if isinstance(lines, str) else lines)
-    while some := list(itertools.islice(remaining, _BATCHES_AT_ONCE * batch_size)):
-        sentences = [Sentence(line.strip(), use_tokenizer=tokenizer) if line.strip() else None for line in some]
+    remaining = iter(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
+    count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
+    while some := list(itertools.islice(remaining, count)):
+        sentences = [Sentence(tokens) if (tokens := tokens_of(line, tokenized)) else None for line in some]
         tagger.predict([sentence for sentence in sentences if sentence is not None], mini_batch_size=batch_size)
         yield from sentences
 
 
-def to_text(sentence: Sentence | None, label_type: str) -> str:
-    """The sentence with its spans in brackets: ``[PER Ada Lovelace] lived in [LOC London].``"""
-    if sentence is None:
-        return ""
-    text = sentence.to_original_text()
-    for label in sorted(sentence.get_labels(label_type), key=lambda label: -label.data_point.start_position):
+def to_text(line: str, sentence: Sentence | None, label_type: str) -> str:
+    """Return the line with its spans in brackets: ``[PER Ada Lovelace] lived in [LOC London].``"""
+    for label in sorted(_labels(sentence, label_type), key=lambda label: -label.data_point.start_position):
         start, end = label.data_point.start_position, label.data_point.end_position
-        text = f"{text[:start]}[{label.value} {text[start:end]}]{text[end:]}"
-    return text
+        line = f"{line[:start]}[{label.value} {line[start:end]}]{line[end:]}"
+    return line
 
 
-def to_columns(sentence: Sentence | None, label_type: str) -> str:
-    """A line per token, token and tag (IOB2 for spans), and an empty line after the sentence."""
+def to_columns(line: str, sentence: Sentence | None, label_type: str) -> str:
+    """Return a row per token, token and tag with a tab between, and an empty line after the sentence."""
     if sentence is None:
         return ""
-    if is_token_level([sentence], label_type):
-        tags = [token.get_label(label_type, "O").value for token in sentence]
-    else:
-        tags = span_tags(sentence, label_type)
-    return "".join(f"{token.text} {tag}\n" for token, tag in zip(sentence, tags))
+    return "".join(f"{token.text}\t{tag}\n" for token, tag in zip(sentence, tags_of(sentence, label_type)))
 
 
-def to_json_line(sentence: Sentence | None, label_type: str) -> str:
-    """One JSON object: text, tokens, and labels with their place in the text (characters from 0), and score."""
-    if sentence is None:
-        return json.dumps({"text": "", "tokens": [], "labels": []})
+def to_json_line(line: str, sentence: Sentence | None, label_type: str) -> str:
+    """Return a JSON object: the line, its tokens, and labels with their place in the line (from 0), and score."""
     labels = [
         {
             "label": label.value,
-            "text": label.data_point.text,
+            "text": line[label.data_point.start_position : label.data_point.end_position],
             "start": label.data_point.start_position,
             "end": label.data_point.end_position,
             "score": round(label.score, 6),
         }
-        for label in sentence.get_labels(label_type)
+        for label in _labels(sentence, label_type)
     ]
-    tokens = [token.text for token in sentence]
-    return json.dumps({"text": sentence.to_original_text(), "tokens": tokens, "labels": labels}, ensure_ascii=False)
+    tokens = [token.text for token in sentence or ()]
+    return json.dumps({"text": line, "tokens": tokens, "labels": labels}, ensure_ascii=False)
 
 
-FORMATS: dict[str, Callable[[Sentence | None, str], str]] = {
+def _labels(sentence: Sentence | None, label_type: str) -> list[Label]:
+    return [] if sentence is None else sentence.get_labels(label_type)
+
+
+FORMATS: dict[str, Callable[[str, Sentence | None, str], str]] = {
     "text": to_text,
     "columns": to_columns,
     "jsonl": to_json_line,
