@@ -15,8 +15,9 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from flair.data import Dictionary, Sentence
-from flair.embeddings import FlairEmbeddings, StackedEmbeddings
+from flair.data import Corpus, Dictionary, Sentence
+from flair.datasets import FlairDatapointDataset
+from flair.embeddings import FlairEmbeddings, StackedEmbeddings, TokenEmbeddings, WordEmbeddings
 from flair.models import LanguageModel
 from gensim.models import KeyedVectors
 
@@ -186,6 +187,35 @@ def test_other_embeddings_or_words_have_a_file_of_their_own(
         monkeypatch.setitem(globals(), "load_corpus", other)
     kept(changed, on_disk=True)
     assert len([path for path in (cache / "embeddings").iterdir() if path.is_dir()]) == 2
+
+
+def test_options_and_labels_that_embeddings_read_have_a_file_of_their_own(files: dict[str, str], cache: Path) -> None:
+    def small(label: str, boundary: bool) -> TaggingCorpus:
+        sentences = [Sentence(["Dr", "in", "Leeds"]) for _ in PARTS]
+        sentences[0].is_document_boundary = boundary
+        if label:
+            sentences[0][0].add_label("pos", label)
+        parts = [FlairDatapointDataset([sentence]) for sentence in sentences]
+        return TaggingCorpus(Corpus(*parts), "pos", "small", "")
+
+    def vectors_of(embeddings: TokenEmbeddings, label: str = "", boundary: bool = False) -> int:
+        """The number of files, when the one of these embeddings is there."""
+        corpus, plain = small(label, boundary), small(label, boundary)
+        keep_frozen(StackedEmbeddings([embeddings]), corpus, on_disk=True)
+        embeddings.embed([s for part in PARTS for s in sentences_of(getattr(plain.corpus, part))])
+        for word, same in zip(words_of(corpus), words_of(plain)):
+            torch.testing.assert_close(word.get_embedding(), same.get_embedding())
+        return len([path for path in (cache / "embeddings").iterdir() if path.is_dir()])
+
+    forward = files["forward.pt"]
+    assert vectors_of(FlairEmbeddings(forward)) == vectors_of(FlairEmbeddings(forward)) == 1
+    assert vectors_of(FlairEmbeddings(forward, with_whitespace=False)) == 2
+    assert vectors_of(FlairEmbeddings(forward, tokenized_lm=False)) == 3
+    assert vectors_of(FlairEmbeddings(forward), boundary=True) == 4  # which embeddings with context heed
+    words = WordEmbeddings(files["words.gensim"], field="pos")
+    assert vectors_of(words, "the") == vectors_of(words, "the") == 5
+    assert vectors_of(words, "in") == 6
+    assert vectors_of(WordEmbeddings(files["words.gensim"]), "in") == 7
 
 
 DAMAGE = {

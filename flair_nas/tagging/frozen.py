@@ -176,12 +176,17 @@ def _hand_out(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str
 
 
 def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> str:
-    """Of everything that the vectors depend on: words, white space, weights and options, versions."""
+    """Return a digest of all that the vectors depend on: words, white space, labels read, weights, options, versions."""
     digest = hashlib.sha256(f"{_FORMAT} flair {flair.__version__} torch {torch.__version__}".encode())
     for sentence in sentences:
         _add(digest, [token.text for token in sentence])
         _add(digest, sentence.to_plain_string())
+        _add(digest, [sentence.is_document_boundary, sentence.language_code])
     for member in members:
+        if field := getattr(member, "field", None):  # labels are read in place of words
+            _add(digest, [token.get_label(field).value for sentence in sentences for token in sentence])
+        # Flair's parameters lack some options, as `with_whitespace`
+        _add(digest, {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))})
         _add(digest, {**member.to_params(), "name": type(member).__name__})  # its own may be a path
         _add(digest, member.state_dict())
     return digest.hexdigest()[:32]
