@@ -50,6 +50,7 @@ def differentiated(
     dtype: torch.dtype = torch.float64,
     change: Callable[[Tensor], Tensor] = lambda scores: scores,
     forbid: bool = False,
+    padding: float | None = None,
 ) -> list[Tensor]:
     """The loss, and its gradients with respect to emissions and transitions."""
     torch.manual_seed(seed)
@@ -57,6 +58,8 @@ def differentiated(
     if forbid:  # as who wants no I- after O
         crf.transitions.detach()[0, 1] = -10000
     emissions, sizes, gold = batch_of(lengths, tags, seed, scale)
+    if padding is not None:
+        emissions[torch.arange(max(lengths)) >= sizes.unsqueeze(1)] = padding
     emissions = emissions.to(dtype).requires_grad_()
     found = forward(loss, (change(crf(emissions)), sizes, crf.transitions), gold)
     return [found.detach(), *torch.autograd.grad(found, [emissions, crf.transitions])]
@@ -94,6 +97,16 @@ def test_where_a_transition_is_forbidden_it_is_flairs_own(scale: float) -> None:
         differentiated(forward, [5, 3], 4, scale=scale, forbid=True) for forward in (ViterbiLoss.forward, flair_forward)
     )
     assert all(torch.equal(ours, flairs) for ours, flairs in zip(found, expected))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_in_padding_is_no_matter(value: float) -> None:
+    found, expected = (
+        differentiated(forward, [5, 3, 1], 4, padding=padding)
+        for forward, padding in ((ViterbiLoss.forward, value), (flair_forward, 0.0))
+    )
+    for ours, flairs in zip(found, expected):
+        torch.testing.assert_close(ours, flairs, rtol=1e-10, atol=1e-10)
 
 
 def test_gradients_have_gradients() -> None:

@@ -102,7 +102,7 @@ def path_score(emissions: Tensor, transitions: Tensor, lengths: Tensor, tags: Te
     before = torch.cat([torch.full_like(path[:, :1], start), path[:, :-1]], dim=1)
     of_words = emissions.gather(2, path[:, :-1].unsqueeze(2)).squeeze(2)  # [B, T]
     of_steps = transitions[path, before] * (place <= sizes)  # [B, T + 1]
-    return (of_words * is_word[:, :-1]).sum() + of_steps.sum()
+    return of_words.masked_fill(~is_word[:, :-1], 0).sum() + of_steps.sum()  # what is in padding may be NaN
 
 
 @once("CRF")
