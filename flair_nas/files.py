@@ -7,6 +7,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,14 +48,16 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if _disk_is_full(error):
+        number = _number_of(error)
+        if number in _FULL:
             kept = "the file that was there before is kept" if path.exists() else "no half-written file is left"
             message = f"no room to write this file ({kept}); free some disk space, then run the command again"
             raise OSError(errno.ENOSPC, message, str(path)) from error
-        if isinstance(error, (OSError, RuntimeError)) and not path.parent.exists():  # torch.save raises the latter
+        known = number is not None or isinstance(error, RuntimeError)  # which torch.save raises
+        if known and not path.parent.exists():
             raise FileNotFoundError(errno.ENOENT, "the folder of this file is gone", str(path)) from error
-        if isinstance(error, OSError) and error.filename == str(temporary):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+        if number is not None and getattr(error, "filename", str(temporary)) == str(temporary):
+            raise OSError(number, os.strerror(number), str(path)) from error
         raise
 
 
@@ -118,10 +121,11 @@ def is_part(path: Path, names: Sequence[str]) -> bool:
     return path.match(".*.????????.part") and path.name[1:-14] in names and path.is_file()
 
 
-def _disk_is_full(error: BaseException) -> bool:
+def _number_of(error: BaseException) -> int | None:
+    """Return the number of the system's error that a failed write has had, or None if it was another error."""
     if isinstance(error, OSError):
-        return error.errno in _FULL
-    # torch.save reports a failed write as a RuntimeError of its zip writer
-    return isinstance(error, RuntimeError) and any(
-        word in str(error) for word in ("PytorchStreamWriter", "inline_container", "file write")
-    )
+        return error.errno
+    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors, and what else is written in Rust
+        return int(found[1])
+    words = ("PytorchStreamWriter", "inline_container", "file write")  # of torch.save, which tells no number
+    return errno.ENOSPC if isinstance(error, RuntimeError) and any(word in str(error) for word in words) else None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from flair_nas.files import check_writable, whole_file, write_text
 
@@ -197,13 +198,13 @@ def test_errors_name_the_file_that_is_wanted_and_no_hidden_one(tmp_path: Path) -
     assert names_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("how", ["text", "torch"])
+@pytest.mark.parametrize("how", ["text", "torch", "safetensors"])
 def test_a_folder_that_is_deleted_meanwhile_is_told_in_plain_words(tmp_path: Path, how: str) -> None:
     (folder := tmp_path / "run").mkdir()
     path = folder / "model.pt"
     with pytest.raises(FileNotFoundError, match="the folder of this file is gone") as caught, whole_file(path) as part:
         shutil.rmtree(folder)
-        torch.save({}, part) if how == "torch" else part.write_text("x")
+        {"torch": torch.save, "safetensors": save_file}.get(how, lambda _, path: path.write_text("x"))({}, part)
     assert caught.value.filename == str(path)
 
 

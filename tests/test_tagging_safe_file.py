@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import pickle
 import shutil
@@ -31,8 +32,10 @@ from flair_nas.files import sum_of_file
 from flair_nas.tagging import training
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.embeddings import _alphabet
+from flair_nas.tagging.registration import Width
 from flair_nas.tagging.safe_file import NotData, read_safe, write_safe
 
+registered = torch.nn.Module.register_parameter
 SENTENCE = "Dr Helen Marsh opened the Harvest Festival in Leeds ."
 SMALL: dict[str, Any] = {"corpus": "demo", "embeddings": ["one-hot", "char"], "hidden_size": 8, "epochs": 1}
 
@@ -263,17 +266,87 @@ def test_a_faulty_config_is_refused(folder: Path, changes: dict[str, Any], messa
         load_tagger(folder)
 
 
-def test_one_that_is_cut_short_and_one_beyond_memory(folder: Path) -> None:
+def test_one_that_is_cut_short(folder: Path) -> None:
     text = (folder / "config.json").read_text()
-    settings = json.loads(text)["settings"]
-    change(folder, settings=settings | {"hidden_size": 10_000_000})
-    with pytest.raises(FlairNasError, match="hidden_size 10000000: .* GB"):
-        load_tagger(folder)
-    weights = load_file(folder / "model.safetensors")
-    save_file(weights | {"embedding2nn.weight": torch.zeros(10_000_000_000, 0)}, folder / "model.safetensors")
-    change(folder, settings=settings, weights={"sha256": sum_of_file(folder / "model.safetensors")})
-    with pytest.raises(FlairNasError, match="hidden_size .* GB"):
-        load_tagger(folder)
     (folder / "config.json").write_text(text[: len(text) // 2])
     with pytest.raises(FlairNasError, match="is damaged, it is no JSON"):
         load_tagger(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden_size": 10_000_000}, {"hidden_size": 20_000}, {"rnn_layers": 20_000}, {"rnn_layers": 10**12}],
+)
+@pytest.mark.parametrize("rnn_type", [None, "LSTM"])
+def test_sizes_beyond_the_weights_are_refused_before_anything_is_built(
+    folder: Path, changes: dict[str, int], rnn_type: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = json.loads((folder / "config.json").read_text())["settings"]
+    change(folder, settings=settings | changes | ({"rnn_type": rnn_type} if rnn_type else {}))
+    made = []
+    monkeypatch.setattr(torch.nn.Module, "register_parameter", lambda *given: made.append(given) or registered(*given))
+    with pytest.raises(FlairNasError, match=r"hidden_size \d+, rnn_layers \d+ and others want more than the \d"):
+        load_tagger(folder)
+    assert len(made) < 3000
+
+
+def test_a_width_and_embeddings_beyond_the_weights(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights | {"embedding2nn.weight": torch.zeros(10_000_000_000, 0)}, folder / "model.safetensors")
+    change(folder, weights={"sha256": sum_of_file(folder / "model.safetensors")})
+    with pytest.raises(FlairNasError, match="want more than the"):
+        load_tagger(folder)
+    for size in ("num_embeddings", "embedding_length"):
+        hashed = {"__cls__": "HashEmbeddings", "num_embeddings": 50, "embedding_length": 4, "hash_method": "md5"}
+        change(folder, embeddings=hashed | {size: 10**9})
+        with pytest.raises(FlairNasError, match="want more than the"):
+            load_tagger(folder)
+    one_hot = config["embeddings"]["embeddings"][0]
+    change(folder, embeddings=one_hot | {"embedding_length": 10**9})
+    with pytest.raises(FlairNasError, match="want more than the"):
+        load_tagger(folder)
+
+
+def test_a_narrow_map_of_wide_embeddings_comes_back(corpus: Corpus, tmp_path: Path) -> None:
+    """While it is built there is more of it for a while than in the file."""
+    dictionary = corpus.make_label_dictionary("ner", add_unk=False)
+    tagger = SequenceTagger(
+        HashEmbeddings(5, 2000), dictionary, "ner", hidden_size=4, rnn_type="darts-v1", reproject_embeddings=Width(3)
+    )
+    write_safe(tagger, tmp_path)
+    assert torch.equal(features(tagger), features(read_safe(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"), [("model.safetensors", "config.json"), ("config.json", "model.safetensors")]
+)
+def test_one_file_without_the_other_is_refused_and_no_pickle_is_read(run: Path, there: str, missing: str) -> None:
+    here = run.parent / f"without-{missing}"
+    shutil.copytree(run, here)
+    (here / missing).unlink()
+    torch.save({"a": Bomb(here / "trace")}, here / "model.pt")
+    with pytest.raises(FlairNasError, match=f"{there} is there without {missing}; give it back"):
+        load_tagger(here)
+    assert not (here / "trace").exists()
+
+
+def test_a_disk_that_is_full_for_the_weights_is_told_and_the_tagger_stays(run: Path, tmp_path: Path) -> None:
+    resource, signal = pytest.importorskip("resource"), pytest.importorskip("signal")
+    shutil.copytree(run, here := tmp_path / "run")
+    tagger, size = load_tagger(here), (here / "model.safetensors").stat().st_size
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails, as on a full disk
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
+        with pytest.raises(OSError, match="no room to write this file .no half-written file is left") as caught:
+            write_safe(tagger, here)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(here / "model.safetensors"))
+    assert {path.name for path in here.iterdir()} == {path.name for path in run.iterdir()} - {
+        "model.safetensors",
+        "config.json",
+    }
+    assert torch.equal(features(load_tagger(here)), features(tagger))  # of model.pt

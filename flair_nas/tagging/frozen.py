@@ -176,7 +176,7 @@ def _hand_out(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str
 
 
 def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> str:
-    """Return a digest of all that the vectors depend on: words, white space, labels read, weights, options, versions."""
+    """Return a digest of all that vectors depend on: words, white space, labels read, weights, options, versions."""
     digest = hashlib.sha256(f"{_FORMAT} flair {flair.__version__} torch {torch.__version__}".encode())
     for sentence in sentences:
         _add(digest, [token.text for token in sentence])

@@ -33,10 +33,10 @@ _BATCHES_AT_ONCE = 16
 
 
 def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
-    """Loads a tagger; its sums are checked.
+    """Load a tagger; its sums are checked.
 
-    A folder's ``model.safetensors`` and ``config.json`` are data, and go first. Without them it is Flair's own file, a
-    pickle: loading one runs whatever code is in it, so take these from where you trust.
+    A folder's ``model.safetensors`` and ``config.json`` are data, and go first. Without either it is Flair's own file,
+    a pickle: loading one runs whatever code is in it, so take these from where you trust.
 
     Args:
         path: a model file, a folder (of a training run, or as `flair-nas tag publish` writes it), or
@@ -44,7 +44,8 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
         device: has Flair compute on cpu, cuda or cuda:N from now on; None leaves Flair's choice.
 
     Raises:
-        FlairNasError: there is no such file, it is cut short, or it holds something else; no such device here.
+        FlairNasError: there is no such file, it is cut short, or it holds something else; one of the two files of data
+            is missing; no such device here.
     """
     if device is not None:
         flair.device = choose_device(device)
@@ -91,7 +92,7 @@ def _instead_of_a_model(folder: Path) -> str:
 def _fetched(source: str) -> Path:
     """The folder of a repository's tagger, as far as it is data."""
     folder = fetch_folder(source, (WEIGHTS, CONFIG))
-    if folder is None or not holds_safe_tagger(folder):
+    if folder is None or not all((folder / name).is_file() for name in (WEIGHTS, CONFIG)):
         refuse_offline(source)  # what is kept may be a part
         name = source.removeprefix(PREFIX)
         raise FlairNasError(

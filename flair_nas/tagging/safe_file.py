@@ -12,12 +12,14 @@ from types import NoneType
 from typing import Any
 
 import flair
+import torch
 from flair.data import Dictionary
 from flair.models import SequenceTagger
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.files import sum_of_file, whole_file, write_text
 from flair_nas.paths import read_file
@@ -52,6 +54,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 """The embeddings that are rebuilt from data alone, without network and without code of others, with the types of what
 they are made of: where Flair expects a dictionary, it would take a path, too, and read a pickle from there."""
+_MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
 _SETTINGS: dict[str, Any] = {
     **{"tag_type": str, "tag_format": str, "tag_dictionary": Dictionary, "rnn_type": str, "hidden_size": int},
     **{"rnn_layers": int, "use_rnn": bool, "use_crf": bool, "use_dropout": (int, float)},
@@ -65,12 +68,29 @@ class NotData(FlairNasError):
 
 
 def holds_safe_tagger(folder: Path) -> bool:
-    """Whether a folder has what `write_safe` writes."""
-    return (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+    """Return True if a folder has both files that `write_safe` writes, False if it has neither.
+
+    Raises:
+        FlairNasError: it has one without the other.
+    """
+    there = [(folder / name).exists() for name in (CONFIG, WEIGHTS)]
+    if any(there) and not all(there):
+        name, missing = (CONFIG, WEIGHTS) if there[0] else (WEIGHTS, CONFIG)
+        raise FlairNasError(
+            f"{folder}: {name} is there without {missing}; give it back, delete {name} to have model.pt read, "
+            "which is a pickle, or go on with the run, which writes both"
+        )
+    return all(there)
+
+
+def forget_safe(folder: Path) -> None:
+    """Remove what `write_safe` wrote, which would be read in place of another tagger's ``model.pt``."""
+    for name in (CONFIG, WEIGHTS):
+        (folder / name).unlink(missing_ok=True)
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Writes a tagger as data; what was there of another one is replaced.
+    """Write a tagger as data; what was there of another one is replaced.
 
     Args:
         tagger: of any recurrent layer.
@@ -80,7 +100,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
         NotData: it has embeddings that cannot be rebuilt from data; the message names them. What was there is gone.
         OSError: the folder cannot be written.
     """
-    (folder / CONFIG).unlink(missing_ok=True)  # so that at no time it is of other weights than are there
+    forget_safe(folder)
     state = tagger._get_state_dict()
     if type(tagger) is not SequenceTagger:
         raise NotData(f"a {type(tagger).__name__} is not known here")
@@ -110,7 +130,7 @@ def read_safe(folder: Path) -> SequenceTagger:
         folder: that holds both files.
 
     Raises:
-        FlairNasError: they are damaged, of different taggers, of a newer format or too large for this machine.
+        FlairNasError: they are damaged, of different taggers, of a newer format, or sizes are larger than the weights.
     """
     path = folder / CONFIG
     config = _config_in(folder)
@@ -125,21 +145,14 @@ def read_safe(folder: Path) -> SequenceTagger:
         _check_settings(given)
         _check_embeddings(embeddings)
         weights = load_file(folder / WEIGHTS)
-        width = weights["embedding2nn.weight"].shape[0] if "embedding2nn.weight" in weights else 1
-        check_fits(
-            lambda: SequenceTagger.RNN(
-                settings["rnn_type"], settings["rnn_layers"], settings["hidden_size"], settings["bidirectional"], width
-            ),
-            flair.device,
-            f"{path}: hidden_size {settings['hidden_size']}",
-        )
         state = {
             **given,
             "embeddings": embeddings,
             "state_dict": weights,
             SAVED_KEY: {"bidirectional": settings["bidirectional"]},
         }
-        with no_flair_remarks(*OF_ALL_WORDS):
+        sizes = f"hidden_size {settings['hidden_size']}, rnn_layers {settings['rnn_layers']} and others"
+        with no_flair_remarks(*OF_ALL_WORDS), _NoMoreThan(weights, sizes):
             return SequenceTagger.load(state)
     except NotData as error:
         raise FlairNasError(f"{path}: {error}") from None
@@ -149,6 +162,31 @@ def read_safe(folder: Path) -> SequenceTagger:
         raise FlairNasError(f"{folder / WEIGHTS}: this is no safetensors file ({shown(error)})") from None
     except Exception as error:  # of Flair, which is given what a file holds
         raise FlairNasError(f"{path}: is not that of a whole tagger ({shown(error)})") from None
+
+
+class _NoMoreThan(TorchFunctionMode):
+    """Limit to what is made while a tagger is built: not much more than the weights that it will have.
+
+    Args:
+        weights: those weights.
+        sizes: the sizes that it is built with, for the error.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], sizes: str) -> None:
+        super().__init__()
+        self.held, self.sizes = sum(tensor.numel() for tensor in weights.values()), sizes
+        # Flair makes some twice, and 400 MB or 1,000 small ones take a second
+        self.numbers, self.tensors = 4 * self.held + 10**8, 2 * len(weights) + 1000
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count what is about to be made."""
+        kwargs = kwargs or {}
+        if function in _MAKERS:
+            self.numbers -= function(*args, **{**kwargs, "device": "meta"}).numel()
+            self.tensors -= 1
+            if min(self.numbers, self.tensors) < 0:
+                raise NotData(f"{self.sizes} want more than the {self.held:,} weights in {WEIGHTS}; give both back")
+        return function(*args, **kwargs)
 
 
 def _config_in(folder: Path) -> dict[str, Any]:

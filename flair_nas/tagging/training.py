@@ -41,7 +41,7 @@ from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width
-from flair_nas.tagging.safe_file import CONFIG, NotData, write_safe
+from flair_nas.tagging.safe_file import NotData, forget_safe, write_safe
 
 log = logging.getLogger("flair_nas")
 
@@ -278,7 +278,7 @@ def place_model(model: Path, folder: Path) -> None:
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
-    (folder / CONFIG).unlink(missing_ok=True)  # it may be of another tagger, and `load_tagger` would prefer it
+    forget_safe(folder)  # it may be of another tagger, and `load_tagger` would prefer it
     copy_whole(model, folder / "model.pt")
 
 
