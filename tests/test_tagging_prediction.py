@@ -61,7 +61,7 @@ def test_tokens_are_pieces_of_the_line_and_leave_out_nothing_that_is_seen(line: 
 def test_tokenized_words_are_what_lies_between_blanks_and_tabs(line: str) -> None:
     tokens = tokens_of(line, tokenized=True)
     words = [word.lstrip("\ufeff") for word in re.split("[ \t\r]", line)]  # a byte order mark is no part of a word
-    assert [token.text for token in tokens] == [word for word in words if word]
+    assert [token.text for token in tokens] == [word for word in words if word.strip()]
     assert all(token.text == line[token.start_position : token.end_position] for token in tokens)
 
 

@@ -32,6 +32,7 @@ from flair_nas import runs
 from flair_nas.errors import FlairNasError
 from flair_nas.library import load_genotype
 from flair_nas.runs import RunStopped
+from flair_nas.select import on_tags
 from flair_nas.settings import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
@@ -343,6 +344,54 @@ def test_token_labels_count_by_accuracy(corpus: str, tmp_path: Path) -> None:
         assert result[f"{part}_f1"] == pytest.approx(100 * right / len(rows))
         assert result["reports"][part]["accuracy"] == result[f"{part}_f1"]
         assert set(result["reports"][part]["label_set"]) == {gold for _, gold, _ in rows}
+
+
+@pytest.fixture(scope="module")
+def types(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The corpus with types alone as labels, and O where there is none."""
+    folder = tmp_path_factory.mktemp("types")
+    for part in ("train", "dev", "test"):
+        text = (Path(corpus) / f"{part}.txt").read_text(encoding="utf-8")
+        (folder / f"{part}.txt").write_text(re.sub(r"\b[BI]-", "", text), encoding="utf-8")
+    return str(folder)
+
+
+def test_accuracy_counts_words_without_a_label(types: str, tmp_path: Path) -> None:
+    (result,) = train_taggers(settings(types), tmp_path, progress=False)["seeds"]
+    for part in ("dev", "test"):
+        rows = [row.split("\t") for row in (tmp_path / "seed-1" / f"{part}.txt").read_text().split("\n") if row]
+        right = [gold == predicted for _, gold, predicted in rows]
+        assert ["O", "O"] in [row[1:] for row in rows] and not all(right)
+        assert result[f"{part}_f1"] == pytest.approx(100 * sum(right) / len(rows))
+    history = lines(tmp_path / "seed-1" / "history.jsonl")
+    assert result["dev_f1"] == max(line["dev_f1"] for line in history) == history[result["best_epoch"] - 1]["dev_f1"]
+
+
+def test_a_run_whose_accuracy_left_out_words_goes_on_with_that_of_all(
+    types: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    train_taggers(settings(types), whole, progress=False)
+    first = train_taggers(settings(types, epochs=1), out, progress=False)
+    checkpoint, file = out / "seed-1" / "checkpoint.pt", out / "seed-1" / "metrics.json"
+    state, figures = torch.load(checkpoint, weights_only=True), json.loads(file.read_text())
+    for former in (state, figures):  # as an earlier version wrote them
+        del former["all_tokens"]
+    state["best"], state["scheduler"]["best"], figures["dev_f1"] = [99.0, 0.0], 99.0, 99.0
+    torch.save(state, checkpoint)
+    file.write_text(json.dumps({name: value for name, value in figures.items() if name != "sha256"}))
+    again = train_taggers(settings(types, epochs=1), out, progress=False)
+    assert again["summary"]["dev_f1"] == first["summary"]["dev_f1"]
+    best = first["seeds"][0]["dev_f1"]
+    assert f"epoch 1, the best by that, was 99.00 on dev and is {best:.2f} with all words" in caplog.text
+    train_taggers(settings(types), out, progress=False)
+    assert_same_run(out, whole)
+
+
+def test_no_two_accuracies_are_compared_where_they_differ(corpus: str, types: str) -> None:
+    for folder, label_type, differ in ((types, "ner", True), (corpus, "ner", False), (corpus, "pos", False)):
+        data = load_corpus(folder, label_type=label_type, columns={0: "text", 1: "pos", 2: "ner"})
+        assert (on_tags.fingerprint(data) != data.sha256) is differ
 
 
 def test_training_ends_when_the_learning_rate_is_spent(corpus: str, tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ class Ledger:
         """
         if self.data not in ("", fingerprint):
             raise FlairNasError(
-                f"{self.path.parent}: its runs are on other data; choose another folder, or give back what they are on"
+                f"{self.path.parent}: its runs are on other data, or their accuracy left out words without a label, as "
+                "it once did; choose another folder, or give back what they are on"
             )
         self.data = fingerprint
 

@@ -46,8 +46,10 @@ def _corpus(settings: Mapping[str, Any]) -> Any:
 
 
 def fingerprint(data: Any) -> str:
-    """Of a corpus."""
-    return str(data.sha256)
+    """Return that of a corpus and how its figures are counted."""
+    from flair_nas.tagging.evaluation import fingerprint_of
+
+    return fingerprint_of(data)
 
 
 def seeded(seed: int) -> dict[str, Any]:

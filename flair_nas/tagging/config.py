@@ -71,7 +71,9 @@ class TaggerConfig:
     min_learning_rate: float = setting(1e-4, "training ends below this learning rate", low=0, high=1e6)
     clip: float = setting(5.0, "gradient norm is clipped to this", low=1e-12, high=1e12, flair="max_grad_norm")
     batch_size: int = setting(32, "sentences per batch", **COUNT, flair="mini_batch_size")
-    epochs: int = setting(100, "epochs at most", **COUNT, flair="max_epochs")
+    epochs: int = setting(
+        100, "epochs at most; the best on dev is kept, by F1 or, of token labels, accuracy", **COUNT, flair="max_epochs"
+    )
     seeds: list[int] = setting(
         [1],
         "each seed is trained; mean and standard deviation are reported",

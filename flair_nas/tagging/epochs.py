@@ -6,6 +6,7 @@ import logging
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,13 @@ from flair_nas.rnn_text import comparable
 from flair_nas.runs import Run
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.evaluation import describe_fault, evaluate_tagger, forget_changing_embeddings
+from flair_nas.tagging.evaluation import (
+    describe_fault,
+    evaluate_tagger,
+    forget_changing_embeddings,
+    has_unlabelled_tokens,
+)
+from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.rnn_type import describe_rnn
 
 log = logging.getLogger("flair_nas")
@@ -41,7 +48,7 @@ class EpochPlugin(TrainerPlugin):
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
         self.best_epoch = 0
-        self.best: tuple[float, float] = (-1.0, 0.0)  # F1 and minus loss on dev
+        self.best: tuple[float, float] = (-1.0, 0.0)  # F1, or accuracy of token labels, and minus loss on dev
         self.exhausted = False
         self.interrupted = False
         self.resumed: dict[str, Any] | None = None
@@ -68,7 +75,22 @@ class EpochPlugin(TrainerPlugin):
         f1, loss = state["best"]
         self.best = (float(f1), float(loss))
         self.exhausted, self.resumed = state["exhausted"], state
+        if self.best_epoch and is_of_former_accuracy(state, self.corpus_read):
+            self._score_anew(state["scheduler"])
         return self.config.epochs if self.exhausted else self.epoch
+
+    def _score_anew(self, scheduler: dict[str, Any]) -> None:
+        """Put the accuracy of the best model so far in place of the one that left out tokens without a label."""
+        best, storage = load_tagger(self.run.folder / "model.pt"), self.config.embeddings_storage_mode
+        found = evaluate_tagger(best, self.dev, batch_size=64, storage=storage, compare=False)
+        log.warning(
+            "seed %d: accuracy left out words without a label, up to epoch %d: epoch %d, the best by that, was %.2f on "
+            "dev and is %.2f with all words, by which the next epochs are judged",
+            *(self.seed, self.epoch, self.best_epoch, self.best[0], found.f1),
+        )
+        self.best = (found.f1, -found.loss)
+        if not self.config.train_with_dev:
+            scheduler["best"] = found.f1
 
     def save(self) -> None:
         """Writes the history and the checkpoint of this instant."""
@@ -80,6 +102,7 @@ class EpochPlugin(TrainerPlugin):
                 "best": list(self.best),
                 "exhausted": self.exhausted,
                 "corpus_sha256": self.corpus_read.sha256,
+                "all_tokens": True,
                 "architecture": _architecture(self.tagger),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
@@ -227,6 +250,11 @@ def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
             f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "
             "corpora; choose another folder, or give back the files"
         )
+
+
+def is_of_former_accuracy(state: Mapping[str, Any], corpus: TaggingCorpus) -> bool:
+    """Return True if figures of a checkpoint or seed are accuracy that left out tokens of dev or test."""
+    return not state.get("all_tokens", False) and has_unlabelled_tokens(corpus)
 
 
 def _architecture(tagger: SequenceTagger) -> str:

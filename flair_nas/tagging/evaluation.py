@@ -17,7 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import write_text
 from flair_nas.paths import user_path
 from flair_nas.tagging.column_files import PREDICTED
-from flair_nas.tagging.corpora import is_token_level, labels_of
+from flair_nas.tagging.corpora import TaggingCorpus, is_token_level, labels_of, sentences_of
 from flair_nas.tagging.frozen import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 
@@ -167,6 +167,18 @@ def tags_of(sentence: Sentence, label_type: str) -> list[str]:
             for index, token in enumerate(label.data_point):
                 tags[token.idx - 1] = ("I-" if index else "B-") + label.value
     return tags
+
+
+def has_unlabelled_tokens(corpus: TaggingCorpus) -> bool:
+    """Return True if labels are of tokens and a token of dev or test has none, which accuracy once left out."""
+    sentences = [s for part in (corpus.corpus.dev, corpus.corpus.test) for s in sentences_of(part)]
+    labelled = {id(label.data_point) for sentence in sentences for label in sentence.get_labels(corpus.label_type)}
+    return bool(is_token_level(sentences, corpus.label_type)) and len(labelled) < sum(map(len, sentences))
+
+
+def fingerprint_of(corpus: TaggingCorpus) -> str:
+    """Return the digest of a corpus, which is another one where accuracy was once counted in another way."""
+    return corpus.sha256 + ", accuracy of all tokens" * has_unlabelled_tokens(corpus)
 
 
 def tagger_labels(tagger: SequenceTagger) -> set[str]:

@@ -18,14 +18,16 @@ def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
 
     Args:
         line: one sentence.
-        tokenized: separate words at blanks and tabs alone. A byte order mark before a word is no part of it. Otherwise
-            Flair's tokenizer separates them, as if zero-width characters were not there.
+        tokenized: separate words at blanks and tabs alone. A byte order mark before a word is no part of it, and white
+            space of other kinds alone is no word. Otherwise Flair's tokenizer separates them, as if zero-width
+            characters were not there.
 
     Returns:
         The tokens, in order; none if the line has no words.
     """
     if tokenized:
-        return [Token(match[0], start_position=match.start()) for match in _WORD.finditer(line)]
+        words = [match for match in _WORD.finditer(line) if not match[0].isspace()]
+        return [Token(word[0], start_position=word.start()) for word in words]
     read = [_as_read(character) for character in line]
     places = [place for place, character in enumerate(read) if character]  # in the line, of what the tokenizer reads
     text, end = "".join(read), 0

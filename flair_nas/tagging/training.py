@@ -35,7 +35,7 @@ from flair_nas.tagging.column_files import parse_columns
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
-from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
+from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus, is_of_former_accuracy
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
@@ -76,7 +76,8 @@ def train_taggers(
 
     Returns:
         What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent (or
-        accuracy, where labels are of tokens; ``measure`` says which), parameters, seconds per epoch, and the peak
+        accuracy, where labels are of tokens; ``measure`` says which). The same figure on dev picks the best epoch, the
+        loss on dev among equal ones. Also parameters, seconds per epoch, and the peak
         memory of the process so far. ``model_seed`` is the seed best on dev, whose model is ``model.pt``.
 
     Raises:
@@ -250,6 +251,8 @@ def _result(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]) ->
     if not set(parts) <= set(result.get("scored", ("dev", "test"))):
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
+    if is_of_former_accuracy(result, corpus):
+        return None  # it is scored again
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
 
 
@@ -352,6 +355,7 @@ def _train_seed(
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
         "peak_memory_mb": peak_memory_mb(),
         "corpus_sha256": tagging_corpus.sha256,
+        "all_tokens": True,
         "scored": list(parts),
         "reports": {part: score.report for part, score in scores.items()},
     }
