@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.paths import check_regular, how_to_convert
+from flair_nas.tagging.config import is_delimiter
 from flair_nas.tagging.label_forms import SPAN_TAG
 
 DOCUMENT_SEPARATOR = "-DOCSTART-"
@@ -54,7 +55,7 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
     if not lines:
         raise _no_sentence(path)
     split = _splitter(lines, delimiter)
-    rows = [Row(number, split(line)) for number, line in lines[:_LOOKED_AT]]
+    rows = [Row(number, split(line.rstrip(_BLANK))) for number, line in lines[:_LOOKED_AT]]
     if (width := _usual_width(rows)) < 2:
         _refuse_csv(path, lines, delimiter)
         raise FlairNasError(
@@ -84,22 +85,19 @@ def read_blocks(
     lines = _read_lines(path)
     every = [line for block in lines for line in block]
     split = _splitter([line for line in every if not _may_be_none(line[1], comment)] or every, delimiter)
-    found = [[(Row(number, split(line)), line) for number, line in block] for block in lines]
+    found = [[(Row(number, split(line.rstrip(_BLANK))), line) for number, line in block] for block in lines]
     plain = [[row for row, line in block if not _may_be_none(line, comment)] for block in found]
     is_counted = text_column > 0 and _is_counted(plain)
     is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
 
-    comments, words, ranges = list[Row](), list[Row](), list[Row]()  # words: those that begin with #
-    blocks = []
+    comments: list[Row] = []
+    ranges: list[Row] = []
+    blocks: list[Block] = []
     for block in found:
         rows: list[Row] = []
         for row, line in block:
-            if comment and line.startswith(comment):
+            if line.startswith(comment or "#") and (comment or not is_word(row, line)):
                 comments.append(row)
-            elif not comment and line[0] == "#":
-                (kept := words if is_word(row, line) else comments).append(row)
-                if kept is words:
-                    rows.append(row)
             elif is_counted and _NO_WORD.fullmatch(row.fields[0]):
                 ranges.append(row)
             elif DOCUMENT_SEPARATOR in (row.fields[0], *row.fields[text_column : text_column + 1]):
@@ -110,9 +108,7 @@ def read_blocks(
         blocks.append(Block(rows))
     blocks = [block for block in blocks if block.rows]
     _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], every, delimiter)
-    marks = sum(block.is_mark for block in blocks)
-    spelt = [row for row in words if row.fields[0] == "#"] if comments else []
-    _tell(path, comments, ranges, len(spelt), marks)
+    _tell(path, comments, ranges, blocks)
     return blocks
 
 
@@ -128,7 +124,7 @@ def _read_lines(path: Path) -> list[list[tuple[int, str]]]:
     blocks: list[list[tuple[int, str]]] = [[]]
     for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.isspace():
-            blocks[-1].append((number, line.rstrip(_BLANK)))
+            blocks[-1].append((number, line.rstrip("\n")))
         elif blocks[-1]:
             blocks.append([])
     return blocks
@@ -141,6 +137,8 @@ def _may_be_none(line: str, comment: str | None) -> bool:
 
 def _splitter(lines: Sequence[tuple[int, str]], delimiter: str | None) -> Callable[[str], list[str]]:
     if delimiter:
+        if problem := is_delimiter(delimiter):
+            raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")
         pattern = re.compile(re.escape(delimiter) if len(delimiter) == 1 else delimiter)
         return lambda line: [field.strip(" \t") for field in pattern.split(line)]
     return (_BY_TABS if all("\t" in line for _, line in lines) else _BY_BLANKS).split
@@ -231,17 +229,16 @@ def _no_sentence(path: Path) -> FlairNasError:
     return FlairNasError(f"{path} holds no sentence: a row for each token is wanted, such as 'London B-LOC'")
 
 
-def _tell(path: Path, comments: Sequence[Row], ranges: Sequence[Row], words: int, marks: int) -> None:
-    """Log what was not read as words, if anything was not."""
-
-    def counted(count: int, what: str, first: Sequence[Row] = ()) -> str:
-        return f"{count:,} {what}{'s' * (count > 1)}" + (f" (first, line {first[0].line})" if first else "")
-
-    parts = [
-        *([counted(len(comments), "comment", comments)] if comments else []),
-        *([counted(words, "word") + " '#' beside them"] if words else []),
-        *([counted(len(ranges), "range or empty node", ranges)] if ranges else []),
-        *([counted(marks, "document mark")] if marks else []),
-    ]
-    if parts:
-        log.info("%s: %s", path, ", ".join(parts))
+def _tell(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Sequence[Block]) -> None:
+    """Log the rows that are no words, if there are any, and words ``#`` where they could be comments."""
+    hashes = [row for block in blocks for row in block.rows if row.fields[0] == "#"]
+    first = sum(block.rows[0].fields[0] == "#" for block in blocks)
+    found = {
+        "comments": comments,
+        "words '#'": hashes if comments or 2 * first > len(blocks) > 1 else [],
+        "ranges of words": [row for row in others if "-" in row.fields[0]],
+        "empty nodes": [row for row in others if "." in row.fields[0]],
+        "document marks": [row for block in blocks if block.is_mark for row in block.rows],
+    }
+    if parts := [f"{what}: {len(rows):,} (first, line {rows[0].line})" for what, rows in found.items() if rows]:
+        log.info("%s holds %s", path, ", ".join(parts))

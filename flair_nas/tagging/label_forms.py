@@ -19,6 +19,7 @@ _LETTER_ALONE = re.compile(_LETTER)
 _UNUSUAL = (re.compile(f"{_LETTER}[_:./](?P<type>.+)"), re.compile(f"(?P<type>.+)[-_:./]{_LETTER}"))
 _NESTED = re.compile(r"(O|[BIES]-[^|+;,/&]+)([|+;,/&]+(O|[BIES]-[^|+;,/&]+))+")
 _WITHOUT_TYPE = re.compile(f"{_LETTER}[-_]")
+_BRACKETS = re.compile(r"\([^()*]+\*?.*|\*\)+")  # (PER* and *), as in CoNLL-2012
 
 
 class LabelFault(NamedTuple):
@@ -49,6 +50,8 @@ def form_of(labels: Collection[str]) -> LabelForm | LabelFault:
     for label in sorted(labels):
         if _NESTED.fullmatch(label):
             return LabelFault(label, "is of nested spans; write a column for each layer, and choose one by --columns")
+        if _BRACKETS.fullmatch(label) and "*" in labels:
+            return LabelFault(label, "marks spans by brackets, as CoNLL-2012 does; convert the file to BIO")
         if _WITHOUT_TYPE.fullmatch(label):
             return LabelFault(label, f"has no type; write {label}PER, or {label[0]} alone for spans of one type")
     inside = sorted(set(labels) - {"O"})
