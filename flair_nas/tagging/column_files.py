@@ -170,9 +170,13 @@ def read_part(
     rows = [row for block in blocks if not block.is_mark for row in block.rows]
     _check_rows(path, rows, columns, text_column)
     _check_labels(path, rows, text_column, label_column)
-    others = [column for column in columns if columns[column] not in ("text", label_type, *HEAD, *FEATURES, SPACE)]
-    tags = {column: _tags(rows, column) for column in others}
-    tags[label_column] = of_label = _tags_of_label(path, rows, label_column)
+    no_labels = ("text", *HEAD, *FEATURES, SPACE)
+    of_label = _tags_of_label(path, rows, label_column)
+    tags = {
+        column: of_label if column == label_column else _tags(rows, column)
+        for column, name in columns.items()
+        if name not in no_labels
+    }
     if of_label is not None:
         _tell_strays(path, blocks, label_column, of_label)
     try:

@@ -25,6 +25,7 @@ _BY_TABS = re.compile(" *\t[ \t]*")
 _BY_BLANKS = re.compile("[ \t]+")
 _NUMBER = re.compile("[0-9]+")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
+_FEW = 100  # different labels
 _LOOKED_AT = 1000  # rows, to see what kind of file it is
 
 
@@ -51,7 +52,7 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
     Raises:
         FlairNasError: the file cannot be read, or its rows have no column besides the text.
     """
-    lines = [line for block in _read_lines(path) for line in block if not _may_be_none(line[1], comment)]
+    lines = _plain([line for block in _read_lines(path) for line in block], comment)
     if not lines:
         raise _no_sentence(path)
     split = _splitter(lines, delimiter)
@@ -84,7 +85,7 @@ def read_blocks(
     """
     lines = _read_lines(path)
     every = [line for block in lines for line in block]
-    split = _splitter([line for line in every if not _may_be_none(line[1], comment)] or every, delimiter)
+    split = _splitter(_plain(every, comment), delimiter)
     found = [[(Row(number, split(line.rstrip(_BLANK))), line) for number, line in block] for block in lines]
     plain = [[row for row, line in block if not _may_be_none(line, comment)] for block in found]
     is_counted = text_column > 0 and _is_counted(plain)
@@ -130,6 +131,11 @@ def _read_lines(path: Path) -> list[list[tuple[int, str]]]:
     return blocks
 
 
+def _plain(lines: Sequence[tuple[int, str]], comment: str | None) -> Sequence[tuple[int, str]]:
+    """Return the lines that are words for sure, or all if there are none."""
+    return [line for line in lines if not _may_be_none(line[1], comment)] or lines
+
+
 def _may_be_none(line: str, comment: str | None) -> bool:
     """Return True if a line may be a comment or a document mark, so that it says nothing of how words are written."""
     return line.startswith((comment or "#", DOCUMENT_SEPARATOR))
@@ -162,14 +168,16 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
     if is_counted:  # words begin with their number
         return lambda row, line: False
     width = _usual_width(plain) if plain else None
-    labels = {"O", *(row.fields[label_column] for row in plain if label_column < len(row.fields))}
+    last = {row.fields[-1] for row in plain}
+    labels = {"O", "#", *(row.fields[label_column] for row in plain if label_column < len(row.fields))}
+    labels |= last if len(last) <= _FEW else set()  # else they are lemmas or the like
 
     def is_label(field: str) -> bool:
         return field in labels or SPAN_TAG.fullmatch(field) is not None
 
     def is_word(row: Row, line: str) -> bool:
         fields = row.fields
-        if width in (None, len(fields)) and label_column < len(fields) and is_label(fields[label_column]):
+        if width in (None, len(fields)) and any(map(is_label, (*fields[label_column : label_column + 1], fields[-1]))):
             return True
         if line[1:2].isspace():  # "# text = ...", "#<TAB>source"
             return False
@@ -209,7 +217,7 @@ def _refuse_csv(path: Path, lines: Sequence[tuple[int, str]], delimiter: str | N
     some = lines[:_LOOKED_AT]
     for mark in () if delimiter else ",;":
         count, rows = Counter(line.count(mark) for _, line in some).most_common(1)[0]
-        if not count or rows < 0.9 * len(some):
+        if not count or rows < 0.8 * len(some):
             continue
         what = f"{path} is CSV, with columns parted by {mark!r} (line {some[0][0]} is {some[0][1][:100]!r})"
         if any(after - before > 1 for (before, _), (after, _) in itertools.pairwise(some)):

@@ -74,17 +74,14 @@ def form_of(labels: Collection[str]) -> LabelForm | LabelFault:
             continue
         types = {label: match.groupdict().get("type", ONE_TYPE) for label, match in found.items()}
         tags = {label: f"{_LETTERS[match['letter'].upper()]}-{types[label]}" for label, match in found.items()}
-        how = (
-            f"of one type, {ONE_TYPE}"
-            if form is _LETTER_ALONE
-            else f"as {listed([tags[label] for label in inside], 4)}"
+        read = (
+            f"spans of one type, {ONE_TYPE}" if form is _LETTER_ALONE else listed([tags[label] for label in inside], 4)
         )
-        note = f"labels {listed(inside, 4)} are read as spans, {how}"
-        return LabelForm({"O": "O", "o": "O", **tags}, note)
+        return LabelForm({"O": "O", "o": "O", **tags}, f"labels {listed(inside, 4)} are read as {read}")
     if "O" not in labels:
         return LabelForm(None)
     return LabelForm(
         None,
-        f"labels such as {inside[0]!r} have no B- or I-, so they are of single words, as O is, and accuracy is "
-        f"reported; for spans, write B-{inside[0]} on the first word and I-{inside[0]} on further ones",
+        f"labels such as {inside[0]!r} have no B- or I-, so they are of single words, as O is, and figures "
+        f"count words; for spans, write B-{inside[0]} on the first word and I-{inside[0]} on further ones",
     )
