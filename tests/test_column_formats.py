@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import flair
 import pytest
+import yaml
 from flair.data import Corpus
 from flair.datasets import (
     CONLL_03,
@@ -25,8 +27,16 @@ from flair.datasets import (
 )
 
 from flair_nas.errors import FlairNasError
+from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.search.objectives import tagging
+from flair_nas.select import on_tags
+from flair_nas.select.config import SelectConfig
+from flair_nas.select.flair_script import flair_script
+from flair_nas.settings import read_run_settings
 from flair_nas.tagging.column_files import read_column_file
-from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.corpora import digest_of, load_corpus
+from flair_nas.tagging.training import load_corpus_of
 
 Spans = list[tuple[int, int, str]]
 
@@ -324,6 +334,33 @@ def test_document_marks_part_sentences_wherever_they_are(tmp_path: Path) -> None
 def test_columns_are_parted_by_what_delimiter_says(tmp_path: Path, delimiter: str, text: str) -> None:
     assert texts(tmp_path / "a.txt", text, delimiter=delimiter) == ["New York|in"]
     assert texts(tmp_path / "a.txt", text, NER, delimiter=delimiter) == ["New York|in"]
+
+
+def test_the_settings_reach_every_reader(tmp_path: Path) -> None:
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text("% a note\nNew York|B-LOC\nin|O\n")
+    named: dict[str, Any] = {"corpus": str(tmp_path), "column_delimiter": "|", "comment_symbol": "%"}
+    expected = load_corpus(str(tmp_path), delimiter="|", comment="%").sha256
+    select = SelectConfig(**named, embeddings=["char"])
+    assert load_corpus_of(TaggerConfig(**named)).sha256 == expected
+    assert on_tags.read(select.one()).sha256 == expected
+    for search in (TaggingSearchConfig(**named), TaggingSearchConfig(**select.search("i-darts"))):
+        assert tagging.read(search).sha256 == expected
+    (line,) = [line for line in flair_script(TaggerConfig(**named)) if "load_corpus(" in line]
+    assert line.endswith('delimiter="|", comment="%")')
+
+
+def test_runs_of_older_versions_read_their_corpus_as_flair_does(tmp_path: Path) -> None:
+    text = "# a note\nHugo B-PER\n# O\nsang\tO\n"
+    for part in ("train", "dev", "test"):
+        (tmp_path / f"{part}.txt").write_text(text)
+    settings = dataclasses.asdict(TaggerConfig(corpus=str(tmp_path)))
+    written = {name: value for name, value in settings.items() if name not in ("delimiter", "comment")}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+    config = read_run_settings(tmp_path / "config.yaml", TaggerConfig)
+    theirs = ColumnCorpus(tmp_path, NER, "train.txt", "test.txt", "dev.txt")
+    assert load_corpus_of(config).sha256 == digest_of(theirs, "ner")
+    assert load_corpus_of(TaggerConfig(corpus=str(tmp_path))).sha256 != digest_of(theirs, "ner")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
-from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
+from flair_nas.select.bootstrap import counts_in, f1, packed, resampled, unseen_in
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
@@ -736,6 +736,14 @@ def test_counts_are_those_of_strict_entities(tmp_path: Path) -> None:
     assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
     assert float(f1(counts.sum(0))) == pytest.approx(100 * 2 * 2 / (4 + 3))
     assert counts_in(tmp_path / "test.txt", spans=False).tolist() == [[3, 4, 4], [1, 1, 1], [0, 1, 1]]
+
+
+def test_words_and_types_with_blanks_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text(
+        "New York B-geo place B-geo place\n13 819 O O\nYork B-geo place B-geo place\nO O B-geo place\n"
+    )
+    assert counts_in(tmp_path / "test.txt", spans=True).tolist() == [[2, 3, 2]]
+    assert unseen_in(tmp_path / "test.txt", {"york"}) == (1, 1)
 
 
 def test_resampling_knows_what_is_sure_and_what_is_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from seqeval.scheme import IOB2, Entities
 
 Counts = npt.NDArray[np.number]
 """Of each sentence what a figure is made of, [sentences, K]."""
+
+_TAGGED = re.compile(r"(.*) (O|[BI]-.+?) (O|[BI]-.+)")  # words and the types of spans may hold blanks
 
 
 def counts_in(path: Path, spans: bool) -> Counts:
@@ -71,9 +74,10 @@ def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
 
 
 def _sentences(path: Path) -> Iterator[list[list[str]]]:
-    """The rows of each sentence: token, gold tag, predicted tag."""
+    """Yield the rows of each sentence: token, gold tag, predicted tag."""
     for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        yield [line.rsplit(" ", 2) for line in block.split("\n")]
+        rows = block.split("\n")
+        yield [list(found.groups()) if (found := _TAGGED.fullmatch(row)) else row.rsplit(" ", 2) for row in rows]
 
 
 def _entities(tags: list[str]) -> set[tuple[int, int, str]]:

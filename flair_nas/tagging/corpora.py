@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -152,6 +153,8 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
             "--columns text=1,ner=3, counted from 0",
             corpus.name,
         )
+    if ":" in (prefix := os.path.commonprefix(texts)) and len(set(texts)) > 1:
+        log.warning("%s: every word begins with %r; if that is no part of the words, take it away", corpus.name, prefix)
     if (longest := max(map(len, parts["train"]))) > _LONG:
         log.warning(
             "%s: train has a sentence of %s tokens, and takes long and much memory for it; an empty line ends a "
