@@ -21,7 +21,7 @@ from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
-from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
+from flair_nas.select.bootstrap import counts_in, f1, packed, resampled, unseen_in
 from flair_nas.select.candidates import (
     Candidate,
     Layer,

@@ -218,7 +218,7 @@ def test_a_row_without_text(tmp_path, row):
 
 @pytest.mark.parametrize(
     ("row", "columns"),
-    [("saw", 1), ("New York B-LOC", 3), ("10\u00a0000 O", 3), ("-DOCSTART-", 1)],
+    [("saw", 1), ("New York B-LOC", 3), ("10 000 O", 3)],
 )
 def test_a_ragged_row_is_named(tmp_path, row, columns):
     message = error_of(folder_of(tmp_path, train=SENTENCE, dev=f"{SENTENCE}Ada B-PER\n{row}\n"))
@@ -247,18 +247,16 @@ def test_a_label_column_without_tags(tmp_path, rows, wanted):
     assert "column 1 holds no tags" in message and wanted in message and f"column 0 {rows[0].split()[0]!r}" in message
 
 
-@pytest.mark.parametrize("tag", ["U-LOC", "PER", "_", "B-"])
+@pytest.mark.parametrize("tag", ["X-LOC", "PER", "_", "b"])
 def test_a_stray_tag_among_bio_tags(tmp_path, tag):
     message = error_of(folder_of(tmp_path, train=f"{SENTENCE}Rome {tag}\n"))
     assert f"train.txt:6: {tag!r}" in message and "BIO" in message
 
 
-def test_tags_of_tokens_that_flair_would_take_for_spans(tmp_path):
+def test_tags_of_tokens_may_come_late(tmp_path):
     late = "a O\n\n" * 5 + "b NEG\n\n"
-    assert "'NEG'" in error_of(folder_of(tmp_path, train=late, dev=late))
-    early = "b NEG\n\n" + "a O\n\n" * 5
-    corpus = load_corpus(str(folder_of(tmp_path, train=early, dev=early))).corpus
-    assert corpus.train[0][0].get_label("ner").value == "NEG"
+    corpus = load_corpus(str(folder_of(tmp_path, train=late, dev=late))).corpus
+    assert corpus.train[5][0].get_label("ner").value == "NEG"
 
 
 def test_many_tags_are_still_tags(tmp_path):
@@ -369,7 +367,7 @@ def test_parts_that_tag_tokens_and_spans(tmp_path):
         ({0: "text", 1: "ner"}, "predicted", "that of what taggers predict"),
         ({0: "text", 1: "half \ud83d"}, None, "halves of characters"),
         ({0: "text", 1: "ner"}, "\udcff", "halves of characters"),
-        ({0: "text", 1: "head"}, "head", "a name that it has a meaning for, such as head"),
+        ({0: "text", 1: "head"}, "head", "Flair has a meaning for this name"),
     ],
 )
 def test_names_that_mean_something_else_are_refused(

@@ -185,6 +185,15 @@ def _add_evaluate(actions: Any) -> None:
     parser.add_argument(
         "--columns", help="columns of the files, from 0: text=0,ner=3 (those of the run; else the last holds the label)"
     )
+    parser.add_argument(
+        "--delimiter",
+        "--column-delimiter",
+        metavar="TEXT",
+        help="what parts columns (that of the run; see tag train)",
+    )
+    parser.add_argument(
+        "--comment", "--comment-symbol", metavar="TEXT", help="how comments begin (as in the run; see tag train)"
+    )
     parser.add_argument("--data-root", metavar="DIR", help="folder with the named corpora (Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag, predicted tag")
     _add_batch_size(parser)
@@ -212,23 +221,24 @@ def evaluate(arguments: argparse.Namespace) -> int:
         from flair_nas.tagging.evaluation import evaluate_tagger
 
     tagger = _load_tagger(arguments)
-    written = arguments.columns
-    if not written and of_run and arguments.corpus not in NAMES:
-        # files of one's own are laid out as in training
-        written = TaggerConfig(columns=of_run.get("columns")).columns
-    columns = parse_columns(written) if written else None
+    names = ("columns", "delimiter", "comment")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+    of_own = of_run and arguments.corpus not in NAMES  # files of one's own are laid out as in training
+    layout = TaggerConfig(**{**({name: of_run.get(name) for name in names} if of_own else {}), **given})
+    columns = parse_columns(layout.columns) if layout.columns else None
+    how: dict[str, Any] = {"delimiter": layout.delimiter, "comment": layout.comment}
     label_type = arguments.label_type or tagger.label_type
     try:
         if arguments.file is not None:
-            sentences = read_column_file(arguments.file, columns, label_type)
+            sentences = read_column_file(arguments.file, columns, label_type, **how)
         else:
             corpus = load_corpus(
-                arguments.corpus, label_type=label_type, columns=columns, data_root=arguments.data_root
+                arguments.corpus, label_type=label_type, columns=columns, **how, data_root=arguments.data_root
             ).corpus
     except FlairNasError as error:
         notes = []
-        if written and not arguments.columns:
-            notes.append(f"columns {written}, as the tagger was trained; --columns says others")
+        if of_own and (kept := ", ".join(f"{name} {of_run[name]}" for name in names if of_run.get(name))) and not given:
+            notes.append(f"{kept}, as the tagger was trained; --columns says others")
         if arguments.corpus not in (None, *NAMES):
             notes.append("as the run has it; --corpus says another" if corpus_of_run else "a single file: --file")
         raise FlairNasError(f"{error} ({'; '.join(notes)})" if notes else str(error)) from None

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.search.config import SearchSettings
-from flair_nas.settings import COUNT, PROBABILITY, setting
-from flair_nas.tagging.config import TaggerConfig
+from flair_nas.settings import COUNT, PROBABILITY, setting, takes_flair_names
+from flair_nas.tagging.config import OF_FILES, TaggerConfig, comment_setting, delimiter_setting
 
 
 @dataclass
@@ -64,6 +64,7 @@ class FlairSearchConfig(SearchSettings):
         return found
 
 
+@takes_flair_names
 @dataclass
 class TaggingSearchConfig(FlairSearchConfig):
     """Settings of `search_genotype` on tags; each is also a flag of ``flair-nas search --objective tagging``.
@@ -78,13 +79,15 @@ class TaggingSearchConfig(FlairSearchConfig):
     corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
+    delimiter: str | None = delimiter_setting()
+    comment: str | None = comment_setting()
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
 
     def tagger(self) -> TaggerConfig:
         """The settings of the tagger in which the supernet stands for an LSTM."""
-        same = ("corpus", "label_type", "columns", "data_root", "embeddings", "hidden_size", "crf", "reproject",
-                "dropout", "word_dropout", "locked_dropout")  # fmt: skip
+        same = ("corpus", *OF_FILES, "data_root", "embeddings", "hidden_size", "crf", "reproject", "dropout",
+                "word_dropout", "locked_dropout")  # fmt: skip
         options: dict[str, Any] = {name: getattr(self, name) for name in same}
         return TaggerConfig(**options, rnn="lstm")
 

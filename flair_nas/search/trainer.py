@@ -108,6 +108,7 @@ def search_genotype(
 def _open(config: SearchSettings, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
     """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     may_change = [*_PLACES, "init_range", "embedding_init_range"]  # ranges concern the first step alone
+    may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint, too
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)

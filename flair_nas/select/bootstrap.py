@@ -71,7 +71,7 @@ def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
 
 
 def _sentences(path: Path) -> Iterator[list[list[str]]]:
-    """The rows of each sentence: token, gold tag, predicted tag."""
+    """Yield the rows of each sentence: token, gold tag, predicted tag."""
     for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
         # older runs have blanks between columns, and none in labels
         yield [line.rsplit("\t", 2) if "\t" in line else line.rsplit(" ", 2) for line in block.split("\n")]

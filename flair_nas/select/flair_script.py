@@ -8,7 +8,7 @@ from typing import Any
 
 from flair_nas.settings import changed, flair_names
 from flair_nas.tagging.column_files import parse_columns
-from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.training import rnn_type
 
@@ -22,7 +22,7 @@ def flair_script(config: TaggerConfig) -> list[str]:
     Args:
         config: the settings; those that are Flair's defaults are not written.
     """
-    given = changed(config, "label_type", "columns", "data_root")
+    given = changed(config, *OF_FILES, "data_root")
     places: dict[str, Any] = {name: value for name, value in given.items() if value}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")

@@ -17,7 +17,7 @@ from torch import nn
 from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in, train_step
-from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn
 
 LAYERS = FLAIR_TYPES
@@ -25,7 +25,7 @@ _FEW_LABELS = 100
 _STEPS = 4  # that are measured together, as batches differ in length
 
 
-_OF_CORPUS = ("corpus", "label_type", "columns", "data_root")
+_OF_CORPUS = ("corpus", *OF_FILES, "data_root")
 
 
 def read(settings: Mapping[str, Any]) -> Any:

@@ -44,7 +44,12 @@ log = logging.getLogger("flair_nas")
 _MAY_CHANGE = (
     *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
     *("workers", "device"),
-    *("data_root", "text"),  # where data are; what they are is in the ledger
+    *(
+        "data_root",
+        "text",
+        "delimiter",
+        "comment",
+    ),  # where data are, and how files are read; a digest is in the ledger
 )
 _FORMER_RULE = Rule(first=0.2, keep=0.5)  # of taggers, in ledgers that do not tell it
 

@@ -50,7 +50,12 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
-_LATER = ("init_range", "storage")  # of taggers and searches on tags: tables that were begun before did not have them
+_LATER = (
+    "init_range",
+    "storage",
+    "delimiter",
+    "comment",
+)  # tables that were begun before did not have these
 
 
 def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]:

@@ -32,11 +32,12 @@ from flair_nas.library import resource_path
 from flair_nas.paths import user_path
 from flair_nas.select.tasks import TASKS
 from flair_nas.settings import kinds_of, load_preset, read_mapping
+from flair_nas.tagging.config import OF_FILES
 
 _OF_TABLE = ("title", "note", "seeds", "columns", "rows")
 _OF_ROW = ("rnn", "search", "size_of", "time_of", "settings", "published")
 _DRAWN = "random:"
-_PLACES = ("corpus", "label_type", "columns", "data_root", "embeddings", "text", "vocabulary_size", "min_count",
+_PLACES = ("corpus", *OF_FILES, "data_root", "embeddings", "text", "vocabulary_size", "min_count",
            "lowercase", "valid_share", "device")  # fmt: skip  # of a search: those of its column
 
 

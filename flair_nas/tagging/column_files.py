@@ -1,46 +1,34 @@
-"""Column files: a token a line, columns parted by white space, an empty line after each sentence.
-
-They are checked before Flair reads them, which silently drops what it cannot read.
-"""
+"""Column files: a token a line, columns parted by blanks or tabs, an empty line after each sentence."""
 
 from __future__ import annotations
 
-import io
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from flair.data import Sentence
-from flair.datasets.sequence_labeling import ColumnDataset
+from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.paths import check_regular, how_to_convert, user_path
+from flair_nas.paths import user_path
+from flair_nas.tagging.column_rows import Block, Row, count_columns, read_blocks
+from flair_nas.tagging.column_sentences import FEATURES, HEAD, SPACE, Tags, make_sentences
+from flair_nas.tagging.label_forms import SPAN_TAG, LabelFault, form_of
 
-DOCUMENT_SEPARATOR = "-DOCSTART-"
-COMMENT = "# "
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
 
 log = logging.getLogger("flair_nas")
 
 OF_FLAIR = ("<unk>", "<START>", "<STOP>")  # labels that Flair has of its own
-SPAN_TAG = re.compile(r"[BIES]-.+")
 NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 MANY_LABELS = 50
 MANY_NUMBERS = 20
 
 
-class _Row(NamedTuple):
-    """One token's line: its number in the file, counted from 1, and its columns."""
-
-    line: int
-    fields: list[str]
-
-
 def parse_columns(text: str) -> dict[int, str]:
-    """Reads the written form of columns, such as ``text=0,ner=3``.
+    """Read the written form of columns, such as ``text=0,ner=3``.
 
     Args:
         text: names and column numbers, counted from 0.
@@ -65,13 +53,22 @@ def parse_columns(text: str) -> dict[int, str]:
     return columns
 
 
-def read_column_file(path: str | Path, columns: Mapping[int, str] | None, label_type: str) -> list[Sentence]:
-    """Reads one column file, with the same checks as the files of a corpus.
+def read_column_file(
+    path: str | Path,
+    columns: Mapping[int, str] | None,
+    label_type: str,
+    *,
+    delimiter: str | None = None,
+    comment: str | None = None,
+) -> list[Sentence]:
+    """Read one column file, with the same checks as the files of a corpus.
 
     Args:
         path: the file.
         columns: column number, from 0, to name; one is ``text``. None: the text is first and the label last.
         label_type: the name of the label column.
+        delimiter: see `flair_nas.tagging.column_rows.read_blocks`.
+        comment: see `flair_nas.tagging.column_rows.read_blocks`.
 
     Returns:
         The sentences, in order.
@@ -81,13 +78,13 @@ def read_column_file(path: str | Path, columns: Mapping[int, str] | None, label_
     """
     path = user_path(path)
     if columns is None:
-        columns = {0: "text", last_column(path): label_type}
+        columns = {0: "text", count_columns(path, delimiter, comment) - 1: label_type}
     check_columns(columns)
-    return read_part(path, columns, pick_label_type(columns, label_type)).sentences
+    return read_part(path, columns, pick_label_type(columns, label_type), delimiter, comment).datapoints
 
 
 def check_columns(columns: Mapping[int, str]) -> None:
-    """Refuses columns that cannot be: no text, a name twice, a name with a meaning, a number below 0.
+    """Refuse columns that cannot be: no text, a name twice, a name with a meaning, a number below 0.
 
     Args:
         columns: column number, from 0, to name.
@@ -108,7 +105,7 @@ def check_columns(columns: Mapping[int, str]) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuses a column or label type by which others than the gold labels would be meant."""
+    """Refuse a column or label type by which others than the gold labels would be meant."""
     if name == PREDICTED:
         raise FlairNasError(
             f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
@@ -120,7 +117,7 @@ def _check_name(name: str) -> None:
 
 
 def pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
-    """The label type among columns: the one that is asked for, else ``ner``, else the only one besides the text.
+    """Return the label type: the one that is asked for, else ``ner``, else the only column besides the text.
 
     Args:
         columns: column number, from 0, to name.
@@ -140,115 +137,74 @@ def pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
         return "ner" if "ner" in names else names[0]
     if label_type not in names:
         raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
+    if label_type in (*HEAD, *FEATURES, SPACE):
+        raise FlairNasError(
+            f"label type {label_type!r}: Flair has a meaning for this name of a column, which is no label; call it "
+            "otherwise"
+        )
     return label_type
 
 
-def last_column(path: Path) -> int:
-    """The number of the last column of a file, from 0.
-
-    Args:
-        path: the file.
-
-    Raises:
-        FlairNasError: it cannot be read, or has no column besides the text.
-    """
-    first = next(_sentences(path, text_column=0))[0]
-    if len(first.fields) < 2:
-        raise FlairNasError(
-            f"{path}:{first.line}: no label column, the row is {_shown(first)}; columns are parted by blanks or tabs, "
-            "and the label is the last"
-        )
-    return len(first.fields) - 1
-
-
-def read_part(path: Path, columns: Mapping[int, str], label_type: str) -> ColumnDataset:
-    """Checks a file and reads it with Flair.
+def read_part(
+    path: Path,
+    columns: Mapping[int, str],
+    label_type: str,
+    delimiter: str | None = None,
+    comment: str | None = None,
+) -> FlairDatapointDataset[Sentence]:
+    """Read a file word for word.
 
     Args:
         path: the file.
         columns: column number, from 0, to name.
         label_type: the name of the label column.
+        delimiter: see `flair_nas.tagging.column_rows.read_blocks`.
+        comment: see `flair_nas.tagging.column_rows.read_blocks`.
 
     Raises:
         FlairNasError: the file is missing or faulty; the message has its line.
     """
-    column = {name: number for number, name in columns.items()}
-    sentences = list(_sentences(path, column["text"]))
-    rows = [row for sentence in sentences for row in sentence]
-    _check_rows(path, rows, columns, column["text"])
-    _check_labels(path, rows, column["text"], column[label_type])
-    _tell_strays(path, sentences, column[label_type])
+    number = {name: column for column, name in columns.items()}
+    text_column, label_column = number["text"], number[label_type]
+    blocks = read_blocks(path, text_column, label_column, delimiter, comment)
+    rows = [row for block in blocks if not block.is_mark for row in block.rows]
+    _check_rows(path, rows, columns, text_column)
+    _check_labels(path, rows, text_column, label_column)
+    no_labels = ("text", *HEAD, *FEATURES, SPACE)
+    of_label = _tags_of_label(path, rows, label_column)
+    tags = {
+        column: of_label if column == label_column else _tags(rows, column)
+        for column, name in columns.items()
+        if name not in no_labels
+    }
+    if of_label is not None:
+        _tell_strays(path, blocks, label_column, of_label)
     try:
-        dataset = ColumnDataset(
-            path,
-            dict(columns),
-            comment_symbol=COMMENT,
-            document_separator_token=DOCUMENT_SEPARATOR,
-            encoding="utf-8-sig",
-        )
-    except ValueError as error:  # some names of columns, as head, have Flair expect numbers
-        raise FlairNasError(
-            f"{path}: Flair cannot read the columns {', '.join(columns.values())} ({shown(error)}); a name that it has "
-            "a meaning for, such as head, may be the reason"
-        ) from None
-    _check_tag_level(path, rows, column[label_type], dataset)
-    return dataset
+        return FlairDatapointDataset(make_sentences(blocks, columns, tags))
+    except ValueError as error:
+        raise FlairNasError(f"{path}: the column {' or '.join(HEAD)} holds no numbers ({shown(error)})") from None
 
 
-def _sentences(path: Path, text_column: int) -> Iterator[list[_Row]]:
-    """The rows of a file by sentence, parted as Flair parts them; comments and document boundaries are left out."""
-    try:
-        check_regular(path)
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; {how_to_convert(error.object)}") from error
-    found = False
-    rows: list[_Row] = []
-    for number, line in enumerate([*io.StringIO(text, newline=None), "\n"], start=1):
-        if not line.isspace():
-            if not line.startswith(COMMENT):
-                rows.append(_Row(number, re.split(r"\s+", line.rstrip())))
-            continue
-        # A boundary may have fewer columns than a token, but only by itself: with others it would spoil their spans.
-        is_boundary = len(rows) == 1 and rows[0].fields[text_column : text_column + 1] == [DOCUMENT_SEPARATOR]
-        if rows and not is_boundary:
-            found = True
-            yield rows
-        rows = []
-    if not found:
-        raise FlairNasError(f"{path} holds no sentence: a row for each token is wanted, such as 'London B-LOC'")
-
-
-def _shown(row: _Row) -> str:
-    return ", ".join(f"column {number} {field!r}" for number, field in enumerate(row.fields))
-
-
-def _check_rows(path: Path, rows: list[_Row], columns: Mapping[int, str], text_column: int) -> None:
-    """Every row has a text, the columns asked for, and as many as the first: Flair silently drops what lacks some."""
+def _check_rows(path: Path, rows: Sequence[Row], columns: Mapping[int, str], text_column: int) -> None:
+    """Refuse rows without a text or without one of the columns; all rows have the same number of columns."""
     first = rows[0]
     for number, name in columns.items():
         if number >= len(first.fields):
             raise FlairNasError(
-                f"{path}:{first.line}: there is no column {number} ({name}): the row is {_shown(first)}; "
-                "columns count from 0, parted by white space"
+                f"{path}:{first.line}: there is no column {number} ({name}): the row is {first}; columns count from 0, "
+                "parted by blanks or tabs"
             )
     for row in rows:
-        if len(row.fields) != len(first.fields):
+        text = row.fields[text_column]
+        if text[:1] in ("", " ") or text.isspace():
             raise FlairNasError(
-                f"{path}:{row.line}: {len(row.fields)} columns, where line {first.line} has {len(first.fields)}: "
-                f"the row is {_shown(row)}; columns are parted by white space, sentences by an empty line"
-            )
-        if not row.fields[text_column]:
-            raise FlairNasError(
-                f"{path}:{row.line}: the text is empty: white space begins the row, {_shown(row)}; "
-                "give the token a text or delete the row"
+                f"{path}:{row.line}: the text is empty: white space begins the row, {row}; give the token a text or "
+                "delete the row"
             )
 
 
-def _check_labels(path: Path, rows: list[_Row], text_column: int, label_column: int) -> None:
-    """The label column holds tags.
+def _check_labels(path: Path, rows: Sequence[Row], text_column: int, label_column: int) -> None:
+    """Refuse a label column that holds no tags.
 
     Where some labels are of the BIO or BIOES form, all are, or ``O``. Other labels, such as parts of speech, are few:
     more than 50 different ones must not be more than half as many as the different words, and more than 20 must not
@@ -263,47 +219,54 @@ def _check_labels(path: Path, rows: list[_Row], text_column: int, label_column: 
     if not strange:
         return
     where = f"{path}: column {label_column} holds no tags"
-    sample = f"line {rows[0].line} is {_shown(rows[0])}; choose another label column"
+    sample = f"line {rows[0].line} is {rows[0]}; choose another label column"
     if any(SPAN_TAG.fullmatch(word) for word in words) and all(w == "O" or SPAN_TAG.fullmatch(w) for w in words):
         raise FlairNasError(f"{where}, but column {text_column}, the text, does: are they swapped? {sample}")
     if len(labels) > MANY_LABELS and 2 * len(labels) > len(words):
         raise FlairNasError(f"{where}: {len(labels)} different values beside {len(words)} different words; {sample}")
     if len(labels) > MANY_NUMBERS and all(NUMBER.fullmatch(label) for label in labels):
         raise FlairNasError(f"{where}: {len(labels)} different values, all of them numbers; {sample}")
-    if len(strange) < len(labels - {"O"}):
-        row = next(row for row in rows if row.fields[label_column] in strange)
-        raise FlairNasError(
-            f"{path}:{row.line}: {row.fields[label_column]!r} among tags such as 'B-PER'; all have to be O or begin "
-            f"with B-, I-, E- or S-: correct the row, or convert the file to BIO"
-        )
 
 
-def _tell_strays(path: Path, sentences: list[list[_Row]], label_column: int) -> None:
-    """Tells of spans that begin with I- in a file where others begin with B-: Flair reads them, too.
+def _tags_of_label(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
+    """Return the BIOES tag of each label, or None if labels are of single words; log what is not plain BIO.
+
+    Raises:
+        FlairNasError: labels whose meaning is not clear; the message has the row.
+    """
+    form = form_of({row.fields[column] for row in rows})
+    if isinstance(form, LabelFault):
+        row = next(row for row in rows if row.fields[column] == form.label)
+        raise FlairNasError(f"{path}:{row.line}: {form.label!r} {form.advice}")
+    if form.note:
+        log.log(logging.INFO if form.tags else logging.WARNING, "%s: %s", path, form.note)
+    return form.tags
+
+
+def _tags(rows: Sequence[Row], column: int) -> Tags | None:
+    """Return the BIOES tags of a column that is not learned, or None if its labels are of single words, as in Flair."""
+    labels = {row.fields[column] for row in rows}
+    if all(label in ("O", "_") or SPAN_TAG.fullmatch(label) for label in labels):
+        return {label: label for label in labels}
+    return None
+
+
+def _tell_strays(path: Path, blocks: Sequence[Block], column: int, tags: Tags) -> None:
+    """Log spans that begin with I- in a file where others begin with B-; Flair reads them, too.
 
     In the older IOB1 form all spans begin with I-, but for one right behind another of its type.
     """
-    beginnings: dict[str, list[_Row]] = {"B": [], "I": []}
-    for sentence in sentences:
+    beginnings: dict[str, list[Row]] = {"B": [], "I": []}
+    for block in blocks:
         before = "O"
-        for row in sentence:
-            tag = row.fields[label_column]
-            if SPAN_TAG.fullmatch(tag) and tag[0] in beginnings and (before == "O" or before[2:] != tag[2:]):
+        for row in () if block.is_mark else block.rows:
+            tag = tags[row.fields[column]]
+            if tag[0] in beginnings and (before == "O" or before[2:] != tag[2:]):
                 beginnings[tag[0]].append(row)
             before = tag
     if beginnings["B"] and (strays := beginnings["I"]):
         log.info(  # no warning: CoNLL-2000 as published has 25
             "%s: I- follows no tag of its type %s (first, line %d is %s), where other entities begin with B-: an "
             "entity is taken to begin there",
-            *(path, "once" if len(strays) == 1 else f"{len(strays)} times", strays[0].line, _shown(strays[0])),
-        )
-
-
-def _check_tag_level(path: Path, rows: list[_Row], label_column: int, dataset: ColumnDataset) -> None:
-    """Flair tells tags of tokens from tags of spans by a file's first five sentences; O alone it takes for spans."""
-    tags = {row.fields[label_column] for row in rows} - {"O"}
-    if tags and not any(SPAN_TAG.fullmatch(tag) for tag in tags) and label_column in dataset.span_level_tag_columns:
-        raise FlairNasError(
-            f"{path}: no tag but O in the first five sentences (or before a block of comments alone), so that Flair "
-            f"would take tags such as {min(tags)!r} for BIO; begin the file with a sentence that has tags"
+            *(path, "once" if len(strays) == 1 else f"{len(strays)} times", strays[0].line, strays[0]),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,37 @@ FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus: all that they know of words, its sentences have taught them."""
+
+
+OF_FILES = ("label_type", "columns", "delimiter", "comment")
+"""Settings that say how the files of a corpus are laid out."""
+
+
+def is_delimiter(text: str) -> str:
+    """Say what is wrong with a text that is to part columns; empty if nothing is."""
+    if len(text) < 2:
+        return ""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        return f"must be a regular expression ({error})"
+    return "must match no empty text and have no groups but (?:...)" if pattern.match("") or pattern.groups else ""
+
+
+def delimiter_setting() -> Any:
+    """Return the setting `delimiter`; older runs were read as Flair reads files."""
+    return setting(
+        None, "what parts columns, a character or a regular expression (tabs if each row has one, else blanks)",
+        check=is_delimiter, flair="column_delimiter", before=r"\s+",
+    )  # fmt: skip
+
+
+def comment_setting() -> Any:
+    """Return the setting `comment`; older runs were read as Flair reads files."""
+    return setting(
+        None, "rows that begin with this are comments (those that begin with # and are no words)",
+        flair="comment_symbol", before="# ",
+    )  # fmt: skip
 
 
 def all_different(values: list[Any]) -> str:
@@ -25,7 +57,8 @@ class TaggerConfig:
     """Settings of `train_taggers`; each is also a flag of ``flair-nas tag train`` and a key of a ``--config`` file.
 
     The defaults are Flair's, where Flair has one. Flair's own names can be written, too: `rnn_type`, `rnn_layers`,
-    `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`.
+    `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`, `column_delimiter`,
+    `comment_symbol`.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
@@ -34,6 +67,8 @@ class TaggerConfig:
     corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
+    delimiter: str | None = delimiter_setting()
+    comment: str | None = comment_setting()
     data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     rnn: str = setting(
         "i-darts-ptb",

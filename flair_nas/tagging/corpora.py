@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +18,8 @@ from torch.utils.data import Dataset
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
 from flair_nas.library import resource_path
 from flair_nas.paths import siblings, typed, user_path
-from flair_nas.tagging.column_files import check_columns, last_column, pick_label_type, read_part
+from flair_nas.tagging.column_files import check_columns, pick_label_type, read_part
+from flair_nas.tagging.column_rows import count_columns
 from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
@@ -95,18 +97,23 @@ def load_corpus(
     *,
     label_type: str | None = None,
     columns: Mapping[int, str] | None = None,
+    delimiter: str | None = None,
+    comment: str | None = None,
     data_root: str | Path | None = None,
 ) -> TaggingCorpus:
-    """Loads a corpus; the same call always gives the same train, dev and test parts, whatever the random state.
+    """Load a corpus; the same call always gives the same train, dev and test parts, whatever the random state.
 
     Args:
         source: ``wnut_17``, ``conll_03``, ``conll_2000``, ``demo``, or a folder of column files (one token per line,
-            columns parted by white space, an empty line between sentences). In a folder, files are told by their
+            columns parted by blanks or tabs, an empty line between sentences). In a folder, files are told by their
             names, as in Flair: `train`; `dev` or `testa`; `testb` or `test`.
         label_type: what to tag, a name from `columns`. Default: the corpus's own, the only column besides the text,
             or ``ner``.
         columns: column number, from 0, to name; one is ``text``. Default: the corpus's own; for a folder the first
             column is the text and the last one the label.
+        delimiter: character or regular expression that parts columns. Default: tabs where every row has one, else
+            blanks and tabs.
+        comment: rows that begin with this are comments. Default: rows that begin with ``#`` and are no words.
         data_root: the folder that holds ``wnut_17/`` and so on. Default: ``datasets/`` in Flair's cache, where
             wnut_17 and conll_2000 are downloaded if they are missing.
 
@@ -123,7 +130,7 @@ def load_corpus(
         label_type = label_type or KNOWN[source].label_type
     else:
         folder = _given_folder(source)
-    corpus, label_type = _read_folder(folder, columns, label_type)
+    corpus, label_type = _read_folder(folder, columns, label_type, delimiter, comment)
     name = source if source in NAMES else folder.resolve().name
     corpus.name = name
     return TaggingCorpus(corpus, label_type, name, digest_of(corpus, label_type))
@@ -146,6 +153,8 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
             "--columns text=1,ner=3, counted from 0",
             corpus.name,
         )
+    if ":" in (prefix := os.path.commonprefix(texts)) and len(set(texts)) > 1:
+        log.warning("%s: every word begins with %r; if that is no part of the words, take it away", corpus.name, prefix)
     if (longest := max(map(len, parts["train"]))) > _LONG:
         log.warning(
             "%s: train has a sentence of %s tokens, and takes long and much memory for it; an empty line ends a "
@@ -252,35 +261,37 @@ def _find_parts(folder: Path) -> _Parts:
     return _Parts(train, dev, test)
 
 
-def _read_folder(folder: Path, columns: Mapping[int, str] | None, label_type: str | None) -> tuple[Corpus, str]:
-    """Reads the parts of a corpus; gives its label type too."""
+def _read_folder(
+    folder: Path, columns: Mapping[int, str] | None, label_type: str | None, delimiter: str | None, comment: str | None
+) -> tuple[Corpus, str]:
+    """Read the parts of a corpus; return its label type, too."""
     files = _find_parts(folder)
     if files.train is None:
         there = ", ".join(sorted(f.name for f in folder.iterdir())) or "nothing"
         raise FlairNasError(f"{folder}: no file has 'train' in its name; the folder holds {there}")
     if columns is None:
-        columns = {0: "text", last_column(files.train): label_type or "ner"}
+        columns = {0: "text", count_columns(files.train, delimiter, comment) - 1: label_type or "ner"}
     check_columns(columns)
     label_type = pick_label_type(columns, label_type)
 
-    train = read_part(files.train, columns, label_type)
-    dev = read_part(files.dev, columns, label_type) if files.dev else None
-    test = read_part(files.test, columns, label_type) if files.test else None
-    level = is_token_level(train.sentences, label_type)
+    train = read_part(files.train, columns, label_type, delimiter, comment)
+    dev = read_part(files.dev, columns, label_type, delimiter, comment) if files.dev else None
+    test = read_part(files.test, columns, label_type, delimiter, comment) if files.test else None
+    level = is_token_level(train.datapoints, label_type)
     for file, part in ((files.dev, dev), (files.test, test)):
-        if part is not None and {level, is_token_level(part.sentences, label_type)} == {True, False}:
+        if part is not None and {level, is_token_level(part.datapoints, label_type)} == {True, False}:
             kinds = ("spans", "tokens") if level else ("tokens", "spans")
             raise FlairNasError(
                 f"{file}: its tags are of {kinds[0]}, those of {files.train} of {kinds[1]} (B- and I- mark spans); "
                 "write all parts in one way"
             )
-    label_types = sorted({name for sentence in train.sentences for name in sentence.annotation_layers})
+    label_types = sorted({name for sentence in train.datapoints for name in sentence.annotation_layers})
     if label_type not in label_types:
         raise FlairNasError(
             f"{files.train}: no sentence has a label of type {brief(label_type)}; label types there: "
             f"{', '.join(label_types) or 'none, as every label is O'}; choose another label type or column"
         )
-    if level and len(tags := {t.get_label(label_type, "O").value for s in train.sentences for t in s}) == 1:
+    if level and len(tags := {t.get_label(label_type, "O").value for s in train.datapoints for t in s}) == 1:
         raise FlairNasError(
             f"{files.train}: every token has the {label_type} {tags.pop()!r}, so there is nothing to learn; is this "
             "the label column? Which is, columns says, as in --columns text=0,ner=3, counted from 0"

@@ -48,7 +48,7 @@ log = logging.getLogger("flair_nas")
 _LONG_FOR_CRF = 4000 * 32  # tokens times sentences: with 25 tags 0.4 GB a step, with 100 tags 5 GB
 
 # settings that may differ when a run goes on
-_MAY_CHANGE = ("epochs", "seeds", "device", "data_root")
+_MAY_CHANGE = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")  # a corpus is told by its digest
 
 
 def train_taggers(
@@ -115,6 +115,8 @@ def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
         config.corpus,
         label_type=config.label_type,
         columns=parse_columns(config.columns) if config.columns else None,
+        delimiter=config.delimiter,
+        comment=config.comment,
         data_root=config.data_root,
     )
 

@@ -7,8 +7,10 @@ import dataclasses
 import gzip
 import io
 import json
+import logging
 import os
 import random
+import re
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -303,25 +305,49 @@ def columns_text(sentences: list[list[tuple[str, str]]]) -> str:
     return "\n\n".join("\n".join(f"{word} {tag}" for word, tag in sentence) for sentence in sentences) + "\n"
 
 
-def words_of(text: str) -> list[list[str]]:
-    """The words of the first column, by sentence, as the README says that files are laid out."""
+def words_of(text: str) -> tuple[list[list[str]], int]:
+    """Return the first columns by sentence, but for those that begin with #, and how many rows there are."""
+    lines = [line.rstrip("\n") for line in io.StringIO(text.removeprefix("\ufeff"), newline=None)]
+    rows = [line for line in lines if line and not line.isspace()]
+    plain = [row for row in rows if not row.startswith(("#", "-DOCSTART-"))] or rows
+    parted = " *\t[ \t]*" if all("\t" in row.rstrip(" \t\f\v") for row in plain) else "[ \t]+"
     found: list[list[str]] = [[]]
-    for line in [*io.StringIO(text.removeprefix("\ufeff"), newline=None), "\n"]:
-        if line.isspace():
+    for line in lines:
+        word = "" if line.isspace() else re.split(parted, line)[0]
+        if word == "-DOCSTART-":
+            found += [[word], []]
+        elif not word:
             found.append([])
-        elif not line.startswith("# "):
-            found[-1].append(line.split()[0])
-    return [sentence for sentence in found if sentence]
+        elif not word.startswith("#"):
+            found[-1].append(word)
+    return [sentence for sentence in found if sentence], len(rows)
 
 
 @fuzzed("column file", 40, text=mutated(SENTENCES.map(columns_text), OF_COLUMNS))
 def test_no_word_of_a_column_file_that_is_read_is_left_out(files: Path, text: str) -> None:
+    """Words are those of the rows; rows that are left out begin with # and are counted in the log."""
     path = files / "column.txt"
     path.write_bytes(text.encode(errors="surrogatepass"))
     for columns in (None, {0: "text", 1: "ner"}):
-        found = outcome(lambda columns=columns: read_column_file(path, columns, "ner"))  # type: ignore[misc]
+        told: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record, told=told: told.append(record.getMessage())  # type: ignore[method-assign,misc]
+        log = logging.getLogger("flair_nas")
+        level = log.level
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        try:
+            found = outcome(lambda columns=columns: read_column_file(path, columns, "ner"))  # type: ignore[misc]
+        finally:
+            log.removeHandler(handler)
+            log.setLevel(level)
         if not isinstance(found, FlairNasError):
-            assert [[token.text for token in sentence] for sentence in found] == words_of(text)
+            words = [[token.text for token in sentence] for sentence in found]
+            plain = [[word for word in sentence if not word.startswith("#")] for sentence in words]
+            expected, rows = words_of(text)
+            assert [sentence for sentence in plain if sentence] == expected
+            comments = sum(int(count) for line in told for count in re.findall(r"holds comments: (\d+)", line))
+            assert sum(map(len, words)) + comments == rows
 
 
 @fuzzed("column file, bytes", 25, content=mutated(

@@ -1,0 +1,252 @@
+"""Rows of a column file: which lines are words, and which are comments, document marks or ranges of words."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.paths import check_regular, how_to_convert
+from flair_nas.tagging.config import is_delimiter
+from flair_nas.tagging.label_forms import SPAN_TAG
+
+DOCUMENT_SEPARATOR = "-DOCSTART-"
+
+log = logging.getLogger("flair_nas")
+
+_BLANK = " \t\n\r\f\v"
+_BY_TABS = re.compile(" *\t[ \t]*")
+_BY_BLANKS = re.compile("[ \t]+")
+_NUMBER = re.compile("[0-9]+")
+_NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
+_FEW = 100  # different labels
+_LOOKED_AT = 1000  # rows, to see what kind of file it is
+
+
+class Row(NamedTuple):
+    """One line: its number in the file, counted from 1, and its columns."""
+
+    line: int
+    fields: list[str]
+
+    def __str__(self) -> str:
+        return ", ".join(f"column {number} {field!r}" for number, field in enumerate(self.fields))
+
+
+class Block(NamedTuple):
+    """The rows between two empty lines or document marks; a document mark is a block of its own."""
+
+    rows: list[Row]
+    is_mark: bool = False
+
+
+def count_columns(path: Path, delimiter: str | None = None, comment: str | None = None) -> int:
+    """Return how many columns the rows of a file have, which is the number that most have.
+
+    Raises:
+        FlairNasError: the file cannot be read, or its rows have no column besides the text.
+    """
+    lines = _plain([line for block in _read_lines(path) for line in block], comment)
+    if not lines:
+        raise _no_sentence(path)
+    split = _splitter(lines, delimiter)
+    rows = [Row(number, split(line.rstrip(_BLANK))) for number, line in lines[:_LOOKED_AT]]
+    if (width := _usual_width(rows)) < 2:
+        _refuse_csv(path, lines, delimiter)
+        raise FlairNasError(
+            f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are parted by blanks or tabs, and "
+            "the label is the last"
+        )
+    return width
+
+
+def read_blocks(
+    path: Path, text_column: int, label_column: int, delimiter: str | None = None, comment: str | None = None
+) -> list[Block]:
+    """Return the words of a file, sentence by sentence, and log how many lines are none.
+
+    Args:
+        path: the file.
+        text_column: number of the column of words, from 0.
+        label_column: number of the column of labels.
+        delimiter: character or regular expression that parts columns. Default: tabs where every row has one, else
+            blanks and tabs.
+        comment: rows that begin with this are comments. Default: rows that begin with ``#`` and are no words. A word
+            has as many columns as other rows, and a label.
+
+    Raises:
+        FlairNasError: the file cannot be read, holds no word, or its rows have different numbers of columns.
+    """
+    lines = _read_lines(path)
+    every = [line for block in lines for line in block]
+    split = _splitter(_plain(every, comment), delimiter)
+    found = [[(Row(number, split(line.rstrip(_BLANK))), line) for number, line in block] for block in lines]
+    plain = [[row for row, line in block if not _may_be_none(line, comment)] for block in found]
+    is_counted = text_column > 0 and _is_counted(plain)
+    is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
+
+    comments: list[Row] = []
+    ranges: list[Row] = []
+    blocks: list[Block] = []
+    for block in found:
+        rows: list[Row] = []
+        for row, line in block:
+            if line.startswith(comment or "#") and (comment or not is_word(row, line)):
+                comments.append(row)
+            elif is_counted and _NO_WORD.fullmatch(row.fields[0]):
+                ranges.append(row)
+            elif DOCUMENT_SEPARATOR in (row.fields[0], *row.fields[text_column : text_column + 1]):
+                blocks += [Block(rows), Block([row], is_mark=True)]
+                rows = []
+            else:
+                rows.append(row)
+        blocks.append(Block(rows))
+    blocks = [block for block in blocks if block.rows]
+    _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], every, delimiter)
+    _tell(path, comments, ranges, blocks)
+    return blocks
+
+
+def _read_lines(path: Path) -> list[list[tuple[int, str]]]:
+    """Return the lines between empty ones, with their numbers."""
+    try:
+        check_regular(path)
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; {how_to_convert(error.object)}") from error
+    blocks: list[list[tuple[int, str]]] = [[]]
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+        if not line.isspace():
+            blocks[-1].append((number, line.rstrip("\n")))
+        elif blocks[-1]:
+            blocks.append([])
+    return blocks
+
+
+def _plain(lines: Sequence[tuple[int, str]], comment: str | None) -> Sequence[tuple[int, str]]:
+    """Return the lines that are words for sure, or all if there are none."""
+    return [line for line in lines if not _may_be_none(line[1], comment)] or lines
+
+
+def _may_be_none(line: str, comment: str | None) -> bool:
+    """Return True if a line may be a comment or a document mark, so that it says nothing of how words are written."""
+    return line.startswith((comment or "#", DOCUMENT_SEPARATOR))
+
+
+def _splitter(lines: Sequence[tuple[int, str]], delimiter: str | None) -> Callable[[str], list[str]]:
+    if delimiter:
+        if problem := is_delimiter(delimiter):
+            raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")
+        pattern = re.compile(re.escape(delimiter) if len(delimiter) == 1 else delimiter)
+        return lambda line: [field.strip(" \t") for field in pattern.split(line)]
+    return (_BY_TABS if all("\t" in line for _, line in lines) else _BY_BLANKS).split
+
+
+def _usual_width(rows: Iterable[Row]) -> int:
+    return Counter(len(row.fields) for row in rows).most_common(1)[0][0]
+
+
+def _is_counted(plain: Sequence[Sequence[Row]]) -> bool:
+    """Return True if the first column counts the words of a sentence, as in CoNLL-U and GermEval."""
+    rows = [[row.fields[0] for row in block if not _NO_WORD.fullmatch(row.fields[0])] for block in plain]
+    numbers = next(filter(None, rows), [])
+    first = [field for block in rows for field in block]
+    counted = sum(_NUMBER.fullmatch(field) is not None for field in first)
+    return numbers == [str(place + 1) for place in range(len(numbers))] and counted > 0.9 * len(first)
+
+
+def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Callable[[Row, str], bool]:
+    """Return a function that tells whether a row that begins with ``#`` is a word."""
+    if is_counted:  # words begin with their number
+        return lambda row, line: False
+    width = _usual_width(plain) if plain else None
+    last = {row.fields[-1] for row in plain}
+    labels = {"O", "#", *(row.fields[label_column] for row in plain if label_column < len(row.fields))}
+    labels |= last if len(last) <= _FEW else set()  # else they are lemmas or the like
+
+    def is_label(field: str) -> bool:
+        return field in labels or SPAN_TAG.fullmatch(field) is not None
+
+    def is_word(row: Row, line: str) -> bool:
+        fields = row.fields
+        if width in (None, len(fields)) and any(map(is_label, (*fields[label_column : label_column + 1], fields[-1]))):
+            return True
+        if line[1:2].isspace():  # "# text = ...", "#<TAB>source"
+            return False
+        # "#begin document" is a comment; "#tag" without a label, or with one too many, is a word that is refused later
+        return len(fields) == width or " " not in line or is_label(fields[-1])
+
+    return is_word
+
+
+def _check_widths(path: Path, rows: Sequence[Row], lines: Sequence[tuple[int, str]], delimiter: str | None) -> None:
+    """Refuse rows of different numbers of columns; the row is named that differs from most."""
+    if not rows:
+        raise _no_sentence(path)
+    width = _usual_width(rows)
+    odd = next((row for row in rows if len(row.fields) != width), None)
+    if odd is None:
+        return
+    _refuse_csv(path, lines, delimiter)
+    text = dict(lines)
+    tabbed = [row for row in rows if "\t" in text[row.line]]
+    if not delimiter and 2 * len(tabbed) > len(rows):
+        odd = next(row for row in rows if "\t" not in text[row.line])
+        raise FlairNasError(
+            f"{path}:{odd.line}: no tab in {text[odd.line]!r}, where {len(tabbed):,} of {len(rows):,} rows have one; "
+            "tabs part columns if every row has one: correct this row"
+        )
+    usual = next(row for row in rows if len(row.fields) == width)
+    others = "nearly all others have" if usual.line > odd.line else f"line {usual.line} has"
+    raise FlairNasError(
+        f"{path}:{odd.line}: {len(odd.fields)} columns, where {others} {width}: the row is {odd}; columns are parted "
+        "by blanks or tabs (or what --delimiter says), sentences by an empty line"
+    )
+
+
+def _refuse_csv(path: Path, lines: Sequence[tuple[int, str]], delimiter: str | None) -> None:
+    """Say what to type if the rows are those of a CSV file."""
+    some = lines[:_LOOKED_AT]
+    for mark in () if delimiter else ",;":
+        count, rows = Counter(line.count(mark) for _, line in some).most_common(1)[0]
+        if not count or rows < 0.8 * len(some):
+            continue
+        what = f"{path} is CSV, with columns parted by {mark!r} (line {some[0][0]} is {some[0][1][:100]!r})"
+        if any(after - before > 1 for (before, _), (after, _) in itertools.pairwise(some)):
+            raise FlairNasError(f"{what}: add --delimiter '{mark}', and delete the headings and quotes if it has any")
+        convert = (
+            f"import csv, sys; [print(bool(r[0]) * chr(10) + r[1], r[{count}], sep=chr(9)) "
+            f"for r in list(csv.reader(sys.stdin, delimiter='{mark}'))[1:]]"
+        )
+        raise FlairNasError(
+            f"{what}: a row for each word is wanted, its label last, and an empty line after each sentence. If the "
+            f"first column is filled where a sentence begins, write another folder by: "
+            f'python -c "{convert}" < {path.name} > FOLDER/{path.stem}.txt'
+        )
+
+
+def _no_sentence(path: Path) -> FlairNasError:
+    return FlairNasError(f"{path} holds no sentence: a row for each token is wanted, such as 'London B-LOC'")
+
+
+def _tell(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Sequence[Block]) -> None:
+    """Log the rows that are no words, if there are any, and words ``#`` where they could be comments."""
+    hashes = [row for block in blocks for row in block.rows if row.fields[0] == "#"]
+    first = sum(block.rows[0].fields[0] == "#" for block in blocks)
+    found = {
+        "comments": comments,
+        "words '#'": hashes if comments or 2 * first > len(blocks) > 1 else [],
+        "ranges of words": [row for row in others if "-" in row.fields[0]],
+        "empty nodes": [row for row in others if "." in row.fields[0]],
+        "document marks": [row for block in blocks if block.is_mark for row in block.rows],
+    }
+    if parts := [f"{what}: {len(rows):,} (first, line {rows[0].line})" for what, rows in found.items() if rows]:
+        log.info("%s holds %s", path, ", ".join(parts))
