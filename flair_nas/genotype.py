@@ -248,10 +248,10 @@ class Genotype:
             for pair in pairs:
                 if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
                     raise GenotypeError("an (operation, tail) pair", found=pair, place=place)
-            nodes.append(tuple(Edge(op, tail) for op, tail in pairs))
+            nodes.append(tuple(Edge(_plain(op), _plain(tail)) for op, tail in pairs))
         try:
             # one more than there can be is enough to see that there are too many
-            output = tuple(itertools.islice(concat, len(nodes) + 1)) if concat is not None else ()
+            output = tuple(map(_plain, itertools.islice(concat, len(nodes) + 1))) if concat is not None else ()
         except TypeError:
             raise GenotypeError("node numbers", found=concat, place="concat") from None
         if concat is not None and not output:
@@ -624,7 +624,7 @@ def _parse_printed(text: str) -> Genotype:
     if end - start > _LONGEST:
         raise GenotypeError(f"a printed genotype of at most {_LONGEST:,} characters", found=text[start:])
     try:
-        call = ast.parse(text[start : end + 1], mode="eval").body
+        call = _NumPyScalars().visit(ast.parse(text[start : end + 1], mode="eval")).body
         assert isinstance(call, ast.Call)
         values = [_literal(argument) for argument in call.args]
         named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
@@ -638,7 +638,24 @@ def _parse_printed(text: str) -> Genotype:
     return Genotype.from_darts(named["recurrent"], named.get("concat"))
 
 
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy as Python's own, and anything else as it is."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
 def _literal(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         return range(*(ast.literal_eval(argument) for argument in node.args))
     return ast.literal_eval(node)
+
+
+class _NumPyScalars(ast.NodeTransformer):
+    """A reader of scalars as NumPy 2 prints them: the value takes the place of ``np.int64(1)``."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match self.generic_visit(node):
+            case ast.Call(ast.Attribute(ast.Name("np" | "numpy"), kind), [ast.Constant() as value], []) if (
+                kind == "str_" or kind.strip("u0123456789") == "int"
+            ):
+                return value
+        return node

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from flair_nas.errors import FlairNasError, did_you_mean
+from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
 from flair_nas.paths import meant, user_path
 from flair_nas.sharing import is_address
@@ -83,7 +83,8 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if text.upper() in ("LSTM", "GRU", "RNN"):
         hint = f"{text} is one of Flair's own layers, which has no genotype"
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
-    raise UnknownGenotype(f"{expected}; {hint.strip()}" if hint else expected, found=text)
+    expected = f"{expected}; {hint.strip()}" if hint else expected
+    raise UnknownGenotype(expected, place=f"there is no genotype {brief(text)}")
 
 
 def instead_of(text: str, names: Sequence[str]) -> str:

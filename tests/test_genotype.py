@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import pickle
@@ -13,9 +14,11 @@ from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy
 import pytest
 from hypothesis import given, settings
 
@@ -244,6 +247,14 @@ def test_a_product_gate_without_sigmoid_is_known_to_be_silent() -> None:
         assert not replace(Genotype.parse(line), gate="product").silent
 
 
+def test_scalars_of_numpy_are_taken_as_pythons_own() -> None:
+    op, tail = numpy.str_("relu"), numpy.int64(1)
+    genotype = Genotype.from_darts([(numpy.str_("tanh"), numpy.int32(0)), [(op, tail)]], numpy.arange(1, 3))
+    assert genotype == Genotype.parse("tanh0-relu1") == Genotype.parse(genotype.to_json())
+    assert genotype == Genotype.parse(f"Genotype(recurrent=[('tanh', 0), ({op!r}, {tail!r})], concat=range(1, 3))")
+    assert {type(edge.tail) for edges in genotype.nodes for edge in edges} == {int}
+
+
 def test_from_darts_takes_options_and_no_output_as_all_nodes() -> None:
     genotype = Genotype.from_darts([("tanh", 0), [("relu", 1), ("relu", 0)]], highway=False, origin={"corpus": "PTB"})
     assert genotype.output == (1, 2) and genotype.nodes[1] == (Edge("relu", 0), Edge("relu", 1))
@@ -259,10 +270,12 @@ def test_from_darts_takes_options_and_no_output_as_all_nodes() -> None:
         "Genotype(concat=(1, 2), recurrent=(('tanh', 0), ('relu', 1)))",
         "X = [(Genotype(recurrent=([(('tanh'), (0)), ([('relu', (1))])]), concat=(range((1), (3)))))]",
         "Genotype(recurrent=[('tanh', 0),\n                    ('relu', 1)],\n         concat=range(1, 3))",
+        "Genotype(recurrent=[(np.str_('tanh'), 0), (np.str_('relu'), np.int64(1))], concat=range(1, 3))",
+        "Genotype([[(numpy.str_('tanh'), np.int32(0))], ('relu', np.uint8(1))], range(np.int64(1), np.int64(3)))",
         "epoch 1 Genotype(recurrent=[('sigmoid', 0)], concat=range(1, 2))\n"
         "epoch 2 Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))\n",  # a log: the last one
     ],
-    ids=["in a log line", "positional", "tuples", "extra brackets", "over lines", "last of a log"],
+    ids=["in a log line", "positional", "tuples", "extra brackets", "over lines", "NumPy 2", "NumPy, oddly", "last"],
 )
 def test_the_printed_form_is_found_in(text: str, tmp_path: Path) -> None:
     expected = Genotype(nodes=edges_of("tanh 0, relu 1"))
@@ -281,7 +294,13 @@ ATTACKS = {
     "double star": "Genotype(**{{'recurrent': open('{mark}', 'w')}})",
     "starred range": "Genotype(recurrent=[('tanh', 0)], concat=range(*[open('{mark}', 'w').fileno()]))",
     "attribute": "Genotype(recurrent=open('{mark}', 'w').name, concat=[1])",
+    "inside a NumPy scalar": "Genotype(recurrent=[(np.str_(open('{mark}', 'w').name), 0)], concat=[1])",
+    "another function of NumPy": "Genotype(recurrent=[(np.str_(np.loadtxt('{mark}')), open('{mark}', 'w'))])",
+    "like NumPy": "Genotype(recurrent=[('tanh', open('{mark}', 'w').np.int64(0))], concat=[1])",
 }
+
+
+NUMPY = SimpleNamespace(str_=str, int64=int, loadtxt=str)
 
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
@@ -292,7 +311,9 @@ def test_code_in_a_printed_form_is_refused_and_never_runs(attack: str, tmp_path:
     with pytest.raises(GenotypeError):
         load_genotype(text)
     assert not (tmp_path / "ran").exists()
-    eval(text, {"Genotype": lambda *args, **named: None})  # the attack is a live one: it leaves its mark when run
+    with contextlib.suppress(AttributeError):
+        # the attack is a live one: it leaves its mark when run
+        eval(text, {"Genotype": lambda *args, **named: None, "np": NUMPY})
     assert (tmp_path / "ran").exists()
 
 

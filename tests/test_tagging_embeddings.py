@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import os
 import shutil
@@ -43,6 +44,7 @@ def files(tmp_path_factory, corpus) -> dict[str, str]:
     vectors.save(str(folder / "words.gensim"))
     vectors.save_word2vec_format(str(folder / "words.txt"))
     vectors.save_word2vec_format(str(folder / "words.bin"), binary=True)
+    vectors.save_word2vec_format(str(folder / "glove.txt"), write_header=False)
     alphabet = Dictionary()
     for character in "\n abcdefghijklmnopqrstuvwxyz":
         alphabet.add_item(character)
@@ -183,11 +185,11 @@ with torch.no_grad():
 
 
 def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus, files, tmp_path):
-    copies = {name: tmp_path / name for name in ("words.gensim", "pieces.bin", "forward.pt", "bert")}
+    copies = {name: tmp_path / name for name in ("words.gensim", "glove.txt", "pieces.bin", "forward.pt", "bert")}
     for name, copy in copies.items():
         (shutil.copytree if name == "bert" else shutil.copy)(files[name], copy)
-    kinds = {"word": "words.gensim", "fasttext": "pieces.bin", "flair": "forward.pt", "transformer": "bert"}
-    specs = [*(f"{kind}:{copies[name]}" for kind, name in kinds.items()), "char", "one-hot"]
+    kinds = ("word", "word", "fasttext", "flair", "transformer")
+    specs = [*(f"{kind}:{copy}" for kind, copy in zip(kinds, copies.values())), "char", "one-hot"]
     torch.manual_seed(0)
     tagger = SequenceTagger(
         embeddings=build_embeddings(specs, corpus),
@@ -306,6 +308,86 @@ def test_a_truncated_file(corpus, files, tmp_path, kind, name):
     assert f"{name} is cut short or not" in error_of([f"{kind}:{tmp_path / name}"], corpus)
     (tmp_path / name).write_bytes(b"")
     assert f"{name} is cut short or not" in error_of([f"{kind}:{tmp_path / name}"], corpus)
+
+
+# Text as others publish it.
+
+
+def rows_of(files) -> list[str]:
+    return Path(files["words.txt"]).read_text(encoding="utf-8").splitlines()[1:]
+
+
+PUBLISHED = {
+    "glove.txt": lambda rows: rows,
+    "glove.7d": lambda rows: rows,
+    "cc.en.vec": lambda rows: [f"{len(rows)} 7", *(f"{row} " for row in rows)],
+    "word2vec.txt": lambda rows: [f"{len(rows)} 7", *rows],
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_vectors_as_they_are_published(corpus, files, tmp_path, name, packed):
+    path = tmp_path / f"{name}{'.gz' * packed}"
+    content = "".join(f"{row}\n" for row in PUBLISHED[name](rows_of(files))).encode()
+    path.write_bytes(gzip.compress(content) if packed else content)
+    stack = build_embeddings([f"word:{path}"], corpus)
+    expected = build_embeddings([f"word:{files['words.gensim']}"], corpus)
+    text = "the Race of 1999 \u2603"
+    assert torch.equal(embedded(stack, text), embedded(expected, text))
+    assert stack.embeddings[0].vocab == expected.embeddings[0].vocab
+    assert not stack.embeddings[0].embedding.weight.requires_grad and stack.get_names() == [f"0-{path}"]
+
+
+def test_binary_vectors_may_be_packed(corpus, files, tmp_path):
+    (tmp_path / "words.bin.gz").write_bytes(gzip.compress(Path(files["words.bin"]).read_bytes()))
+    stacks = [build_embeddings([f"word:{path}"], corpus) for path in (tmp_path / "words.bin.gz", files["words.gensim"])]
+    assert torch.equal(*(embedded(stack, "the race \u2603") for stack in stacks))
+
+
+def test_words_of_odd_characters_are_read_as_they_stand(corpus, tmp_path, caplog):
+    words = [",", ". . .", "at name@domain.com", "\u00a0", "a\u0085b", "caf\u00e9", "", "1/2"]
+    rows = [f"{word} {number} -{number}.5e-1 0.25\n".encode() for number, word in enumerate(words)]
+    (tmp_path / "odd.txt").write_bytes(b"".join([*rows, b", 9 9 9\n", b"caf\xe9 7 7 7\n"]))
+    (member,) = build_embeddings([f"word:{tmp_path / 'odd.txt'}"], corpus).embeddings
+    assert list(member.vocab)[:-1] == words and list(member.vocab.values()) == list(range(len(words) + 1))
+    expected = [[n, -float(f"{n}.5e-1"), 0.25] for n in range(len(words))] + [[7, 7, 7], [0, 0, 0]]
+    assert torch.equal(member.embedding.weight, torch.tensor(expected))
+    assert "of 10 words, 1 repeat an earlier one and are left out, and 1 are not UTF-8" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("the 1 2 3\na 1 2 3\nof 1 2\n", "line 3 is not a word and 3 numbers, parted by blanks; get the file again"),
+        ("the 1 2 3\na 1 2 3 4\n", "line 2 is not a word and 3 numbers"),
+        ("the 1 2 3\na 1 2 x\n", "line 2 is not a word and 3 numbers"),
+        ("2 3\nthe 1 2 3\na 1 2\n", "line 3 is not a word and 3 numbers"),
+        ("the\t1\t2\n", "line 1 is not a word and its numbers, parted by blanks"),
+        ("", "it has no rows; get the file again"),
+        ("2 3\n", "it has no rows"),
+    ],
+)
+def test_a_faulty_row_is_named(corpus, tmp_path, content, problem):
+    (tmp_path / "x.txt").write_text(content)
+    spec = f"word:{tmp_path / 'x.txt'}"
+    message = f"embeddings {spec!r}: {tmp_path}/x.txt is cut short or not word vectors: {problem}"
+    assert message in error_of([spec], corpus)
+
+
+def test_fewer_rows_than_the_first_line_tells_of_are_read_and_told(corpus, tmp_path, caplog):
+    (tmp_path / "head.vec").write_text("9 3\nthe 1 2 3\na 1 2 3\n")
+    assert build_embeddings([f"word:{tmp_path / 'head.vec'}"], corpus).embeddings[0].vocab == {"the": 0, "a": 1}
+    assert "head.vec may be cut short: the first line tells of 9 words, and there are 2" in caplog.text
+
+
+def test_what_is_packed_otherwise_or_read_by_another_form(corpus, files, tmp_path):
+    (tmp_path / "glove.zip").write_bytes(b"PK\3\4")
+    assert "glove.zip has to be unpacked" in error_of([f"word:{tmp_path / 'glove.zip'}"], corpus)
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(Path(files["words.txt"]).read_bytes())[:-400])
+    assert "cut.txt.gz is cut short" in error_of([f"word:{tmp_path / 'cut.txt.gz'}"], corpus)
+    (tmp_path / "cc.vec").write_text("\n".join(rows_of(files)))
+    assert "such as .vec: word:PATH" in error_of([f"fasttext:{tmp_path / 'cc.vec'}"], corpus)
 
 
 def test_a_file_of_the_wrong_kind(corpus, files, tmp_path):

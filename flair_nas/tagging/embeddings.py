@@ -26,6 +26,7 @@ from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.corpora import sentences_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.stacking import keep_order
+from flair_nas.tagging.word_vectors import read_word_vectors
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
 _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
@@ -47,7 +48,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
     Args:
         specs: any of
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
-            ``word:PATH``: word vectors in a file, gensim's own, or word2vec's as .bin or .txt,
+            ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, packed by gzip or not,
             ``fasttext:PATH``: a fastText model, .bin or gensim's own; it has vectors of unknown words, too,
             ``transformer:NAME_OR_PATH``: one of the Hugging Face Hub, or in a folder; its weights stay as they are,
             ``flair:NAME_OR_PATH``: a character language model of Flair's,
@@ -87,10 +88,14 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
             return words
     if kind == "word" and argument:
         return _from_file(
-            WordEmbeddings, spec, argument, wanted="word vectors: gensim's own, or word2vec's .bin or .txt"
+            read_word_vectors,
+            spec,
+            argument,
+            wanted="word vectors: gensim's own, or those of word2vec, fastText or GloVe",
         )
     if kind == "fasttext" and argument:
-        return _from_file(FastTextEmbeddings, spec, argument, wanted="a fastText model: .bin, or gensim's own")
+        wanted = "a fastText model: .bin, or gensim's own (vectors as text, such as .vec: word:PATH)"
+        return _from_file(FastTextEmbeddings, spec, argument, wanted)
     if kind == "transformer" and argument:
         path = user_path(argument)
         name = str(path.resolve()) if path.is_dir() else argument
@@ -116,12 +121,14 @@ def _names_a_file(argument: str) -> bool:
 
 def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str, wanted: str) -> TokenEmbeddings:
     path = user_path(argument)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+    if not path.is_file() or path.suffix == ".zip":
+        what = "is a folder" if path.is_dir() else "has to be unpacked" if path.exists() else "does not exist"
         raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give a file of {wanted}")
     try:
         # An absolute path is never mistaken for one of Flair's names.
         return make(str(path.resolve()))
+    except FlairNasError as error:
+        raise FlairNasError(f"embeddings {brief(spec)}: {error}") from None
     except Exception as error:  # unpickling something else can raise anything
         raise FlairNasError(
             f"embeddings {brief(spec)}: {path} is cut short or not {wanted}; copy or make it again ({shown(error)})"

@@ -1,0 +1,104 @@
+"""Word vectors in files as they are published: by gensim, word2vec, fastText and GloVe, packed by gzip or not."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+import torch
+from flair.embeddings import WordEmbeddings
+from torch import Tensor, nn
+
+from flair_nas.errors import FlairNasError
+
+log = logging.getLogger("flair_nas")
+
+_PICKLE, _GZIP = b"\x80", b"\x1f\x8b"  # how such files begin
+
+
+def read_word_vectors(file: str) -> WordEmbeddings:
+    """Load the vectors of words.
+
+    Only a file of gensim's own is a pickle; Flair reads it. A saved tagger holds the words and vectors themselves.
+
+    Args:
+        file: gensim's own, word2vec's binary form (``.bin``), or text with a word and its numbers in each row. The
+            first line of a text may tell how many rows and numbers there are, as word2vec and fastText write it.
+
+    Raises:
+        FlairNasError: a row of a text is faulty; the line is named.
+    """
+    path = Path(file)
+    with open(path, "rb") as stream:
+        start = stream.read(2)
+    if start[:1] == _PICKLE:
+        return WordEmbeddings(file)
+    if ".bin" in path.suffixes[-2:]:
+        from gensim.models import KeyedVectors  # takes long to import
+
+        vectors = KeyedVectors.load_word2vec_format(file, binary=True)
+        vocabulary, matrix = vectors.key_to_index, torch.from_numpy(vectors.vectors)
+        matrix = torch.cat([matrix, matrix.new_zeros(1, matrix.shape[1])])  # [words + 1, D]
+    else:
+        with open(path, "rb") if start != _GZIP else gzip.open(path) as stream:
+            vocabulary, matrix = _read_text(path, cast(BinaryIO, stream))
+    embeddings = WordEmbeddings(None, vocab=vocabulary, embedding_length=matrix.shape[1], name=file)
+    embeddings.embedding = nn.Embedding.from_pretrained(matrix)
+    return embeddings
+
+
+def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
+    """Return the row of each word, and the rows with one of zeros after them, which Flair gives to unknown words."""
+    first = stream.readline()
+    sizes = [int(part) for part in first.split() if part.isdigit()]
+    headed = len(sizes) == len(first.split()) == 2
+    size = sizes[1] if headed else first.rstrip().count(b" ")
+    if not headed:
+        stream.seek(0)
+    words: dict[str, int] = {}
+    data = bytearray()
+    repeated = undecoded = rows = 0
+    for rows, line in enumerate(stream, 1):
+        word, *numbers = line.rstrip().rsplit(b" ", size) if size else [line]
+        _, blank, last = word.rpartition(b" ")  # a word may have blanks in it, but no number at its end
+        try:
+            row = np.array(numbers, np.float32)
+        except ValueError:
+            row = np.zeros(0, np.float32)
+        if not 0 < size == len(row) or (blank and _is_number(last)):
+            raise _fault(path, rows + headed, size)
+        text = word.decode(errors="backslashreplace")
+        undecoded += text.encode() != word
+        repeated += text in words
+        if text not in words:
+            words[text] = len(words)
+            data += row.tobytes()
+    if not rows:
+        raise FlairNasError(f"{path} is cut short or not word vectors: it has no rows; get the file again")
+    if headed and rows != sizes[0]:
+        log.warning("%s may be cut short: the first line tells of %d words, and there are %d", path, sizes[0], rows)
+    if repeated or undecoded:
+        log.warning(
+            "%s: of %s words, %s repeat an earlier one and are left out, and %s are not UTF-8",
+            *(path, *(f"{count:,}" for count in (rows, repeated, undecoded))),
+        )
+    data += bytes(4 * size)
+    return words, torch.frombuffer(data, dtype=torch.float32).view(-1, size)  # [words + 1, D]
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fault(path: Path, line: int, size: int) -> FlairNasError:
+    wanted = f"a word and {size} numbers" if size else "a word and its numbers"
+    return FlairNasError(
+        f"{path} is cut short or not word vectors: line {line} is not {wanted}, parted by blanks; get the file again"
+    )
