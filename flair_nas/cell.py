@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,8 @@ class SearchedCell(nn.Module):
         hidden_size: H.
         genotype: the architecture.
         init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows.
+        device: of the weights.
+        dtype: of the weights.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
@@ -78,21 +81,30 @@ class SearchedCell(nn.Module):
         input_gate.weight_entry [m, H, D], input_gate.weight_nodes [m, D, D].
     """
 
-    def __init__(self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float | None) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        genotype: Genotype,
+        init_range: float | None,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
         self.init_range = init_range
         width = (2 if genotype.highway else 1) * hidden_size
-        self.weight_input = nn.Parameter(torch.empty(input_size, width))
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width))
-        self.weight_nodes = nn.Parameter(torch.empty(len(genotype.nodes), hidden_size, width))
+        self.weight_input = nn.Parameter(torch.empty(input_size, width, device=device, dtype=dtype))
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, device=device, dtype=dtype))
+        nodes = len(genotype.nodes)
+        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, device=device, dtype=dtype))
         state_gate, input_gate = genotype.state_gate, genotype.input_gate
         self.state_gate: GateLike | None = None
         self.input_gate: GateLike | None = None
         if state_gate is not None:
-            self.state_gate = InterCellGate(state_gate, input_size, hidden_size, genotype.gate)
+            self.state_gate = InterCellGate(state_gate, input_size, hidden_size, genotype.gate, device, dtype)
         if input_gate is not None:
-            self.input_gate = InterCellGate(input_gate, hidden_size, input_size, genotype.gate)
+            self.input_gate = InterCellGate(input_gate, hidden_size, input_size, genotype.gate, device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,13 +41,24 @@ class InterCellGate(nn.Module):
         entry_size: width E of the entry vectors v_1..v_m.
         gate_size: width G of the gate, that of what it multiplies.
         form: how the gate's network multiplies a vector, one of `GATE_FORMS`.
+        device: of the weights.
+        dtype: of the weights.
     """
 
-    def __init__(self, gate: Gate, entry_size: int, gate_size: int, form: str) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        entry_size: int,
+        gate_size: int,
+        form: str,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.nodes, self.form = gate.nodes, form
-        self.weight_entry = nn.Parameter(torch.empty(gate.history, entry_size, gate_size))  # [m, E, G]
-        self.weight_nodes = nn.Parameter(torch.empty(gate.history, gate_size, gate_size))  # [m, G, G]
+        options = {"device": device, "dtype": dtype}
+        self.weight_entry = nn.Parameter(torch.empty(gate.history, entry_size, gate_size, **options))  # [m, E, G]
+        self.weight_nodes = nn.Parameter(torch.empty(gate.history, gate_size, gate_size, **options))  # [m, G, G]
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
         """Draws the weights.

@@ -113,7 +113,8 @@ def run_cell(
             past = past * input_mask[torch.cat([of_past, packing.column])]
     if input_mask is not None:
         data = data * input_mask[packing.column]
-    run = run_equations if choice.wants_equations() else run_engine  # torch.compile may trace the former
+    # torch.compile may trace the equations; engines take no empty batch
+    run = run_equations if choice.wants_equations() or not packing.batch else run_engine
     output = run(cell, data, packing, hidden, states, past, mask)
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]

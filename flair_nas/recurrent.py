@@ -22,7 +22,14 @@ from flair_nas.state import RecurrentState, initial_state
 
 
 class SearchedRNN(nn.Module):
-    """A recurrent layer with a searched cell, used as `torch.nn.LSTM` is.
+    """A recurrent layer with a searched cell, used as `torch.nn.GRU` is.
+
+    The state is one tensor, so `output, state = rnn(x)`. With `output, (h, c) = rnn(x)`, as for an LSTM, Python splits
+    a state of two layers or directions along its first dimension, without an error: h is then that of the first.
+
+    `torch.jit.trace` and `torch.export.export(..., strict=False)` fix T and B to those of the example; other sizes
+    raise an error. `torch.jit.script` and `strict=True` do not take the layer. `torch.compile` takes any sizes and runs
+    recurrences as they are.
 
     Args:
         input_size: D.
@@ -36,6 +43,8 @@ class SearchedRNN(nn.Module):
         recurrent_dropout: variational dropout of the states where they enter a product; one mask per sequence.
         init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows. The
             papers' code has 0.04 at H = 850.
+        device: of the weights, as for any module of `torch.nn`.
+        dtype: of the weights.
 
     Attributes:
         cells: a `SearchedCell` per layer and direction, at index layer * num_directions + direction.
@@ -57,6 +66,8 @@ class SearchedRNN(nn.Module):
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         init_range: float | None = None,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         genotype = load_genotype(genotype) if isinstance(genotype, str) else genotype
@@ -89,7 +100,7 @@ class SearchedRNN(nn.Module):
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
         self.init_range = init_range
         self.cells = nn.ModuleList(
-            SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range)
+            SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range, device, dtype)
             for layer in range(num_layers)
             for _ in range(self.num_directions)
         )
@@ -101,11 +112,11 @@ class SearchedRNN(nn.Module):
 
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
-        """The parameters of each layer and direction, as `torch.nn.LSTM` lists them."""
+        """Parameters of each layer and direction, as `torch.nn.GRU` lists them."""
         return [list(cell.parameters()) for cell in self.cells]
 
     def flatten_parameters(self) -> None:
-        """Does nothing; `torch.nn.LSTM` has it, so callers may call it."""
+        """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
 
     def reset_parameters(self) -> None:
         """Draws all weights anew."""
@@ -124,10 +135,11 @@ class SearchedRNN(nn.Module):
     def forward(
         self, input: Tensor | PackedSequence, hx: Tensor | RecurrentState | None = None
     ) -> tuple[Tensor | PackedSequence, Tensor | RecurrentState]:
-        """Runs the layer over whole sequences.
+        """Run the layer over whole sequences.
 
         Args:
-            input: [T, B, D], or [B, T, D] with `batch_first`, or one sequence [T, D], or a `PackedSequence`.
+            input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), or one sequence [T, D], or a
+                `PackedSequence`.
             hx: the state to begin with: what an earlier call returned, or a tensor
                 [num_layers * num_directions, B, H] (then gates see no history); zeros when None.
 
@@ -151,11 +163,13 @@ class SearchedRNN(nn.Module):
         self._check_input(input, 2 if single else 3, form)
         dense = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input  # [T, B, D]
         steps, batch = dense.shape[:2]
+        if not steps:
+            raise ValueError(f"this layer takes sequences of at least one step; got {list(input.shape)}")
         if single:
-            hx = _with_batch(hx)  # one sequence has a state without the batch dimension, as in nn.LSTM
+            hx = _with_batch(hx)  # one sequence has a state without the batch dimension, as in nn.GRU
         state = initial_state(self._cells(), hx, batch)
-        output, state = self._run(dense.reshape(steps * batch, -1), [batch] * steps, state)
-        output = output.view(steps, batch, -1)
+        output, state = self._run(dense.flatten(0, 1), [batch] * steps, state)
+        output = output.unflatten(0, (steps, batch))
         final = self._final(state, None)
         if single:
             return output.squeeze(1), _without_batch(final)
@@ -174,8 +188,6 @@ class SearchedRNN(nn.Module):
         got = f"got {list(data.shape)}, {data.dtype}, on {data.device}"
         if data.dim() != dimensions or data.shape[-1] != self.input_size:
             raise ValueError(f"this layer takes {form} with D = input_size = {self.input_size}; {got}")
-        if 0 in data.shape:
-            raise ValueError(f"this layer takes at least one sequence of at least one step; {got}")
         if data.device != weight.device:
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
         if data.dtype == weight.dtype:
@@ -218,9 +230,9 @@ class SearchedRNN(nn.Module):
 
 
 def _check_sizes(sizes: list[int], tokens: int) -> None:
-    """Refuses sizes that PyTorch's functions do not make, with which an engine would read beyond the data."""
+    """Refuse sizes that PyTorch's functions do not make, with which an engine would read beyond the data."""
     falling = all(now >= after > 0 for now, after in itertools.pairwise([*sizes, 1]))
-    if not (falling and sum(sizes) == tokens):
+    if not (sizes and falling and sum(sizes) == tokens):
         raise ValueError(
             f"batch_sizes of a PackedSequence must be positive, never grow, and be {tokens} in all, got {brief(sizes)}"
         )

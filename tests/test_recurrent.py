@@ -1,4 +1,4 @@
-"""SearchedRNN against the reference in float64, against itself, and against the manners of nn.LSTM."""
+"""SearchedRNN against the reference in float64, against itself, and against the manners of nn.GRU."""
 
 import copy
 import pickle
@@ -555,22 +555,52 @@ def test_other_dtypes_and_autocast_stay_close(genotype: Genotype) -> None:
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("num_layers", [1, 3])
-def test_attributes_and_shapes_are_those_of_lstm(num_layers: int, bidirectional: bool, batch_first: bool) -> None:
+def test_attributes_and_shapes_are_those_of_gru(num_layers: int, bidirectional: bool, batch_first: bool) -> None:
     options = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
-    lstm = nn.LSTM(D, H, dropout=0.25 if num_layers > 1 else 0.0, **options)
-    rnn = SearchedRNN(D, H, UNGATED, dropout=lstm.dropout, **options)
+    gru = nn.GRU(D, H, dropout=0.25 if num_layers > 1 else 0.0, **options)
+    rnn = SearchedRNN(D, H, UNGATED, dropout=gru.dropout, **options)
     for name in ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first", "dropout"):
-        assert getattr(rnn, name) == getattr(lstm, name), name
-    for shape in ((5, 2, D), (5, D)):
+        assert getattr(rnn, name) == getattr(gru, name), name
+    for shape in ((5, 2, D), (5, D), (0, 5, D) if batch_first else (5, 0, D)):
         x = torch.randn(shape)
-        (output, state), (lstm_output, (lstm_state, _)) = rnn(x), lstm(x)
-        assert (output.shape, state.shape) == (lstm_output.shape, lstm_state.shape)
-        assert rnn(x, torch.zeros_like(lstm_state))[0].shape == lstm_output.shape
+        (output, state), (gru_output, gru_state) = rnn(x), gru(x)
+        assert (output.shape, state.shape) == (gru_output.shape, gru_state.shape)
+        assert rnn(x, torch.zeros_like(gru_state))[0].shape == gru_output.shape
     packed = pack_sequence([torch.randn(n, D) for n in LENGTHS], enforce_sorted=False)
-    (output, state), (lstm_output, (lstm_state, _)) = rnn(packed), lstm(packed)
-    assert (output.data.shape, state.shape) == (lstm_output.data.shape, lstm_state.shape)
+    (output, state), (gru_output, gru_state) = rnn(packed), gru(packed)
+    assert (output.data.shape, state.shape) == (gru_output.data.shape, gru_state.shape)
     for name in ("batch_sizes", "sorted_indices", "unsorted_indices"):
-        assert torch.equal(getattr(output, name), getattr(lstm_output, name)), name
+        assert torch.equal(getattr(output, name), getattr(gru_output, name)), name
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_an_empty_batch_gives_an_empty_batch_and_gradients_of_zero(genotype: Genotype) -> None:
+    """As `nn.LSTM` and `nn.GRU` do, with dropouts too, and in the middle of a loop over batches."""
+    options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5, "input_dropout": 0.5, "recurrent_dropout": 0.5}
+    rnn = make_rnn(genotype, **options)
+    x = torch.randn(5, 0, D, dtype=torch.float64, requires_grad=True)
+    output, state = rnn(x)
+    again, _ = rnn(x, state)
+    assert output.shape == again.shape == (5, 0, 2 * H)
+    assert [tensor.shape for tensor in tensors_of(state)] == [tensor.shape for tensor in tensors_of(make_state(rnn, 0))]
+    (output.sum() + again.sum()).backward()
+    assert x.grad is not None and x.grad.shape == x.shape
+    assert all(p.grad is None or not p.grad.any() for p in rnn.parameters())
+    assert any(p.grad is not None for p in rnn.parameters())
+
+
+@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
+def test_device_and_dtype_are_taken_as_by_modules_of_torch(genotype: Genotype) -> None:
+    rnn = SearchedRNN(D, H, genotype, 2, bidirectional=True, device="cpu", dtype=torch.float64)
+    assert {parameter.dtype for parameter in rnn.parameters()} == {torch.float64}
+    assert rnn(torch.randn(5, 2, D, dtype=torch.float64))[0].dtype == torch.float64
+    sketch = SearchedRNN(D, H, genotype, 2, bidirectional=True, device="meta")
+    assert {parameter.device.type for parameter in sketch.parameters()} == {"meta"}
+    sketch.load_state_dict(rnn.float().state_dict(), assign=True)
+    x = torch.randn(5, 2, D)
+    assert torch.equal(sketch(x)[0], rnn(x)[0])
+    skipped = nn.utils.skip_init(SearchedRNN, D, H, genotype, device="cpu")  # takes modules with `device` alone
+    assert {parameter.device.type for parameter in skipped.parameters()} == {"cpu"}
 
 
 # --- bad input
@@ -636,7 +666,7 @@ def test_bad_input_is_refused_with_what_was_given_and_expected(
     assert "cannot be multiplied" not in text, "an accident of the arithmetic, not a check"
 
 
-@pytest.mark.parametrize("shape", [(0, 2, D), (0, D)], ids=["padded", "unbatched"])
+@pytest.mark.parametrize("shape", [(0, 2, D), (0, 0, D), (0, D)], ids=["padded", "empty batch", "unbatched"])
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_an_empty_sequence_is_named_as_such(genotype: Genotype, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"(?i)empty|length|step"):

@@ -41,6 +41,20 @@ def test_a_graph_of_operators_can_be_run_on_another_input(name: str, grad: bool)
         torch.testing.assert_close(graph(second), layer(second)[0], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.trace.*:DeprecationWarning")
+def test_traces_and_exports_hold_for_the_sizes_of_their_example_and_raise_for_others() -> None:
+    """The docstring of `SearchedRNN` promises it; a wrong result would be worse."""
+    layer = SearchedRNN(D, H, GATED, bidirectional=True).eval()
+    example, input = torch.randn(2, 3, 2, D)
+    traced = torch.jit.trace(layer, (example,), check_trace=False)
+    exported = torch.export.export(layer, (example,), strict=False).module()
+    for graph in (traced, exported):
+        torch.testing.assert_close(graph(input)[0], layer(input)[0])
+        for steps, batch in ((5, 2), (2, 2), (3, 1), (3, 4), (2, 3), (6, 1), (3, 0)):
+            with pytest.raises((RuntimeError, AssertionError)):
+                graph(torch.randn(steps, batch, D))
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_forward_mode_derivatives_are_those_of_backward_mode(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer, input, direction = made(name)

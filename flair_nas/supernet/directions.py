@@ -63,7 +63,7 @@ class BothDirections(nn.Module):
         return pack_padded_sequence(output, lengths, enforce_sorted=False), None
 
     def flatten_parameters(self) -> None:
-        """Does nothing; `torch.nn.LSTM` has it, so callers may call it."""
+        """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
 
     def choose(self, genotype: Genotype | None) -> None:
         """As `CellSupernet.choose`, in both directions."""
