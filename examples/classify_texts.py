@@ -83,7 +83,8 @@ documents = DocumentRNNEmbeddings(
     hidden_size=arguments.hidden_size,
     bidirectional=True,
 )
-classifier = TextClassifier(documents, label_type="class", label_dictionary=corpus.make_label_dictionary("class"))
+labels = corpus.make_label_dictionary("class", add_unk=False)
+classifier = TextClassifier(documents, label_type="class", label_dictionary=labels)
 scores = ModelTrainer(classifier, corpus).train(
     arguments.out,
     learning_rate=0.005,
