@@ -48,3 +48,9 @@ def test_search_then_tag_on_own_text_and_corpus(tmp_path: Path) -> None:
     found = Genotype.load(tmp_path / "runs" / "search" / "genotype.json")
     assert f"found after 1 epochs: {found.one_line()}" in out and "Harvest Festival" in out
     assert (tmp_path / "runs" / "tagger" / "final-model.pt").exists()
+
+
+def test_texts_are_classified_by_a_searched_cell_after_saving_and_loading(tmp_path: Path) -> None:
+    out = run_example("classify_texts.py", "--out", "runs", cwd=tmp_path)
+    assert "layer: SearchedRNN" in out and '"Wind and rain on the hills before noon" → weather' in out
+    assert (tmp_path / "runs" / "best-model.pt").exists()

@@ -26,6 +26,7 @@ from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
 from flair_nas.tagging.classes import load_classes
+from flair_nas.tagging.corpora import sentences_of
 from flair_nas.tagging.embeddings import build_embeddings
 
 
@@ -155,6 +156,29 @@ def test_the_command(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
+    ("line", "words", "labels"),
+    [
+        ("__label__A one two", ["one", "two"], ["A"]),
+        ("__label__A\t__label__B\tone", ["one"], ["A", "B"]),
+        ("   __label__A one", ["one"], ["A"]),
+        ("__label__A    __label__B   one", ["one"], ["A", "B"]),
+        ("\ufeff__label__A one", ["one"], ["A"]),
+        ("__label__A\u00a0one", ["one"], ["A"]),
+        ("__label__A __label__A one", ["one"], ["A"]),
+    ],
+)
+def test_no_label_is_read_as_a_word_and_no_text_is_left_out(
+    line: str, words: list[str], labels: list[str], tmp_path: Path
+) -> None:
+    folder = Path(write_classes(tmp_path / "corpus"))
+    (folder / "train.txt").write_text(f"{line}\n\n__label__B two\n", encoding="utf-8")
+    first, second = sentences_of(load_classes(folder).corpus.train)
+    assert [token.text for token in first] == words
+    assert [label.value for label in first.get_labels("class")] == labels
+    assert [token.text for token in second] == ["two"]
+
+
+@pytest.mark.parametrize(
     ("part", "content", "message"),
     [
         ("train", None, "has no train.txt"),
@@ -162,6 +186,13 @@ def test_the_command(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[
         ("train", "__label__A one two\nthree\n", r"train.txt:2: 'three' must be __label__NAME and a text"),
         ("dev", "__label__A\n", r"dev.txt:1: '__label__A' must be __label__NAME and a text"),
         ("dev", "\n", "dev.txt is empty"),
+        ("train", "__label__A one\n__label__ two\n", "train.txt:2: '__label__ two' must be __label__NAME and a text"),
+        (
+            "train",
+            "__label__A one __label__B two\n",
+            "train.txt:1: '__label__B' is in the text; write all labels first",
+        ),
+        ("train", "__label__A \u200c\n", "train.txt:1: .* must be __label__NAME and a text"),
     ],
 )
 def test_files_that_cannot_be_used(part: str, content: str | None, message: str, tmp_path: Path) -> None:

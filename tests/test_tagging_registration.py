@@ -34,6 +34,7 @@ from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.rnn_type import build_rnn
 
+ROOT = Path(__file__).parent.parent
 WIDTH, HIDDEN = 6, 8
 GATED = random_genotype(1, nodes=3, edges_per_node=2, history=2)
 SMALL = GATED.one_line()  # an rnn_type with gates whose training is quick
@@ -227,6 +228,24 @@ def test_types_of_flair_are_the_same_with_and_without_flair_nas():
     exec(OWN_TYPES, beside)
     assert beside["result"] == without
     assert without["LSTM"] != without["GRU"]
+
+
+def test_what_happens_without_the_import_is_in_the_docs_under_flairs_own_words(corpus):
+    readme, docs = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/tagging.md")
+    )
+    unregistered_rnn, unregistered_init = SequenceTagger.RNN.__wrapped__, DocumentRNNEmbeddings.__init__.__wrapped__
+    with pytest.raises(Exception, match="Unknown RNN type") as error:
+        unregistered_rnn("i-darts-ptb", 1, HIDDEN, True, WIDTH)
+    assert f"`{error.value}`" in readme and f"`{error.value}`" in docs
+    documents = DocumentRNNEmbeddings.__new__(DocumentRNNEmbeddings)
+    unregistered_init(documents, [word_embeddings(corpus)], HIDDEN, rnn_type="i-darts-ptb")
+    assert isinstance(documents.rnn, torch.nn.GRU) and "builds a GRU for every name but `LSTM`" in docs
+    classifier = TextClassifier(documents, label_type="topic", label_dictionary=corpus.make_label_dictionary("topic"))
+    with pytest.raises(RuntimeError, match="Missing key") as error:
+        TextClassifier._init_model_with_state_dict(classifier._get_state_dict())
+    words = re.search(r"`(Missing key.*?)`", docs)[1]
+    assert words in str(error.value)
 
 
 # --- what an rnn_type says reaches the layer --------------------------------------------------------------------------

@@ -1,22 +1,24 @@
-"""Corpora of texts with classes, as Flair's `ClassificationCorpus` reads them."""
+"""Corpora of texts with classes, in the form of fastText and of Flair's `ClassificationCorpus`."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from flair.data import Corpus
-from flair.datasets import ClassificationCorpus
+from flair.data import Corpus, Sentence
+from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.paths import user_path
+from flair_nas.paths import how_to_convert, user_path
 from flair_nas.tagging.corpora import TaggingCorpus, digest_of
 
 LABEL = "__label__"
 LABEL_TYPE = "class"
+LABELLED = re.compile(rf"\s*((?:{LABEL}\S+\s+)+)(.*\S)\s*")
 
 
 def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> TaggingCorpus:
-    """Loads a corpus of texts with one or more classes each.
+    """Load a corpus of texts with one or more classes each.
 
     Args:
         source: a folder of ``train.txt``, ``dev.txt`` and, if there is one, ``test.txt``, in which each line is
@@ -28,33 +30,42 @@ def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> T
     """
     if isinstance(source, Corpus):
         return TaggingCorpus(source, label_type, source.name or "corpus", digest_of(source, label_type))
-    folder = user_path(source).resolve()  # a relative one Flair would take twice
+    folder = user_path(source)
     if not str(source) or not folder.is_dir():
         raise FlairNasError(f"corpus {brief(str(source))} is no folder: give one with train.txt and dev.txt in it")
-    names = [part for part in ("train", "dev", "test") if (folder / f"{part}.txt").exists()]
+    files = {part: folder / f"{part}.txt" for part in ("train", "dev", "test")}
     for part in ("train", "dev"):
-        if part not in names:
+        if not files[part].exists():
             raise FlairNasError(f"{folder} has no {part}.txt")
-    for part in names:
-        _check(folder / f"{part}.txt")
-    train, dev, test = (folder / f"{part}.txt" if part in names else None for part in ("train", "dev", "test"))
-    corpus = ClassificationCorpus(folder, LABEL_TYPE, train, test, dev, memory_mode="full", sample_missing_splits=False)
-    corpus.name = folder.name
+    train, dev, test = (_read(file) if file.exists() else None for file in files.values())
+    corpus: Corpus[Sentence] = Corpus(train, dev, test, name=folder.resolve().name, sample_missing_splits=False)
     return TaggingCorpus(corpus, LABEL_TYPE, corpus.name, digest_of(corpus, LABEL_TYPE))
 
 
-def _check(path: Path) -> None:
-    """That each line has a class and a text; Flair leaves out those that have not."""
-    count = 0
+def _read(path: Path) -> FlairDatapointDataset:
+    """Read one part.
+
+    Flair's own reader drops lines without a blank or tab, and takes pieces of a label for words where more than one
+    blank follows it.
+    """
     try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                words = line.split()
-                text = [word for word in words if not word.startswith(LABEL)]
-                if words and (not words[0].startswith(LABEL) or not text):
-                    raise FlairNasError(f"{path}:{number}: {brief(line.strip())} must be {LABEL}NAME and a text")
-                count += bool(words)
+        with path.open(encoding="utf-8-sig") as lines:
+            sentences = [_parse(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
     except UnicodeDecodeError as error:
-        raise FlairNasError(f"{path} is not UTF-8: {error}") from None
-    if not count:
+        raise FlairNasError(f"{path} is not UTF-8; {how_to_convert(error.object)}") from None
+    if not sentences:
         raise FlairNasError(f"{path} is empty")
+    return FlairDatapointDataset(sentences)
+
+
+def _parse(line: str, where: str) -> Sentence:
+    """Read a line of labels and a text."""
+    match = LABELLED.fullmatch(line)
+    sentence = Sentence(match[2]) if match else None
+    if not match or not sentence:
+        raise FlairNasError(f"{where}: {brief(line.strip())} must be {LABEL}NAME and a text")
+    if late := [word for word in match[2].split() if word.startswith(LABEL)]:
+        raise FlairNasError(f"{where}: {brief(late[0])} is in the text; write all labels first")
+    for label in dict.fromkeys(match[1].split()):
+        sentence.add_label(LABEL_TYPE, label.removeprefix(LABEL))
+    return sentence
