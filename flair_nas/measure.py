@@ -20,6 +20,20 @@ class Evaluation(NamedTuple):
     value: float
 
 
+class Guess(NamedTuple):
+    """A prediction without a model, which a model that has learned something surpasses.
+
+    Args:
+        key: its name in the keys of histories.
+        name: the same in sentences.
+        cost: its cost on the validation part, as `Measure.cost` gives it.
+    """
+
+    key: str
+    name: str
+    cost: float
+
+
 @dataclass(frozen=True)
 class Measure:
     """A figure such as perplexity or F1.
@@ -51,10 +65,16 @@ class Measure:
             return evaluation.loss
         return -evaluation.value if self.higher_is_better else evaluation.value
 
+    def of_cost(self, cost: float) -> float:
+        """Return the figure of a cost."""
+        if self.of_loss is not None:
+            return self.of_loss(cost)
+        return -cost if self.higher_is_better else cost
+
     def best(self, cost: float) -> dict[str, float | None]:
         """The smallest cost as a figure with its name, for a history; None where none is finite."""
         name = self.name if self.of_loss is None else "loss"
-        value = -cost if self.of_loss is None and self.higher_is_better else cost
+        value = cost if self.of_loss is not None else self.of_cost(cost)
         return {f"best_{name}": value if math.isfinite(value) else None}
 
     def plain(self, value: float) -> str:
@@ -62,11 +82,10 @@ class Measure:
         return f"{value:{self.form}}"
 
     def shown(self, value: float | None) -> str:
-        """A figure beside `shown_loss`, named if that is of another kind; None stands for one that is not finite."""
-        if self.of_loss is not None:
-            return self.plain(math.inf if value is None else value)
-        return f"{self.title} {self.plain(math.nan if value is None else value)}"
+        """Return the figure with its name; None stands for one that is not finite."""
+        missing = math.nan if self.of_loss is None else math.inf
+        return f"{self.title} {self.plain(missing if value is None else value)}"
 
     def shown_loss(self, loss: float) -> str:
-        """A loss, by this measure if that is formed of it."""
-        return f"loss {loss:.3f}" if self.of_loss is None else self.plain(self.of_loss(loss))
+        """Return a loss with its name, as this measure's figure if that is formed of it."""
+        return f"loss {loss:.3f}" if self.of_loss is None else self.shown(self.of_loss(loss))

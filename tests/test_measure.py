@@ -31,7 +31,7 @@ def test_the_best_is_named_as_what_decides() -> None:
 @pytest.mark.parametrize(
     ("measure", "key", "loss", "value", "none"),
     [
-        (PERPLEXITY, "valid_perplexity", "12.2", "60.0", "inf"),
+        (PERPLEXITY, "valid_perplexity", "perplexity 12.2", "perplexity 60.0", "perplexity inf"),
         (F1, "valid_f1", "loss 2.500", "F1 60.00", "F1 nan"),
         (ERROR, "valid_error_rate", "loss 2.500", "error rate 60.0", "error rate nan"),
     ],

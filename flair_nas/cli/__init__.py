@@ -15,8 +15,8 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
 from flair_nas.stopping import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
 
-EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect); 2 unusable arguments or input;
-130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
+EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect), or a search learned nothing;
+2 unusable arguments or input; 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
 
 
 class _Parser(argparse.ArgumentParser):

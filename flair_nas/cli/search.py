@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import sys
 from typing import Any
 
@@ -22,9 +23,11 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.paths import typed
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.settings import as_flags, resolve
+from flair_nas.settings import as_flags, changed, preset_names, resolve
 from flair_nas.stopping import stopped_at_once
 from flair_nas.tagging.config import TaggerConfig
+
+log = logging.getLogger("flair_nas")
 
 EXAMPLES = """examples:
   flair-nas search --preset i-darts-small --text demo --epochs 2 --out runs/first
@@ -84,12 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.estimate and not arguments.resume:
         flags = given_flags(arguments, config_type)
         config = resolve(config_type, kind="search", preset=arguments.preset, file=arguments.config, flags=flags)
+        _say_scale(arguments, config)
         return _estimate(config, progress)
     config, out = settings_of_run(
         arguments, config_type, "search", "--out DIR is needed: the folder for history, checkpoints and the genotype"
     )
     if arguments.estimate:
         return _estimate(config, progress)
+    _say_scale(arguments, config)
     with stopped_at_once():
         from accelerate import PartialState
 
@@ -100,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     path = out / "genotype.json"
     figures = result.genotype.origin["figures"]
-    print(result.genotype.one_line())
+    print(result.genotype.one_line() if result.learned else result.verdict)
     measure = result.measure
     value = figures[f"supernet_{measure.key}"]
     of_supernet = ""
@@ -109,6 +114,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{of_supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
     print(f"{history}settings: {out / 'config.yaml'}")
+    if not result.learned:
+        return 1
     if result.verdict:
         print(f"verdict: {result.verdict}")
     rnn = typed(path)
@@ -127,6 +134,18 @@ def run(arguments: argparse.Namespace) -> int:
         like_it = as_flags(dataclasses.replace(config, epochs=SearchConfig.epochs), LanguageModelConfig)
         print(f"  or: flair-nas lm train {like_it} --rnn {rnn} --out runs/lm")
     return 0
+
+
+def _say_scale(arguments: argparse.Namespace, config: SearchSettings) -> None:
+    """Say that a search on text without a preset is as large as those of the papers."""
+    chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
+    if not chosen and isinstance(config, SearchConfig) and config.strategy != "sample":
+        small = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
+        log.warning(
+            "without --preset a search is as large as those of the papers: about five hours for a million words on two "
+            "CPU cores (--estimate measures it). These presets take minutes: %s",
+            ", ".join(small),
+        )
 
 
 def _estimate(config: SearchSettings, progress: bool) -> int:

@@ -292,3 +292,6 @@ class SearchConfig(SearchSettings, TextSettings):
     embedding_init_range: float = setting(
         0.1, "embedding and softmax start uniform in +-this (the papers' code: 0.04)", low=1e-12, high=10
     )
+    frequency_bias: bool = setting(
+        True, "the softmax's bias starts at the logarithms of the word frequencies (the papers' code: 0)", before=False
+    )

@@ -16,6 +16,9 @@ from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import make_accelerator, make_reduce
 
+ENOUGH = 10.0
+"""Seconds that steps are measured for."""
+
 
 class Estimate(NamedTuple):
     """The cost of a search.
@@ -51,13 +54,13 @@ def estimate_search(
     steps: int = 5,
     progress: bool = False,
 ) -> Estimate:
-    """Measures a few steps of a search and one evaluation; nothing is written but the cached token ids of a text.
+    """Measure a few steps of a search and a piece of an evaluation; nothing is written but a text's cached token ids.
 
     Args:
         config: the settings.
         text: what `load_text` takes, in place of the setting `text`.
         objective: as for `search_genotype`.
-        steps: how many, after one that is not counted.
+        steps: how many at most, after one that is not counted; fewer where they take longer than `ENOUGH`.
         progress: draw a progress bar while a new text is read.
 
     Raises:
@@ -67,19 +70,18 @@ def estimate_search(
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
     strategy = strategy_class(config.strategy)(learned, config, make_reduce(accelerator))
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
-    seconds = []
+    seconds: list[float] = []
     learned.module.train()
     epoch = 1 + min(config.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
     for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
+        if len(seconds) > 1 and sum(seconds) > ENOUGH:
+            break
         started = time.perf_counter()
         strategy.step(epoch, step)
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
-    started = time.perf_counter()
-    if seconds:
-        learned.evaluate(progress)
-    evaluation = time.perf_counter() - started
+    evaluation = learned.evaluation_seconds() if seconds else 0.0
     of_step = statistics.median(seconds[1:] or seconds) if seconds else 0.0
     mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
     return Estimate(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.genotype import Genotype
+from flair_nas.measure import Guess, Measure
 from flair_nas.search.convergence import drift, drifts, flattened
 
 EPOCHS = 3
@@ -167,13 +168,46 @@ COMPARE = "flair-nas select compares it with random cells and the LSTM"
 """What to do about a genotype of unknown worth."""
 
 
-def verdict(figures: Figures, losses: Sequence[float | None]) -> str:
-    """One plain sentence on the genotype of a search, from its health after the last epoch.
+def failure(cost: float | None, guess: Guess | None, measure: Measure, losses: Sequence[float | None]) -> str:
+    """Return what a search that learned nothing shows, and what to change; empty if it did better than a guess.
+
+    Args:
+        cost: what it came to on the validation part; None where that cannot be compared.
+        guess: what it has to surpass; None where there is none.
+        measure: that both are costs of.
+        losses: of the training part in each epoch; None where nothing was trained.
+    """
+    if cost is None or guess is None or cost < guess.cost:
+        return ""
+    reached, guessed = (measure.plain(measure.of_cost(value)) for value in (cost, guess.cost))
+    smaller = ", or a smaller --vocabulary-size" if measure.of_loss else ""
+    trained = [loss for loss in losses if loss is not None]
+    if len(trained) < 2:
+        advice = f"One epoch does not tell why: give it more --epochs, or a lower --learning-rate{smaller}."
+    elif trained[-1] >= trained[0]:
+        advice = (
+            f"Its training loss rose from {trained[0]:.2f} to {trained[-1]:.2f}: give it a lower "
+            f"--learning-rate{smaller}."
+        )
+    else:
+        advice = (
+            f"Its training loss fell from {trained[0]:.2f} to {trained[-1]:.2f}: if that goes on, give it more --epochs"
+            f"{smaller}; else see whether the valid part is like the training part."
+        )
+    return (
+        f"This search learned nothing: its valid {measure.title} is {reached}, and {guess.name} comes to {guessed}. "
+        f"{advice} Its genotype is arbitrary."
+    )
+
+
+def verdict(figures: Figures, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
+    """Return a plain sentence on the genotype of a search, from its health after the last epoch.
 
     Args:
         figures: that health.
         losses: of the supernet on the validation part after each epoch, None where one was not finite; none where they
             tell nothing.
+        training: of the training part in each epoch.
     """
     doubts = []
     finite = [math.inf if loss is None else loss for loss in losses]
@@ -181,6 +215,9 @@ def verdict(figures: Figures, losses: Sequence[float | None]) -> str:
         doubts.append(
             f"its supernet got worse: a valid loss of {finite[-1]:.2f} at the end, of {min(finite):.2f} at its best"
         )
+    trained = [loss for loss in training if loss is not None]
+    if trained and trained[-1] > trained[0]:
+        doubts.append(f"its training loss rose from {trained[0]:.2f} to {trained[-1]:.2f}")
     if figures["clear"] < 0.5:
         doubts.append(f"in {1 - figures['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
     if figures["changed"] is None:

@@ -31,6 +31,7 @@ from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.descent import REMEDY, NotFinite
 from flair_nas.search.display import Display
+from flair_nas.search.health import failure
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.settings import changed
@@ -51,6 +52,7 @@ class SearchResult:
         out: the run folder.
         measure: by which the objective is judged; its `key` is in the history.
         verdict: one plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
+        learned: False if the search did no better than a guess without a model; the verdict says what to change.
     """
 
     genotype: Genotype
@@ -58,6 +60,7 @@ class SearchResult:
     out: Path
     measure: Measure
     verdict: str = ""
+    learned: bool = True
 
 
 def search_genotype(
@@ -107,8 +110,9 @@ def search_genotype(
 
 def _open(config: SearchSettings, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
     """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    may_change = [*_PLACES, "init_range", "embedding_init_range"]  # ranges concern the first step alone
-    may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint, too
+    first = ("init_range", "embedding_init_range", "frequency_bias")  # they concern the first step alone
+    layout = ("delimiter", "comment")  # of a corpus; its digest is in the checkpoint, too
+    may_change = [*_PLACES, *first, *layout]
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
@@ -124,6 +128,7 @@ class _Search:
         self.progress = progress and self.is_main
         self.reduce = make_reduce(accelerator)
         self.strategy = strategy_class(config.strategy)(objective, config, self.reduce)
+        self.guess = objective.guess()
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -141,7 +146,8 @@ class _Search:
             from flair_nas.drawing.progress import draw_progress
 
             draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.measure)
-        return SearchResult(genotype, run.history, run.folder, self.objective.measure, self._verdict())
+        verdict, learned = self._verdict(), not self._failure()
+        return SearchResult(genotype, run.history, run.folder, self.objective.measure, verdict, learned)
 
     # --- epochs ---
 
@@ -193,12 +199,14 @@ class _Search:
             if not self.strategy.bears_nan:
                 raise NotFinite(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
+        measure = self.objective.measure
         line: dict[str, Any] = {
             "epoch": epoch,
             "training_loss": training / trained_steps if trained_steps else None,
             "architecture_loss": validation / looked if looked else None,
             "valid_loss": loss if math.isfinite(loss) else None,
-            self.objective.measure.key: value if math.isfinite(value) else None,
+            measure.key: value if math.isfinite(value) else None,
+            **({f"{guess.key}_{measure.name}": measure.of_cost(guess.cost)} if (guess := self.guess) else {}),
             **self.strategy.end_epoch(),
             "genotype": self.strategy.genotype().one_line(),
             "steps": steps,
@@ -294,8 +302,13 @@ class _Search:
             "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
         }
 
+    def _failure(self) -> str:
+        history = self.run.history
+        cost = self.strategy.cost(history) if history else None
+        return failure(cost, self.guess, self.objective.measure, [line["training_loss"] for line in history])
+
     def _verdict(self) -> str:
-        return self.strategy.verdict([line["valid_loss"] for line in self.run.history])
+        return self._failure() or self.strategy.verdict(self.run.history)
 
     def _write_genotype(self) -> Genotype:
         origin: dict[str, Any] = {

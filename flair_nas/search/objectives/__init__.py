@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor, nn
 
-    from flair_nas.measure import Evaluation, Measure
+    from flair_nas.measure import Evaluation, Guess, Measure
     from flair_nas.search.config import SearchSettings
     from flair_nas.supernet import Supernet
 
@@ -72,6 +73,16 @@ class Objective(Protocol):
 
     def evaluate(self, progress: bool = False) -> Evaluation:
         """Loss and measure on the whole validation part, in evaluation mode."""
+
+    def evaluation_seconds(self) -> float:
+        """Measure how long `evaluate` takes."""
+        started = time.perf_counter()
+        self.evaluate()
+        return time.perf_counter() - started
+
+    def guess(self) -> Guess | None:
+        """Return what a search has to surpass to have learned anything; None where there is no such figure."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """Carried states, at the end of an epoch."""

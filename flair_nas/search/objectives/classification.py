@@ -76,6 +76,10 @@ class OfDocuments(BothDirections):
 class ClassificationObjective(FlairObjective):
     """A classifier; `holder` is its embeddings of documents."""
 
+    def labels(self, sentence: Sentence) -> list[str]:
+        """Return the class."""
+        return [sentence.get_label(self.corpus.label_type).value]
+
     def evaluated(self, size: int) -> Evaluation:
         """Loss and accuracy, or F1 where texts have several classes."""
         with no_flair_bars():

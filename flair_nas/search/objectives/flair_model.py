@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from flair.data import Sentence
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.measure import Evaluation, Measure
+from flair_nas.measure import Evaluation, Guess, Measure
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.objectives import Objective
@@ -261,6 +262,18 @@ class FlairObjective(Objective):
 
     def evaluated(self, size: int) -> Evaluation:
         """Loss and measure on dev in batches of that size, in the mode that is set."""
+        raise NotImplementedError
+
+    def guess(self) -> Guess:
+        """Return the accuracy of the most frequent label of train; in F1, that of finding nothing."""
+        if self.measure is F1:
+            return Guess("empty", "finding nothing", 0.0)
+        most = Counter(label for sentence in self.streams["train"] for label in self.labels(sentence)).most_common(1)
+        labels = [label for sentence in self.dev for label in self.labels(sentence)]
+        return Guess("majority", f"the label {most[0][0]} alone", -100 * labels.count(most[0][0]) / len(labels))
+
+    def labels(self, sentence: Sentence) -> list[str]:
+        """Return the labels of a sentence of which the accuracy is a share."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:

@@ -58,6 +58,10 @@ class TaggingObjective(FlairObjective):
             )
         return [sentence for sentence, labels in zip(sentences, unknown) if not labels]
 
+    def labels(self, sentence: Sentence) -> list[str]:
+        """Return the label of each token."""
+        return [token.get_label(self.corpus.label_type).value for token in sentence]
+
     def evaluated(self, size: int) -> Evaluation:
         """Loss and F1, or accuracy."""
         try:

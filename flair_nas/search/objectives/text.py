@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -9,18 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate import Accelerator
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import TextCorpus, batchify, load_text_of
+from flair_nas.language_model.corpus import Ids, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import PERPLEXITY, evaluate_stream
+from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream, perplexity_of
 from flair_nas.language_model.segments import Draw, segment_lengths
-from flair_nas.measure import Evaluation
+from flair_nas.measure import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import Objective
 from flair_nas.supernet import CellSupernet, InterCellSupernet
+
+log = logging.getLogger("flair_nas")
 
 
 def read(config: SearchConfig, data: Any = None, progress: bool = False) -> TextCorpus:
@@ -54,7 +59,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     except ValueError as error:
         raise FlairNasError(f"cannot build a model of {types:,} types: {error}") from None
     seed_processes(config, accelerator)
-    return TextObjective(
+    objective = TextObjective(
         model,
         data,
         batch_size=config.batch_size,
@@ -67,6 +72,21 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
         processes=accelerator.num_processes,
         autocast=accelerator.autocast,
     )
+    if config.frequency_bias and not config.adaptive_cutoffs:
+        with torch.no_grad():
+            model.decoder.bias.copy_(torch.as_tensor(_log_frequencies(data)))
+        log.info(
+            "the softmax starts at the word frequencies of %s: %s types, which alone come to a valid perplexity of %s",
+            *(data.name, f"{types:,}", PERPLEXITY.plain(perplexity_of(objective.guess().cost))),
+        )
+    return objective
+
+
+def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
+    """Return the logarithm of each word's frequency in the training part; each word counts at least once."""
+    counts = np.maximum(text.vocabulary.counts, 1)
+    frequencies: NDArray[np.float64] = np.log(counts / counts.sum())  # [V]
+    return frequencies
 
 
 class Batch(NamedTuple):
@@ -225,11 +245,23 @@ class TextObjective(Objective):
 
         Batch normalisation takes the statistics of the columns at each step, as in training.
         """
-        with self.autocast(), self.supernet.batch_statistics():
-            score = evaluate_stream(
-                self.model, self.text.valid, batch_size=self.batch_size, bptt=self.bptt, progress=progress
-            )
+        score = self._evaluate(self.text.valid, progress)
         return Evaluation(score.loss, score.perplexity)
+
+    def _evaluate(self, ids: Ids, progress: bool = False) -> StreamScore:
+        with self.autocast(), self.supernet.batch_statistics():
+            return evaluate_stream(self.model, ids, batch_size=self.batch_size, bptt=self.bptt, progress=progress)
+
+    def evaluation_seconds(self) -> float:
+        """Measure two segments of the valid part, and extrapolate to all of it."""
+        some = self.text.valid[: 2 * self.bptt * self.batch_size + 1]
+        started = time.perf_counter()
+        self._evaluate(some)
+        return (time.perf_counter() - started) * len(self.text.valid) / len(some)
+
+    def guess(self) -> Guess:
+        """Return the loss of the valid part under the training part's word frequencies."""
+        return Guess("unigram", "word frequencies alone", -float(_log_frequencies(self.text)[self.text.valid].mean()))
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: at the end of an epoch both streams begin anew."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from flair_nas.cell import papers_range
 from flair_nas.genotype import Genotype
+from flair_nas.measure import Evaluation
 
 if TYPE_CHECKING:
     from flair_nas.search.bilevel import Reduce
@@ -40,6 +42,8 @@ class Strategy(Protocol):
 
     bears_nan: ClassVar[bool] = False
     """Whether a search goes on when the valid loss after an epoch is not finite, as it is of one cell of many."""
+
+    objective: Objective
 
     finishing: str = ""
     """What `finish` does, in a few words, where it takes a while."""
@@ -91,11 +95,21 @@ class Strategy(Protocol):
         """The same, where the end of an epoch has more to say; called once an epoch."""
         return self.figures()
 
-    def verdict(self, losses: Sequence[float | None]) -> str:
-        """One plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
+    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+        """Return what the search came to, as `Measure.cost` of a guess; None where the two cannot be compared.
 
         Args:
-            losses: on the validation part after each epoch; None where one was not finite.
+            history: a line for each epoch, at least one.
+        """
+        measure, last = self.objective.measure, history[-1]
+        loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", measure.key))
+        return measure.cost(Evaluation(loss, value))
+
+    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+        """Return a plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
+
+        Args:
+            history: a line for each epoch; its losses are None where they were not finite.
         """
         return ""
 

@@ -5,7 +5,7 @@ DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -213,12 +213,21 @@ class GradientStrategy(Strategy):
         self.health = figures_of(self.parts, supernet.softmaxes(), margins, self.genotype(), self.changes)
         return {**self.figures(), "health": self.health}
 
-    def verdict(self, losses: Sequence[float | None]) -> str:
-        """One plain sentence on the genotype."""
+    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+        """Return that of the validation part; of sampled cells that of the training part, which alone runs them."""
+        if self.config.sampling == "none":
+            return super().cost(history)
+        loss: float | None = history[-1]["training_loss"]
+        return loss if self.objective.measure.of_loss else None
+
+    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+        """Return a plain sentence on the genotype."""
         if self.selected:  # older searches kept no margins
             return verdict_of_decisions(self.margins) if self.margins else "decided by perturbation"
         sampled = self.config.sampling != "none"  # then the mixture that is evaluated was never trained
-        return verdict(self.health, [] if sampled else losses) if self.health else ""
+        losses = [] if sampled else [line["valid_loss"] for line in history]
+        training = [line["training_loss"] for line in history]
+        return verdict(self.health, losses, training) if self.health else ""
 
     def converged(self) -> bool:
         """Whether every part's MAD has settled; in a joint search, in the part's last phase."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from flair_nas.cell import default_range
@@ -95,12 +95,19 @@ class Candidates(WholeCells):
         cost = self.objective.measure.cost(self.objective.evaluate())
         return math.inf if math.isnan(cost) else cost
 
-    def verdict(self, losses: Sequence[float | None]) -> str:
-        """How far the best is ahead, once all are compared."""
+    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+        """Return that of the best candidate, once all are compared."""
+        return min(self._compared_scores()) if self.finished else None
+
+    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+        """Return how far the best is ahead, once all are compared."""
         if not self.finished:
             return ""
         unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
-        return verdict_of_scores([self.scores[number] for number in self.compared() if number in self.scores], unit)
+        return verdict_of_scores(self._compared_scores(), unit)
+
+    def _compared_scores(self) -> list[float]:
+        return [self.scores[number] for number in self.compared() if number in self.scores]
 
     def compared(self) -> Collection[int]:
         """The candidates that the last comparison was between."""
