@@ -331,6 +331,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
         data = _own_names(config_type, read_mapping(path))
     except SettingsProblems as error:
         raise FlairNasError(f"{path}: {error}") from None
+    data.pop("about", None)  # of presets, for `--list-presets`
     unknown = [key for key in data if key not in kinds]
     if unknown:
         known = [*kinds, *flair_names(config_type)]

@@ -19,7 +19,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
 from flair_nas.select.bootstrap import packed
-from flair_nas.select.config import SelectConfig
+from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.rule import Rule
 from flair_nas.select.selection import Selection, select_layer
@@ -32,6 +32,7 @@ class World:
 
     def __init__(self) -> None:
         self.ledger = Ledger(Path("none"))
+        self.embedding = 0.0  # seconds
         self.usual, self.pace = 10.0, dict[str, float]()  # seconds an epoch, and by layer, as the run reports them
         self.slower: dict[int, float] = {}  # by seed: how many times as long it really takes
         self.f1: dict[str | tuple[str, int], float] = {}  # by layer, or layer and seed
@@ -39,6 +40,15 @@ class World:
         self.after: Callable[[str, int], None] = lambda rnn, seed: None
         self.done: list[tuple[str, int]] = []
         self.reached: dict[str, int] = {}
+
+    def ledger_budget(self) -> float:
+        """Seconds of the budget."""
+        return seconds_of(self.ledger.plan["budget"]) or 0.0
+
+    def estimate(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Know what an epoch takes."""
+        pace = self.pace.get(given["rnn"], self.usual)
+        return {"seconds": [pace], "around_seconds": 0.0, "embedding_seconds": self.embedding}
 
     def train(self, given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
         """In place of the training of a tagger."""
@@ -79,6 +89,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
     monkeypatch.setattr(Pool, "run", in_this_process)
     monkeypatch.setattr(on_tags, "train", lambda *arguments: made.train(*arguments))
+    monkeypatch.setattr(on_tags, "estimate", lambda given: made.estimate(given))
     monkeypatch.setattr(on_tags, "place", lambda model, folder: None)  # there is no tagger
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     before = TAGGING.rule
@@ -113,7 +124,7 @@ def test_a_finished_selection_is_the_same_when_it_is_begun_again(
     corpus: str, tmp_path: Path, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.f1 = TWO
-    for name, budget in (("all", "2h"), ("cut", "140s"), ("none", "45s")):
+    for name, budget in (("all", "2h"), ("cut", "140s"), ("few", "45s")):
         given = settings(corpus, candidates=["tanh0", "relu0"], budget=budget)
         world.slower = {4: 3.0}
         found = select_layer(given, tmp_path / name)
@@ -124,38 +135,88 @@ def test_a_finished_selection_is_the_same_when_it_is_begun_again(
         assert world.done == [] and again.answer == found.answer and again.report == found.report
         assert "is finished, so nothing was trained" in caplog.text
         assert answered(found) == {
-            "all": ("relu0", (3, 4), True), "cut": ("relu0", (3, 4), True), "none": ("tanh0", (1,), False),
+            "all": ("relu0", (3, 4), True), "cut": ("relu0", (3, 4), True), "few": ("tanh0", (3,), True),
         }[name]  # fmt: skip
 
 
-def test_what_is_proposed_where_the_budget_is_too_small_is_enough(corpus: str, tmp_path: Path, world: World) -> None:
-    names = ["tanh0", "relu0", "identity0", "sigmoid0"]
-    given = settings(
-        corpus, epochs=8, candidates=names, random=None, rates=[1.0, 2.0], hidden_size=96, match=True, budget="430s"
-    )
-    world.pace = {"lstm": 8.0}  # the others take longer
-    with pytest.raises(FlairNasError) as caught:
-        select_layer(given, tmp_path / "few")
-    found = re.search(
-        r"--budget (\w+) is about the least for them, --budget (\w+) has time for 2 fresh seeds of two, too; or, in "
-        r"another folder, three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match, "
-        r"or --epochs (\d)$",
-        str(caught.value),
-    )
-    assert found
-    world.slower = {seed: 1.1 for seed in range(1, 5)}  # than was measured
-    least = select_layer(dataclasses.replace(given, budget=found[1]), tmp_path / "few")
-    assert least.answer.winner and world.ledger.seconds < 1.1 * 60 * int(found[1].removesuffix("m"))
-    world.reached.clear()
-    whole = select_layer(dataclasses.replace(given, budget=found[2]), tmp_path / "whole")
-    assert answered(whole)[1:] == ((3, 4), True)
-    three = dataclasses.replace(given, candidates=["i-darts-ptb"], random=1, rates=[1.0], match=False)
-    fewer = dataclasses.replace(given, epochs=int(found[3]))
-    for name, less in {"three": three, "fewer": fewer}.items():
-        found_by = select_layer(less, tmp_path / name)
-        assert found_by.answer.fresh and world.ledger.seconds <= 1.05 * 430
-    with pytest.raises(FlairNasError, match=r"has time for 2 fresh seeds of two, too$"):  # nothing less would be enough
-        select_layer(dataclasses.replace(given, budget="50s"), tmp_path / "nothing")
+def asks_for_much(corpus: str, budget: str, **changes: Any) -> SelectConfig:
+    return settings(
+        corpus, epochs=20, candidates=["tanh0", "relu0", "identity0"], random=None, rates=[1.0, 2.0], fresh_seeds=3,
+        hidden_size=96, match=True, budget=budget, **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("budget", "left_out"),
+    [
+        ("1h", ""),
+        ("36m", "no random cell is compared"),
+        ("34m", "no LSTM of equal size is compared"),
+        ("26m", "the learning rate 0.1 alone is tried"),
+        ("13m", "each layer is trained for 10 of 20 epochs, after which another may be ahead"),
+        ("285s", "of the other layers only tanh0 is compared"),
+    ],
+)
+def test_a_small_budget_leaves_out_what_it_has_no_time_for_and_says_so(
+    budget: str, left_out: str, corpus: str, tmp_path: Path, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "flair_nas"):
+        found = select_layer(asks_for_much(corpus, budget), tmp_path)
+    trained = {rnn for rnn, _ in world.done}
+    assert {"lstm", "tanh0"} <= trained and "| lstm | 96 | 0.1 |" in found.report
+    assert found.answer.fresh and found.answer.seeds >= 2  # others judge than those that chose
+    assert world.ledger.seconds <= 1.05 * world.ledger_budget()
+    lines = [line for line in found.report.splitlines() if line.startswith("**Beware: the budget of")]
+    assert (lines[-1:] == [f"**Beware: the budget of {budget} is small, so {left_out}.**"]) is bool(left_out)
+    assert all(line.strip("*").removeprefix("Beware: ").rstrip(".") in caplog.text for line in lines)
+    world.done.clear()
+    again = select_layer(asks_for_much(corpus, budget), tmp_path)
+    assert world.done == [] and again.report == found.report
+
+
+def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    small = select_layer(asks_for_much(corpus, "285s"), tmp_path)
+    assert small.config.epochs == 4 and small.config.candidates == ["tanh0"]
+    spent = world.ledger.seconds
+    same = select_layer(asks_for_much(corpus, f"{spent + 1:.0f}s"), tmp_path)  # no time for anything more
+    assert same.answer == small.answer and world.ledger.seconds == spent
+    large = select_layer(asks_for_much(corpus, "1h"), tmp_path)
+    assert large.config == asks_for_much(corpus, "1h") and "is small, so" not in large.report
+    assert large.answer.seeds == 3 and {"relu0", "identity0"} <= {rnn for rnn, _ in world.done}
+
+
+def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is_trained(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    for embedding in (0.0, 600.0):
+        world.embedding = embedding
+        with pytest.raises(FlairNasError) as caught:
+            select_layer(asks_for_much(corpus, "50s"), tmp_path / "out")
+        assert world.done == [] and not (tmp_path / "out").exists()
+        proposed = (
+            r"lstm and tanh0 with 4 epochs and one seed want --budget \w+. .* want --budget \w+, .* --budget (\w+)$"
+        )
+        found = re.search(proposed, str(caught.value))
+        assert found
+    world.embedding = 0.0
+    for name, budget in zip(("least", "judged", "whole"), ("100s", "5m", found[3])):
+        judged = select_layer(asks_for_much(corpus, budget), tmp_path / name).answer
+        assert (judged.fresh and judged.seeds >= 2) is (name != "least")
+    with pytest.raises(FlairNasError, match="too small"):
+        select_layer(asks_for_much(corpus, "70s"), tmp_path / "out")
+
+
+def test_a_plan_of_before_there_were_reductions_stays(corpus: str, tmp_path: Path, world: World) -> None:
+    given = asks_for_much(corpus, "37m")
+    found = select_layer(given, tmp_path)
+    for name in ("asked", "less"):
+        del world.ledger.plan[name]
+    world.ledger._earlier = 37 * 60 - 1.0
+    world.ledger.save()
+    world.done.clear()
+    assert select_layer(given, tmp_path).answer == found.answer and world.done == []
 
 
 def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.library import resource_path
 from flair_nas.paths import meant, typed, user_path
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
@@ -22,7 +23,7 @@ from flair_nas.settings import (
     UnknownSettings,
     kinds_of,
     peek,
-    preset_names,
+    read_mapping,
     read_settings,
     resolve,
 )
@@ -77,15 +78,45 @@ def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None
         kinds: of its presets, parted by blanks.
         out: what the folder is for.
     """
-    names = [name for kind in kinds.split() for name in preset_names(kind)]
     # all flags would be a page of their own before the help begins
     parser.usage = (
         "%(prog)s --out DIR [--preset PRESET] [--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
     )
     parser.add_argument("--out", metavar="DIR", help=out)
     parser.add_argument("--resume", metavar="DIR", help="go on with the run in this folder, exactly")
-    parser.add_argument("--preset", help=f"settings by name, those of a paper among them: {', '.join(names)}")
+    parser.add_argument("--preset", help="settings by name, those of a paper among them: --list-presets shows them")
+    add_list_flag(parser, *(f"presets/{kind}" for kind in kinds.split()))
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
+
+
+def add_list_flag(parser: argparse.ArgumentParser, *folders: str) -> None:
+    """Add ``--list-presets``, which shows the YAML files in these folders of the resources."""
+    parser.add_argument(
+        "--list-presets", action=_ListPresets, const=folders, nargs=0, help="show what presets there are, and stop"
+    )
+
+
+class _ListPresets(argparse.Action):
+    """A flag that prints a table of name, size, time and subject."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        paths = [path for folder in self.const for path in sorted(resource_path(folder).glob("*.yaml"))]
+        rows = [("name", "size", "time", "what it is"), *map(_listed, paths)]
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        for row in rows:
+            print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+        parser.exit()
+
+
+def _listed(path: Path) -> tuple[str, str, str, str]:
+    """Describe one preset, or one table of layers."""
+    data = read_mapping(path)
+    sizes = {"hidden_size": "H {}", "nodes": "{} nodes", "samples": "{} candidates", "epochs": "{} epochs"}
+    size = [text.format(f"{data[name]:,}") for name, text in sizes.items() if name in data]
+    counts = {"rows": "{} layers", "columns": "{} columns", "seeds": "{} seeds"}
+    if "rows" in data:
+        size = [text.format(len(data[name])) for name, text in counts.items()]
+    return path.stem, ", ".join(size), data["about"]["time"], data["about"].get("what", data.get("title"))
 
 
 def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **variants: type) -> None:

@@ -40,6 +40,9 @@ def add_parser(verbs: Any) -> None:
     parser = add_action(verbs, "select", summary, EXAMPLES)
     parser.set_defaults(run=run)
     add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", _OUT)
+    parser.add_argument(
+        "--estimate", action="store_true", help="time a few batches, say what the budget allows, and stop"
+    )
     add_setting_flags(parser, SelectSettings, **_VARIANTS)
 
 
@@ -61,20 +64,28 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = _settings_class(arguments)
     if arguments.rnn is None and peek("rnn", kind="", preset=None, file=arguments.config) is None and arguments.preset:
         arguments.rnn = "lstm"  # a preset's is what its paper trained, and no layer to beat
+    if arguments.estimate and not arguments.resume:
+        arguments.out = arguments.out or "."  # where nothing is written
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
     with stopped_at_once():
         quiet_flair(arguments)
         from flair_nas.select.candidates import named_layers
-        from flair_nas.select.report import line_of, shortened, what_finds_more
-        from flair_nas.select.selection import select_layer
+        from flair_nas.select.report import line_of, shortened, what_finds_more, what_settles
+        from flair_nas.select.selection import estimate_selection, select_layer
 
+    if arguments.estimate:
+        print(*estimate_selection(config, out if arguments.resume else None), sep="\n")
+        return 0
     found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
+    config = found.config
     named = [layer.name for layer in named_layers(config)] if config.candidates else []
     print(shortened(found.report, named=named), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
     print(line_of(found.answer, config))  # what is above may be pages
     if found.answer.found_nothing:
         print(f"next: {what_finds_more(config)}")
+    elif flags := what_settles(found.answer, config):
+        print(f"next: keep {config.rnn}, or: flair-nas select --resume {typed(out)} {flags}")
     elif isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
     else:

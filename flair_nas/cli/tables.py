@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_setting_flags, settings_of_run
+from flair_nas.cli.flags import add_action, add_list_flag, add_setting_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.paths import typed, user_path
@@ -36,6 +36,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for the ledger, the table and a folder of each run")
     parser.add_argument("--resume", metavar="DIR", help="go on with the table in this folder")
     parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
+    add_list_flag(parser, "tables")
     parser.set_defaults(preset=None)
     add_setting_flags(parser, TableConfig)
     parser = add_action(actions, "show", "Show a table as far as it has been run.", EXAMPLES)

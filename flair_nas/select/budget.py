@@ -1,15 +1,16 @@
-"""What the time of a selection is enough for: layers to compare, places in each rung, and seeds of the best."""
+"""The time of a selection: layers to compare, places in each rung, and seeds of the best."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.search.display import duration
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
@@ -21,13 +22,14 @@ from flair_nas.select.candidates import (
 )
 from flair_nas.select.config import budget_of, seconds_of
 from flair_nas.select.rule import Rule, survivors
-from flair_nas.select.schedule import Done, Pace, rest, side_by_side
+from flair_nas.select.schedule import Done, Pace, left_out, reductions, rest, side_by_side
 from flair_nas.select.training import Runs, Wanted, wanted_of
 
 log = logging.getLogger("flair_nas")
 
-_SHARE = 0.85  # of the budget that is planned with; the rest is for what takes longer than measured
+_SHARE = 0.85  # of the time left that is planned with; the rest is for what takes longer than measured
 _OVER = 1.05
+_JUDGES = 2  # fresh seeds that a comparison has at least: of one each, nobody can tell which layer is better
 _MOST_RANDOM = 1000
 _FEW = 4  # runs a process that are trained at once however few have been before
 
@@ -41,7 +43,6 @@ class Budget:
 
     Attributes:
         rungs: after how many epochs that is.
-        later: how many layers will be found or matched in size, once the named ones are known.
         cautions: what there was no time for.
     """
 
@@ -49,7 +50,6 @@ class Budget:
         self.runs, self.rule = runs, rule
         self.config, self.ledger = runs.config, runs.ledger
         self.rungs = rule.rungs(self.config.epochs)
-        self.later = len(self.config.searches) + self.config.match
         self.seconds = seconds_of(self.config.budget) or math.inf
         self.cautions: list[str] = []
 
@@ -59,54 +59,90 @@ class Budget:
         return _OVER * self.seconds
 
     def left(self) -> float:
-        """Seconds; what is done is never too much, so they are not less than none."""
+        """Return the seconds that are left, which are never less than none."""
         return max(0.0, self.seconds - self.ledger.seconds)
 
     # --- before the first rung ---
 
-    def check(self, layers: list[Layer], later: int = 0) -> None:
-        """Sees to it that the budget is enough for what is named, by the time of an epoch.
-
-        Args:
-            layers: those that are known.
-            later: how many are still to come; what is proposed is enough for them, too.
+    def fitted(self) -> Budget:
+        """Return a budget whose settings ask for no more than there is time for; its cautions say what is left out.
 
         Raises:
-            FlairNasError: it is not.
+            FlairNasError: the time is too short even for the smallest comparison.
+        """
+        config, plan = self.config, self.ledger.plan
+        asked = [config.candidates, config.searches, config.random, config.rates, config.match]
+        if set(plan) <= {"budget"} or plan.get("asked", asked) != asked:  # an older plan has no "asked", and stays
+            plan |= {"asked": asked, "less": self._less()}
+        less: dict[str, Any] = plan.get("less", {})
+        fitted = self._smaller(less)
+        for caution in left_out(config, less):
+            fitted._beware(f"the budget of {config.budget} is small, so {caution}")
+        return fitted
+
+    def _less(self) -> dict[str, Any]:
+        """Choose the settings that change: the first of the reductions that there is time for."""
+        if self.runs.pace(self.named()) is None:
+            self.runs.estimate(self.named())
+        begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
+        steps = reductions(self.config, max(begun, self.rungs[0]), bundled_best_first()[0])
+        for less in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
+            smaller = self._smaller(less)
+            if smaller.needs(_JUDGES) <= _SHARE * self.left() or not smaller.needs(0):  # what is at its end stays
+                return less
+        if smaller.needs(0) <= self.left():
+            return less  # and is undecided, unless it is faster than that
+        wanted = (smaller.needs(0), smaller.needs(_JUDGES), self.needs(_JUDGES))
+        least, judged, whole = (budget_of(seconds / _SHARE + self.ledger.seconds) for seconds in wanted)
+        layers = " and ".join(dict.fromkeys(candidate.layer.name for candidate in smaller.named()))
+        raise FlairNasError(
+            f"the budget of {self.config.budget} is too small: an epoch takes about {self.pace(()).epoch:.1f} s, and "
+            f"{layers} with {smaller.config.epochs} epochs and one seed want --budget {least}. With {_JUDGES} fresh "
+            f"seeds they want --budget {judged}, and all that is asked for wants --budget {whole}"
+        )
+
+    def _smaller(self, less: dict[str, Any]) -> Budget:
+        """Return a budget of the same runs with other settings."""
+        return Budget(self.runs.with_settings(dataclasses.replace(self.config, **less)), self.rule)
+
+    def pace(self, candidates: Sequence[Candidate]) -> Pace:
+        """Return the pace of these candidates, or the estimated one where none of them has begun."""
+        return self.runs.pace(candidates) or self.runs.estimated_pace()
+
+    def named(self, bundled: Sequence[str] = ()) -> list[Candidate]:
+        """Return the candidates that there are whatever the time: one bundled and one random cell, and those begun.
+
+        Args:
+            bundled: these bundled cells in place of one.
         """
         config, runs = self.config, self.runs
-        named = [c for c in self._named(layers) if not runs.has_failed(c)]
-        if all(runs.epochs(candidate) >= self.rungs[0] for candidate in named):
-            return
-        pace = self._probe(layers)
-        needed = self._rest(0, len(named), self._done(named), pace)
-        if needed > self.left():
-            whole = duration(needed + self.ledger.seconds)
-            raise FlairNasError(
-                f"the budget of {config.budget} is not enough: an epoch takes {pace.epoch:.1f} s, so {len(named)} "
-                f"layers and learning rates take about {whole} with one seed; {self._proposals(named, later, pace)}"
-            )
+        random = max(1, self._random_begun()) if config.random is None else config.random
+        layers = named_layers(config, bundled or self._bundled_begun() or bundled_best_first()[:1])
+        layers += [*runs.searched(), *(runs.matched() if config.match else []), *random_layers(config, random)]
+        everyone = candidates_of(config, layers)
+        return [candidate for candidate in everyone if not runs.has_failed(candidate)]
+
+    def needs(self, fresh: int, bundled: Sequence[str] = ()) -> float:
+        """Return the seconds that these settings still take, with so many fresh seeds of two.
+
+        Args:
+            fresh: how many.
+            bundled: as for `named`.
+        """
+        config, runs, named = self.config, self.runs, self.named(bundled)
+        later = len(runs.to_search()) + (config.match and not runs.matched())
+        pace, done = self.pace(named), self._done(named)
+        return runs.embedding_seconds + self._rest(fresh, len(named) + later * len(config.rates), done, pace)
 
     def bundled(self) -> list[str]:
         """The bundled cells to compare where none is named: as many as there is time for, and those that were begun."""
-        config, plan, names = self.config, self.ledger.plan, bundled_best_first()
-        if config.candidates:
+        plan, names, fresh = self.ledger.plan, bundled_best_first(), self.config.fresh_seeds
+        if self.config.candidates:
             return []
         if "bundled" not in plan:
-            least = named_layers(config, names[:1])
-            self.check(least, self.later)
-            pace, left = self._probe(least), _SHARE * self.seconds - self.ledger.seconds
-            unknown = self.later * len(config.rates)
-
-            def is_enough(count: int) -> bool:
-                named = self._named(named_layers(config, names[:count]))
-                candidates, done = len(named) + unknown, self._done(named)
-                return self._rest(config.fresh_seeds, candidates, done, pace) <= left
-
-            count = next((count for count in range(len(names), 1, -1) if is_enough(count)), 1)
-            begun = {c.layer.rnn for c in candidates_of(config, named_layers(config)) if self.runs.epochs(c)}
-            plan["bundled"] = [name for name in names if name in begun or name in names[:count]]
-            self.ledger.save()
+            counts, left = range(len(names), 1, -1), _SHARE * self.left()
+            count = next((count for count in counts if self.needs(fresh, names[:count]) <= left), 1)
+            plan["bundled"] = [name for name in names if name in self._bundled_begun() or name in names[:count]]
         found: list[str] = plan["bundled"]
         if len(found) < len(names):
             self._beware(
@@ -114,6 +150,14 @@ class Budget:
                 "--candidates others"
             )
         return found
+
+    def _bundled_begun(self) -> list[str]:
+        """Return the bundled cells that have been trained, with an earlier budget; they stay."""
+        if not self.ledger.runs:
+            return []
+        everyone = candidates_of(self.config, named_layers(dataclasses.replace(self.config, candidates=[])))
+        begun = {candidate.layer.rnn for candidate in everyone if self.runs.epochs(candidate)}
+        return [name for name in bundled_best_first() if name in begun]
 
     def random(self, layers: list[Layer]) -> int:
         """How many random cells; the first rung of the layers that are named tells what they would take.
@@ -124,7 +168,7 @@ class Budget:
         if config.random is not None:
             return config.random
         if "random" not in plan:
-            named = self._named(layers)
+            named = candidates_of(config, [*layers, *random_layers(config, 1)])
             runs.train_first_seeds(named, self.rungs[0], f"rung 1 of {len(self.rungs)}, what is named")
             count, each = max(1, self._random_begun()), len(candidates_of(config, random_layers(config, 1)))
             at_once = max(len(named), _FEW * runs.pool.workers) // each
@@ -146,7 +190,7 @@ class Budget:
             raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
         good = [candidate for candidate in everyone if not runs.has_failed(candidate)]
         each, done = len(candidates_of(config, random_layers(config, 1))), self._done(good)
-        left = _SHARE * self.seconds - self.ledger.seconds
+        left = _SHARE * self.left()
 
         def is_enough(more: int) -> bool:
             return self._rest(config.fresh_seeds, len(good) + more * each, done, pace) <= left
@@ -162,51 +206,6 @@ class Budget:
         while any(map(self.runs.epochs, candidates_of(config, random_layers(config, count + 1)[-each:]))):
             count += 1
         return count
-
-    def _named(self, layers: list[Layer]) -> list[Candidate]:
-        """Candidates that there are whatever the time."""
-        random = 1 if self.config.random is None else self.config.random
-        return candidates_of(self.config, [*layers, *random_layers(self.config, random)])
-
-    def _probe(self, layers: list[Layer]) -> Pace:
-        """What an epoch of two of them takes: of the layer to beat, and of the last one or a random cell.
-
-        The first one is slower than the next, so it is two where the first rung has as many.
-        """
-        named = [c for c in self._named(layers) if not self.runs.has_failed(c)]
-        probes = [c for c in named if c.layer in (layers[0], named[-1].layer)][:: len(self.config.rates)]
-        self.runs.train_first_seeds(probes, min(2, self.rungs[0]), "first, to measure the time of an epoch")
-        return self.runs.pace(probes) or Pace(0.0, 0.0)  # if these do not work, the first rung tells
-
-    def _proposals(self, named: list[Candidate], later: int, pace: Pace) -> str:
-        """Which budgets would be enough, and for what this one would be in another folder, in words.
-
-        The slowest run that was measured counts, as those that are not known yet may be no faster.
-        """
-        config, runs, workers = self.config, self.runs, self.runs.pool.workers
-        slowest = max(filter(None, (runs.pace([candidate]) for candidate in named)), default=pace)
-        count = len(named) + later * len(config.rates)
-        least, whole = (
-            budget_of((self._rest(seeds, count, self._done(named), slowest) + self.ledger.seconds) / _SHARE)
-            for seeds in (0, config.fresh_seeds)
-        )
-        trained = [sum(run["seconds"]) + run["around_seconds"] for run in self.ledger.runs.values() if "seconds" in run]
-        before = max(0.0, self.ledger.seconds - side_by_side(trained, workers))  # data, embeddings, processes
-
-        def is_enough(count: int, **changes: Any) -> bool:  # with a fresh seed of two
-            less = dataclasses.replace(config, **changes)
-            nothing = Done([0] * len(self.rule.rungs(less.epochs)))
-            needed = rest(self.rule, less, 1, count, nothing, slowest, workers)
-            return needed + before <= _SHARE * self.seconds
-
-        found = []
-        if count > 3 and is_enough(3, rates=[1.0]):
-            found.append("three layers alone: --candidates i-darts-ptb --random 1 --rates 1 --no-match")
-        if epochs := next((n for n in range(config.epochs - 1, 0, -1) if is_enough(count, epochs=n)), 0):
-            found.append(f"--epochs {epochs}")
-        judged = f"{config.fresh_seeds} fresh seed{'s' * (config.fresh_seeds > 1)} of two"
-        enough = f"--budget {least} is about the least for them, --budget {whole} has time for {judged}, too"
-        return enough + (f"; or, in another folder, {', or '.join(found)}" if found else "")
 
     # --- after each rung ---
 

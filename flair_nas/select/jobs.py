@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,3 +52,12 @@ def train_step(
             torch.cuda.synchronize(device)
 
     return step
+
+
+def seconds_of_steps(step: Callable[[], object], steps: int) -> float:
+    """Return the mean time of a few steps, after one that is not counted."""
+    step()
+    started = time.perf_counter()
+    for _ in range(steps):
+        step()
+    return (time.perf_counter() - started) / steps

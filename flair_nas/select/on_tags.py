@@ -16,7 +16,7 @@ from torch import nn
 
 from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import counts_in, packed, unseen_in
-from flair_nas.select.jobs import be_quiet, history_in, train_step
+from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn
 
@@ -114,6 +114,52 @@ def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callab
         return steps
 
     return steps_of
+
+
+def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Time a few batches of sentences, embedded as in training: frozen embeddings once, the others each time."""
+    import flair
+    from flair.training_utils import store_embeddings
+
+    from flair_nas.device import choose_device
+    from flair_nas.tagging.corpora import sentences_of
+    from flair_nas.tagging.frozen import frozen_members, is_kept
+    from flair_nas.tagging.training import build_tagger
+
+    be_quiet()
+    config, data = TaggerConfig(**settings), _corpus(settings)
+    if config.device is not None:
+        flair.device = choose_device(config.device)
+    started = time.perf_counter()
+    tagger = build_tagger(config, data)
+    around = time.perf_counter() - started
+    parts = [sentences_of(part) for part in (data.corpus.train, data.corpus.dev, data.corpus.test)]
+    train, dev = (random.Random(1).sample(part, min(len(part), _STEPS * config.batch_size)) for part in parts[:2])
+    started = time.perf_counter()
+    tagger.embeddings.embed([*train, *dev])
+    embedding = (time.perf_counter() - started) / len([*train, *dev]) * sum(map(len, parts))
+    batches = [train[start : start + config.batch_size] for start in range(0, len(train), config.batch_size)]
+    given = itertools.cycle(batches)
+
+    def loss() -> torch.Tensor:
+        batch = next(given)
+        store_embeddings(batch, "cpu")  # forgets what learns
+        return tagger.forward_loss(batch)[0]
+
+    step = train_step(tagger, loss, flair.device, config.precision)
+    training = seconds_of_steps(step, len(batches)) * len(parts[0]) / len(train) * len(batches)
+    tagger.eval()
+    predict = functools.partial(tagger.predict, dev, 64, label_name="timed", embedding_storage_mode="cpu")
+    evaluation = seconds_of_steps(predict, 1) * len(parts[1]) / len(dev)
+    for sentence in [*train, *dev]:
+        sentence.remove_labels("timed")
+        sentence.clear_embeddings()
+    is_done = not frozen_members(tagger.embeddings) or is_kept(tagger.embeddings, data)
+    return {
+        "seconds": [training + evaluation],
+        "around_seconds": around,
+        "embedding_seconds": 0.0 if is_done else embedding,
+    }
 
 
 def shortage(data: Any) -> str:

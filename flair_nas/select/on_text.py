@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -15,18 +16,20 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import copy_whole
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
-from flair_nas.language_model.perplexity import perplexity_of, stream_losses
+from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, stream_losses
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.rnn_text import text_of
 from flair_nas.select.bootstrap import Counts, packed
-from flair_nas.select.jobs import be_quiet, history_in, train_step
+from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.settings import as_flags, kinds_of
 
 log = logging.getLogger("flair_nas")
 
 LAYERS = tuple(name.upper() for name in OTHER_LAYERS)
 _FEW_WORDS = 10_000
+_STEPS = 5
 
 
 def read(settings: Mapping[str, Any]) -> TextCorpus:
@@ -57,21 +60,37 @@ def counter(data: TextCorpus) -> Callable[[Mapping[str, Any]], int]:
 
 def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
     """Steps of the whole model on the first segment: the softmax is as wide as its layer."""
+    data = read(settings)
+    return lambda settings: _stepped(settings, data)[1]
+
+
+def _stepped(settings: Mapping[str, Any], data: TextCorpus) -> tuple[LanguageModel, Callable[[], None]]:
+    """Build a model, and a step of its training."""
     from flair_nas.device import choose_device
 
-    config, data = LanguageModelConfig(**settings), read(settings)
+    config = LanguageModelConfig(**settings)
     device = choose_device(config.device)
     segment = batchify(data.train, config.batch_size)[: config.bptt + 1].to(device)  # [T + 1, B]
+    model = build_language_model(config, len(data.vocabulary)).to(device).train()
+    penalties = {"activation": config.activation, "slowness": config.slowness}
+    return model, train_step(
+        model, lambda: model.loss(segment[:-1], segment[1:], **penalties).total, device, config.precision
+    )
 
-    def steps_of(settings: Mapping[str, Any]) -> Callable[[], None]:
-        config = LanguageModelConfig(**settings)
-        model = build_language_model(config, len(data.vocabulary)).to(device).train()
-        penalties = {"activation": config.activation, "slowness": config.slowness}
-        return train_step(
-            model, lambda: model.loss(segment[:-1], segment[1:], **penalties).total, device, config.precision
-        )
 
-    return steps_of
+def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Time a few segments."""
+    be_quiet()
+    config, data = LanguageModelConfig(**settings), read(settings)
+    started = time.perf_counter()
+    model, step = _stepped(settings, data)
+    around = time.perf_counter() - started
+    training = seconds_of_steps(step, _STEPS) * len(data.train) / (config.batch_size * config.bptt)
+    columns = max(1, min(config.valid_batch_size, len(data.valid) // 2))
+    few = data.valid[: columns * config.bptt * _STEPS]
+    evaluate = functools.partial(evaluate_stream, model, few, batch_size=columns)
+    evaluation = seconds_of_steps(evaluate, 1) * len(data.valid) / len(few)
+    return {"seconds": [training + evaluation], "around_seconds": around, "embedding_seconds": 0.0}
 
 
 def shortage(data: TextCorpus) -> str:

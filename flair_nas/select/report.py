@@ -12,7 +12,7 @@ import numpy as np
 from flair_nas.search.display import duration
 from flair_nas.select.bootstrap import resampled, share_above, unpacked
 from flair_nas.select.candidates import Candidate, is_to_beat
-from flair_nas.select.config import SelectSettings
+from flair_nas.select.config import SelectSettings, budget_of, seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.tasks import Task
 
@@ -158,8 +158,8 @@ def line_of(answer: Answer, config: SelectSettings) -> str:
 def what_finds_more(config: SelectSettings) -> str:
     """What to try where nothing was found; these settings want a folder of their own."""
     return (
-        f"Train longer (--epochs {2 * config.epochs}, in another folder), with other learning rates (--rates), or on "
-        "more sentences"
+        f"Train longer (--epochs {2 * config.epochs}, in another folder, and a larger --budget), with other learning "
+        "rates (--rates), or on more sentences"
     )
 
 
@@ -175,10 +175,19 @@ def _verdict(answer: Answer, to_beat: bool) -> str:
     return "Take" if answer.probability >= _SURE else "Ahead, and that may be luck:"
 
 
+def what_settles(answer: Answer, config: SelectSettings) -> str:
+    """Return the flags with which `--resume` may settle an open answer, or an empty string if it is settled."""
+    keep = is_to_beat(answer.winner.candidate.layer, config)
+    sure = answer.seeds > 1 and (keep or (answer.probability or 0.0) >= _SURE)
+    if sure or answer.probability is None or answer.found_nothing:
+        return ""
+    seeds = "--fresh-seeds 10 " if answer.fresh and answer.seeds >= config.fresh_seeds else ""  # there was time for all
+    return f"{seeds}--budget {budget_of(2 * (seconds_of(config.budget) or 0.0))}"
+
+
 def _chance(answer: Answer, name: str, config: SelectSettings) -> str:
-    more = "more seeds tell more: --resume once with --fresh-seeds 10, say, and a larger --budget"
-    if not answer.fresh or answer.seeds < config.fresh_seeds:  # there was no time even for those that were asked for
-        more = f"--resume with a larger --budget than {config.budget} tells more, by fresh seeds"
+    flags = what_settles(answer, config)
+    more = f"keep {config.rnn}, or --resume once with {flags}, which adds seeds" if flags else "more seeds tell more"
     if answer.seeds == 1:
         return f"that is over sentences alone; {more}"
     said = f"over seeds and sentences, {name} is the better one with a probability of {answer.probability:.2f}"

@@ -1,10 +1,10 @@
-"""How long the rest of a selection takes, by what its runs have taken so far."""
+"""The time that the rest of a selection takes, by what its runs have taken so far, and what makes it shorter."""
 
 from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flair_nas.select.config import SelectSettings
@@ -24,7 +24,7 @@ class Pace(NamedTuple):
 
 
 def pace_of(runs: Sequence[Mapping[str, Any]]) -> Pace:
-    """The mean pace of runs of the ledger; of two epochs the faster one counts, as the first one is slow."""
+    """Return the mean pace of runs of the ledger; of two epochs the faster one counts, as the first one is slow."""
     return Pace(
         statistics.mean(statistics.median_low(run["seconds"]) for run in runs),
         statistics.mean(run["around_seconds"] for run in runs),
@@ -84,3 +84,48 @@ def rest(
     # while candidates are to be trained, another one than before may be the best beside the layer to beat
     more = min(done.fresh, fresh) if total else done.fresh
     return total + side_by_side([epochs * pace.epoch + pace.around] * (2 * fresh - more), workers)
+
+
+def reductions(config: SelectSettings, least_epochs: int, cell: str) -> Iterator[dict[str, Any]]:
+    """Yield the settings that change, step by step, as a selection is made smaller; the baseline always stays.
+
+    Controls go first, then layers that nobody named, then learning rates and epochs; layers that were named go last.
+
+    Args:
+        config: the settings.
+        least_epochs: as many stay.
+        cell: the bundled cell that stays where no candidates are named.
+    """
+    if config.random is None:
+        yield {"random": 0}
+    if config.match:
+        yield {"match": False}
+    if config.gates:
+        yield {"gates": 0}
+    if not config.candidates:
+        yield {"candidates": [cell]}
+    if len(config.rates) > 1:
+        yield {"rates": config.rates[:1]}
+    for tenth in range(9, 0, -1):
+        if least_epochs < config.epochs:
+            yield {"epochs": max(least_epochs, config.epochs * tenth // 10)}
+    others = [name for name in config.candidates if name.lower() not in ("lstm", config.rnn.lower())]
+    for count in range(len(others) - 1, 0, -1):
+        yield {"candidates": others[:count]}
+    if config.searches:
+        yield {"searches": []}
+
+
+def left_out(config: SelectSettings, less: Mapping[str, Any]) -> list[str]:
+    """Say what changes of `reductions` leave out, one clause each."""
+    layers, rates, epochs = (less.get(name, getattr(config, name)) for name in ("candidates", "rates", "epochs"))
+    clauses = {
+        "random": "no random cell is compared",
+        "match": "no LSTM of equal size is compared",
+        "gates": "no random gates are compared",
+        "candidates": f"of the other layers only {' '.join(layers)} is compared",
+        "rates": f"the learning rate {config.learning_rate * rates[0]:g} alone is tried",
+        "epochs": f"each layer is trained for {epochs} of {config.epochs} epochs, after which another may be ahead",
+        "searches": "no cell is searched",
+    }
+    return [clauses[name] for name in less]

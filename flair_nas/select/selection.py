@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import statistics
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.files import write_text
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
+from flair_nas.search.display import duration
 from flair_nas.select.budget import Budget
 from flair_nas.select.candidates import (
     Candidate,
@@ -63,6 +65,14 @@ def _counted(seeds: list[int], which: str = "") -> str:
     return f"{len(seeds)} {which}seed{'s' * (len(seeds) != 1)}"
 
 
+def _rule_of(ledger: Ledger, task: Task) -> Rule:
+    """Return the rule that a selection was begun with, or that of the task for a new one."""
+    if not ledger.rule:
+        rule = _FORMER_RULE if ledger.runs and task is TAGGING else task.rule
+        ledger.rule = [rule.first, rule.keep]
+    return Rule(*ledger.rule)
+
+
 @dataclass(frozen=True)
 class Selection:
     """What a selection came to.
@@ -71,11 +81,13 @@ class Selection:
         answer: which layer, by how much, and how sure that is.
         report: the same and all figures, as Markdown.
         out: the folder.
+        config: the settings, after what the budget had no time for was left out.
     """
 
     answer: Answer
     report: str
     out: Path
+    config: SelectSettings
 
 
 def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = False) -> Selection:
@@ -88,7 +100,8 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         progress: draw a progress bar while words are embedded.
 
     Raises:
-        FlairNasError: settings, corpus or folder that cannot be used; a budget that is too small; no run that worked.
+        FlairNasError: settings, corpus or folder that cannot be used; a budget that is too small for two layers with
+            one learning rate and the epochs of the first rung; no run that worked.
         RunStopped: after Ctrl-C; the message says how to go on.
         OSError: the folder cannot be written, or the disk is full.
     """
@@ -101,6 +114,39 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         return _Selection(run, pool, progress).run_all()
 
 
+def estimate_selection(config: SelectSettings, out: str | Path | None = None) -> list[str]:
+    """Say within seconds what `select_layer` would compare; nothing is trained, and no folder is made.
+
+    Args:
+        config: the settings.
+        out: the folder of an earlier call.
+
+    Raises:
+        FlairNasError: settings or corpus that cannot be used; a budget that is too small.
+    """
+    not_while_imported()
+    named_layers(config)
+    with make_pool(config) as pool, tempfile.TemporaryDirectory() as empty:
+        ledger, work = Ledger((Path(empty) if out is None else Path(out)) / "ledger.json"), config.task.work
+        ledger.begin(config.budget)
+        ledger.check(work.fingerprint(work.read(config.one())))
+        budget = Budget(Runs(config, ledger, pool, Path(empty)), _rule_of(ledger, config.task)).fitted()
+        bundled = budget.bundled()
+        names = list(dict.fromkeys(candidate.layer.name for candidate in budget.named(bundled)))
+        later = len(budget.runs.to_search()) + (budget.config.match and not budget.runs.matched())
+        rates = ", ".join(f"{budget.config.learning_rate * rate:g}" for rate in budget.config.rates)
+        embedding = budget.runs.embedding_seconds
+        return [
+            f"an epoch takes about {budget.pace(budget.named()).epoch:.1f} s"
+            + f", to embed all words {duration(embedding)}" * (embedding > 1),
+            *budget.cautions,
+            f"compared within {config.budget}: {_listed(names)}"
+            + ", and as many random cells as there is time for" * (budget.config.random is None)
+            + f", and {later} more, searched or of equal size" * (later > 0)
+            + f"; learning rates {rates}; {budget.config.epochs} epochs",
+        ]
+
+
 class _Selection:
     """One selection in its folder."""
 
@@ -110,16 +156,8 @@ class _Selection:
         self.task: Task = self.config.task
         self.ledger = Ledger(run.folder / "ledger.json")
         self.runs = Runs(self.config, self.ledger, pool, run.folder / "runs")
-        self.budget = Budget(self.runs, self._rule())
+        self.budget = Budget(self.runs, _rule_of(self.ledger, self.task))
         self.cautions: list[str] = []  # that the data are too small to choose on
-
-    def _rule(self) -> Rule:
-        """That of the task, or the one that this selection was begun with."""
-        ledger = self.ledger
-        if not ledger.rule:
-            rule = _FORMER_RULE if ledger.runs and self.task is TAGGING else self.task.rule
-            ledger.rule = [rule.first, rule.keep]
-        return Rule(*ledger.rule)
 
     def run_all(self) -> Selection:
         self.ledger.begin(self.config.budget)
@@ -134,7 +172,6 @@ class _Selection:
 
     def _select(self, layers: list[Layer]) -> Selection:
         config = self.config
-        self.budget.check(layers)
         everyone = candidates_of(config, [*layers, *random_layers(config, self.budget.random(layers))])
         if left_out := self.runs.others(everyone):
             more = "--candidates, --searches, --random, --rates and --match say what is"
@@ -217,7 +254,10 @@ class _Selection:
         if shortage := work.shortage(data):
             self.cautions.append(f"{shortage}: which layer is the best on it is mostly chance")
             log.warning("%s", self.cautions[-1])
+        self.budget = self.budget.fitted()
+        self.runs, self.config = self.budget.runs, self.budget.config
         work.prepare(config.one(), data, self.progress)
+        self.runs.embedding_seconds = 0.0
         return data
 
     def _layers(self, data: Any) -> list[Layer]:
@@ -226,7 +266,6 @@ class _Selection:
         named = named_layers(config, self.budget.bundled())
         for layer in named:
             say_risks(layer.rnn, FLAIR_TYPES)
-        self.budget.check(named, self.budget.later)  # before time goes into searches
         layers = [*named, *self._searched()]
         if config.match:
             matched = matched_lstm(config, self.task.work.counter(data), [*layers, *random_layers(config, 1)])
@@ -236,20 +275,16 @@ class _Selection:
 
     def _searched(self) -> list[Layer]:
         """The cells that are searched on the same data; a search that fails is told, and the rest goes on."""
-        epochs, runs = self.config.search_epochs, self.ledger.runs
-        names = {f"search-{by}-{epochs}-epochs": by for by in self.config.searches}
         jobs = []
-        for name, by in names.items():
-            if name not in runs:
-                (self.run.folder / "searches").mkdir(exist_ok=True)
-                folder = str(self.run.folder / "searches" / name)
-                jobs.append(Job(name, self.task.work.search, (self.config.search(by), folder)))
+        for name, by in self.runs.to_search().items():
+            (self.run.folder / "searches").mkdir(exist_ok=True)
+            folder = str(self.run.folder / "searches" / name)
+            jobs.append(Job(name, self.task.work.search, (self.config.search(by), folder)))
         if jobs:
             log.info("%d cells are searched on this %s", len(jobs), self.task.data)
         for outcome in self.pool.run(jobs):
             self.ledger.note(outcome)
-        found = {by: runs[name] for name, by in names.items() if "genotype" in runs[name]}
-        return [Layer(f"found by {by}", run["genotype"], self.config.hidden_size) for by, run in found.items()]
+        return self.runs.searched()
 
     # --- after ---
 
@@ -262,4 +297,4 @@ class _Selection:
         write_text(self.run.folder / "report.md", report)
         self.ledger.save()
         self.task.work.place(self.runs.folder / winner.run(best) / "model.pt", self.run.folder)
-        return Selection(answer, report, self.run.folder)
+        return Selection(answer, report, self.run.folder, self.config)

@@ -46,6 +46,13 @@ class TaskModule(Protocol):
         The steps are those of the layer, or of the whole model if the layer's size decides how large the rest is.
         """
 
+    def estimate(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Time a few batches of training and evaluation, in seconds rather than minutes.
+
+        Returns:
+            ``seconds`` of one epoch and ``around_seconds``, as of `train`; ``embedding_seconds``, that `prepare` takes.
+        """
+
     def shortage(self, data: Any) -> str:
         """What data have too little of to choose on; empty if nothing."""
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flair_nas.errors import FlairNasError
 from flair_nas.search.display import duration
 from flair_nas.select.candidates import Candidate, Layer, lstm_of_size
 from flair_nas.select.config import SelectSettings
@@ -55,12 +56,22 @@ class Runs:
 
     Attributes:
         is_new: whether anything was trained by this object.
+        estimates: entries of a ledger of one epoch, which tell the pace before anything is trained.
+        embedding_seconds: estimated time to embed all words; 0 once that is done.
     """
 
     def __init__(self, config: SelectSettings, ledger: Ledger, pool: Pool | RayPool, folder: Path) -> None:
         self.config, self.ledger, self.pool, self.folder = config, ledger, pool, folder
         self.task: Task = config.task
         self.is_new = False
+        self.estimates: list[dict[str, Any]] = []
+        self.embedding_seconds = 0.0
+
+    def with_settings(self, config: SelectSettings) -> Runs:
+        """Return the runs of the same folder under other settings."""
+        found = Runs(config, self.ledger, self.pool, self.folder)
+        found.estimates, found.embedding_seconds = self.estimates, self.embedding_seconds
+        return found
 
     # --- to have more of it done ---
 
@@ -98,6 +109,22 @@ class Runs:
                 figure += f" (least loss {min(result['dev_loss']):.4f})"  # which decides where figures are level
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
+
+    def estimate(self, candidates: Sequence[Candidate]) -> None:
+        """Time a few batches of the first layer and of the last, in the processes that will train them."""
+        two = list({candidate.layer: candidate for candidate in (candidates[0], candidates[-1])}.values())
+        log.info("a few batches of %s tell what an epoch takes", " and ".join(c.layer.name for c in two))
+        settings = [candidate.settings(self.config, self.config.seeds[0], 1) for candidate in two]
+        jobs = [Job(c.name, self.task.work.estimate, (given,)) for c, given in zip(two, settings)]
+        outcomes = list(self.pool.run(jobs))
+        self.estimates = [outcome.result for outcome in outcomes if outcome.error is None]
+        if not self.estimates:
+            raise FlairNasError(f"no layer works: {outcomes[0].error}") from outcomes[0].error
+        self.embedding_seconds = max(run["embedding_seconds"] for run in self.estimates)
+
+    def estimated_pace(self) -> Pace:
+        """Return the pace that `estimate` has measured."""
+        return pace_of(self.estimates)
 
     def _in_order(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Seed by seed, as what one has is of no use for the comparison before all have it; the longest of each first.
@@ -153,6 +180,19 @@ class Runs:
         runs = [self.of(candidate, self.config.seeds[0]) for candidate in candidates]
         good = [run for run in runs if "error" not in run]
         return pace_of(good) if good else None
+
+    def to_search(self) -> dict[str, str]:
+        """Return the searches that have not ended, by their names in the ledger."""
+        return {name: by for name, by in self._searches().items() if name not in self.ledger.runs}
+
+    def searched(self) -> list[Layer]:
+        """Return the cells that were searched; a search that failed gives none."""
+        runs = {by: self.ledger.runs.get(name, {}) for name, by in self._searches().items()}
+        size = self.config.hidden_size
+        return [Layer(f"found by {by}", run["genotype"], size) for by, run in runs.items() if "genotype" in run]
+
+    def _searches(self) -> dict[str, str]:
+        return {f"search-{by}-{self.config.search_epochs}-epochs": by for by in self.config.searches}
 
     def matched(self) -> list[Layer]:
         """The LSTMs that were trained because they were as large as the largest layer of their time."""

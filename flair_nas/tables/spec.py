@@ -34,7 +34,7 @@ from flair_nas.select.tasks import TASKS
 from flair_nas.settings import kinds_of, load_preset, read_mapping
 from flair_nas.tagging.config import OF_FILES
 
-_OF_TABLE = ("title", "note", "seeds", "columns", "rows")
+_OF_TABLE = ("about", "title", "note", "seeds", "columns", "rows")
 _OF_ROW = ("rnn", "search", "size_of", "time_of", "settings", "published")
 _DRAWN = "random:"
 _PLACES = ("corpus", *OF_FILES, "data_root", "embeddings", "text", "vocabulary_size", "min_count",

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from flair_nas.cached_folder import Kind, cached_folder
+from flair_nas.paths import cache_root
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
 
@@ -90,6 +91,12 @@ def keep_frozen(
             log.info("%s: embedded anew for each batch: %s", corpus.name, others)
         _keep(members, names, sentences, corpus.name, on_disk, progress, cache)
     restore_random_state(randomness)
+
+
+def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus, cache: Path | None = None) -> bool:
+    """Return True if the cache has the vectors that `keep_frozen` would compute, its arguments as there."""
+    sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
+    return (cache_root(cache) / VECTORS.folder / _fingerprint(frozen_members(embeddings), sentences)).exists()
 
 
 def _keep(
