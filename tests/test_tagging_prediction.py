@@ -17,6 +17,7 @@ from flair.models import SequenceTagger
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from flair_nas.tagging.column_files import read_column_file
 from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.prediction import tag_lines, to_columns, to_json_line, to_text
 from flair_nas.tagging.tokens import tokens_of
@@ -102,6 +103,27 @@ def test_columns_are_a_token_a_tab_and_a_tag(lines: list[str], tokenized: bool, 
         blocks = file.read_text(encoding="utf-8-sig").split("\n\n")[:-1]
     expected = [list(zip((token.text for token in s), tags_of(s, "ner"))) for s in tagged]
     assert [[tuple(row.split("\t")) for row in block.split("\n")] for block in blocks] == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=4), st.booleans(), st.booleans())
+@example(["New York is # 3 big", "Hugo\tBrandt lives", "# Hugo", "#"], True, True)
+@example([ODD_LINE, "\ufeffHugo Brandt", "a\u2028b\x85c\x1cd\re", "- O", "\x0c \x1c a"], True, True)
+@example(["# # #", "\xa0 \u200b", "Hugo -DOCSTART- Brandt"], True, False)
+def test_columns_are_read_back(lines: list[str], tokenized: bool, spans: bool) -> None:
+    tagged = [s for s in tag_lines(tagger(spans), lines, tokenized=tokenized) if s is not None]
+    # a first sentence, as a file in which every word is a comment or O says nothing of its tags
+    known = "Leeds\tB-LOC\n\n" if spans else "Leeds\tNOUN\n\n"
+    with tempfile.TemporaryDirectory() as folder:
+        (file := Path(folder, "tagged.txt")).write_bytes(
+            (known + "".join(to_columns("", sentence, "ner") + "\n" for sentence in tagged)).encode()
+        )
+        found = read_column_file(file, None, "ner")[1:]
+    expected = [[(token.text, tag) for token, tag in zip(s, tags_of(s, "ner"))] for s in tagged]
+    read = [[(token.text, tag) for token, tag in zip(s, tags_of(s, "ner"))] for s in found]
+    if any(word == "-DOCSTART-" for sentence in expected for word, _ in sentence):  # by which documents are parted
+        expected, read = ([[(word, "") for s in of for word, _ in s]] for of in (expected, read))
+    assert read == expected
 
 
 def test_a_line_is_tagged_before_the_next_is_asked_for_where_batches_are_of_one() -> None:
