@@ -190,7 +190,7 @@ def test_a_search_that_diverges_says_that_it_learned_nothing(
     assert code == 1 and last["unigram_perplexity"] == pytest.approx(guessed)
     first = said.splitlines()[0]
     assert first.startswith("This search learned nothing: its valid perplexity is ")
-    assert f"and word frequencies alone comes to {guessed:.1f}. " in first and "--learning-rate" in first
+    assert f"that of word frequencies alone is {guessed:.1f}. " in first and "--learning-rate" in first
     assert "tag train" not in said and "select" not in said
     assert Genotype.load(tmp_path / "run" / "genotype.json").origin["verdict"] == first
     assert main(["search", "-q", "--resume", str(tmp_path / "run")]) == 1
@@ -210,8 +210,10 @@ def test_what_to_change_follows_from_the_training_loss() -> None:
     assert failure(5.9, guess, PERPLEXITY, [7.0, 8.0]) == failure(None, guess, PERPLEXITY, []) == ""
     assert failure(5.9, None, PERPLEXITY, []) == ""
     assert "rose from 7.00 to 8.00: give it a lower --learning-rate" in failure(6.5, guess, PERPLEXITY, [7.0, 8.0])
-    assert "fell from 7.00 to 6.00: if that goes on, give it more --epochs" in failure(6.5, guess, PERPLEXITY, [7, 6])
-    assert "One epoch does not tell why" in failure(math.inf, guess, PERPLEXITY, [7.0])
+    assert "fell from 7.00 to 6.00, so it may be too early: give it more --epochs" in failure(
+        6.5, guess, PERPLEXITY, [7, 6]
+    )
+    assert "After one epoch it may be too early" in failure(math.inf, guess, PERPLEXITY, [7.0])
 
 
 @pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided"])
