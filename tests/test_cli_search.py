@@ -21,9 +21,13 @@ import torch
 import yaml
 
 from flair_nas import Genotype
-from flair_nas.cli import main
+from flair_nas.cli import main, search
+from flair_nas.language_model.perplexity import evaluate_stream
+from flair_nas.search import estimate
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
+from flair_nas.search.objectives import text as text_objective
+from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.settings import load_preset, preset_names
 
 ROOT = Path(__file__).parent.parent
@@ -41,6 +45,12 @@ def process_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     signal.signal(signal.SIGTERM, handler)
     log.handlers, log.propagate = before[0], before[2]
     log.setLevel(before[1])
+
+
+@pytest.fixture(autouse=True)
+def short_searches_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets searches of a second count as ones that learned something; tests/test_search_health.py is about that."""
+    monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +86,9 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     assert any(
         "next: flair-nas tag train --corpus YOUR_CORPUS" in line and str(out / "genotype.json") in line for line in rest
     )
-    assert re.search(r"epoch 2 of 2: train [\d.]+, valid [\d.]+, MAD intra 0\.\d+, .*left; ", shown.err)
+    assert re.search(
+        r"epoch 2 of 2: train perplexity [\d.]+, valid perplexity [\d.]+, MAD intra 0\.\d+, .*left; ", shown.err
+    )
     history = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in history] == [1, 2]
     assert history[-1]["genotype"] == genotype.one_line()
@@ -158,6 +170,7 @@ def test_the_presets_of_the_papers_have_their_settings() -> None:
         config = SearchConfig(**load_preset("search", name, SearchConfig))
         assert (config.relaxation, config.order, config.learning_rate, config.clip) == (relaxation, order, 20, 0.25)
         assert (config.init_range, config.embedding_init_range, config.vary_length) == (0.04, 0.04, False)
+        assert not config.frequency_bias
         assert (config.phase_steps, config.epochs) == ((115, 111) if name == "ess-ptb" else (None, config.epochs))
     tags = TaggingSearchConfig(**load_preset("search", "i-darts-conll03", TaggingSearchConfig))
     assert (tags.corpus, tags.nodes, tags.batch_size, tags.hidden_size, tags.epochs) == ("conll_03", 8, 256, 256, 40)
@@ -178,6 +191,32 @@ def test_an_estimate_measures_and_writes_nothing(text: str, tmp_path: Path, caps
     assert (
         main(["search", "--text", "demo", "--nodes", "1", "--hidden-size", "4", "--device", "cpu", "--estimate"]) == 0
     )
+
+
+def test_an_estimate_takes_a_few_steps_and_a_piece_of_the_valid_part(
+    text: str, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, read = [], []
+    step, score = GradientStrategy.step, evaluate_stream
+    monkeypatch.setattr(GradientStrategy, "step", lambda *now: steps.append(now) or step(*now))
+    monkeypatch.setattr(text_objective, "evaluate_stream", lambda *a, **k: read.append(len(a[1])) or score(*a, **k))
+    assert main([*arguments(text, None, bptt=3), "--estimate"]) == 0
+    assert len(steps) == 6 and read == [2 * 3 * 4 + 1]  # of 140 tokens
+    monkeypatch.setattr(estimate, "ENOUGH", 0.0)
+    assert main([*arguments(text, None, bptt=3), "--estimate"]) == 0
+    assert len(steps) == 6 + 2  # where they take long, one that warms up and one that counts
+
+
+def test_without_a_preset_a_search_says_how_long_it_takes_and_what_takes_minutes(
+    text: str, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "_estimate", lambda *given: 0)
+    assert main(["search", "--text", text, "--estimate"]) == 0
+    said = capsys.readouterr().err
+    assert "about five hours" in said and "i-darts-small" in said and "conll" not in said
+    for flags in (["--preset", "i-darts-small"], ["--epochs", "1"], ["--strategy", "sample"]):
+        assert main(["search", "--text", text, *flags, "--estimate"]) == 0
+        assert "five hours" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,14 @@ def test_a_classifier_is_learned_and_its_cell_used_in_flair(corpus: str, tmp_pat
     assert sentence.embedding.shape == (5,) and documents.rnn.genotype.nodes == found.genotype.nodes
 
 
+def test_classes_have_to_surpass_the_most_frequent_one(corpus: str) -> None:
+    objective = objective_of(corpus)
+    labels = [sentence.get_label("class").value for sentence in objective.dev]
+    key, name, cost = objective.guess()
+    most = name.removeprefix("the label ").removesuffix(" alone")
+    assert key == "majority" and cost == pytest.approx(-100 * labels.count(most) / len(labels)) and cost < 0
+
+
 def test_texts_with_several_classes_are_judged_by_f1(tmp_path: Path) -> None:
     objective = objective_of(write_classes(tmp_path / "corpus", several=True))
     assert objective.measure is F1 and objective.model.multi_label
@@ -144,7 +152,10 @@ def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
     assert_same_runs(tmp_path / "whole", tmp_path / "run")
 
 
-def test_the_command(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")  # one epoch may learn nothing
     small = "--embeddings one-hot --hidden-size 6 --nodes 2 --batch-size 4 --epochs 1 --device cpu"
     command = ["search", "-q", "--objective", "classification", "--corpus", corpus, *small.split()]
     assert main([*command, "--out", str(tmp_path / "run")]) == 0

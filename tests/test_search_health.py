@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_search import KINDS, small, write_text
+from small_search import KINDS, objective_of, small, write_text
 
+from flair_nas.cli import main
 from flair_nas.genotype import Genotype
+from flair_nas.language_model.perplexity import PERPLEXITY
+from flair_nas.measure import Guess
 from flair_nas.search.health import (
     Changes,
     Health,
     entropy,
+    failure,
     identity_share,
     verdict,
     verdict_of_decisions,
     verdict_of_scores,
 )
+from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
@@ -91,13 +97,14 @@ def test_identity_can_be_limited() -> None:
     assert all(edge.op != "identity" for edges in two for edge in edges)
 
 
+FIGURES: dict[str, Any] = {
+    "parts": {"intra": {"update": 0.1, "drift": 0.0, "drifts": False, "entropy": 0.5}},
+    "identity_share": 0.1, "margin": 0.5, "clear": 1.0, "changed": 0, "over": 3, "nodes": 8,
+}  # fmt: skip
+
+
 def sentence(losses: Sequence[float | None] = (5.0, 4.0), **changes: Any) -> str:
-    part = {"update": 0.1, "drift": 0.0, "drifts": False, "entropy": 0.5}
-    figures: dict[str, Any] = {
-        "parts": {"intra": part}, "identity_share": 0.1, "margin": 0.5, "clear": 1.0, "changed": 0, "over": 3,
-        "nodes": 8,
-    }  # fmt: skip
-    return verdict({**figures, **changes}, losses)  # type: ignore[typeddict-item]
+    return verdict({**FIGURES, **changes}, losses)  # type: ignore[typeddict-item]
 
 
 def test_the_verdict_is_one_plain_sentence() -> None:
@@ -110,6 +117,8 @@ def test_the_verdict_is_one_plain_sentence() -> None:
     assert "still move" in sentence(parts={"inter": moving})
     assert "its supernet got worse: a valid loss of 7.86 at the end, of 5.90 at its best" in sentence((5.96, 5.9, 7.86))
     assert "a valid loss of inf at the end" in sentence((5.96, None))
+    assert "its training loss rose from 5.00 to 5.50" in verdict(FIGURES, [5.0, 4.0], [5.0, 5.5])  # type: ignore[arg-type]
+    assert verdict(FIGURES, [5.0, 4.0], [5.0, 4.5]).startswith("settled")  # type: ignore[arg-type]
     for said in (sentence(), sentence(clear=0.25)):
         assert said.endswith("flair-nas select compares it with random cells and the LSTM")
     assert "3 decisions, the valid loss rises by 0.2000 more" in verdict_of_decisions([0.3, 0.1, 0.2])
@@ -123,6 +132,7 @@ def test_every_epoch_has_its_health_and_the_result_its_verdict(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(TextObjective, "guess", lambda self: Guess("unigram", "word frequencies alone", 99.0))
     text = write_text(tmp_path / "text", train_lines=60, valid_lines=12)
     result = search_genotype(small(text, **KINDS[kind]), tmp_path / "run", progress=False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
@@ -133,9 +143,94 @@ def test_every_epoch_has_its_health_and_the_result_its_verdict(
         assert 0 <= health["clear"] <= 1 and 0 <= health["identity_share"] <= 1 and health["nodes"] >= 2
         for part in health["parts"].values():
             assert 0 < part["entropy"] <= 1 and 0 < part["update"] < 2 and -1 <= part["drift"] <= 1
-    own = verdict(lines[-1]["health"], [line["valid_loss"] for line in lines])
+    own = verdict(lines[-1]["health"], *([line[key] for line in lines] for key in ("valid_loss", "training_loss")))
     assert result.verdict.startswith("decided by perturbation") if kind == "decided" else result.verdict == own
     written = Genotype.load(tmp_path / "run" / "genotype.json")
     assert written.origin["verdict"] == result.verdict and written == result.genotype
     again = search_genotype(small(text, **KINDS[kind]), tmp_path / "run", progress=False)
     assert (again.genotype, again.verdict) == (result.genotype, result.verdict)
+
+
+# --- a search that learned nothing ---
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    return write_text(tmp_path / "text", train_lines=200, valid_lines=40)
+
+
+def unigram_perplexity(text: Path) -> float:
+    """Counts words by hand; every word of the valid part is in the training part."""
+    train, valid = (
+        [word for line in (text / f"{part}.txt").read_text().splitlines() for word in [*line.split(), "<eos>"]]
+        for part in ("train", "valid")
+    )
+    counts = {**Counter(train), "<unk>": 1}
+    total = sum(counts.values())
+    return math.exp(-sum(math.log(counts[word] / total) for word in valid) / len(valid))
+
+
+LEARNS = ("--learning-rate 5 --hidden-size 16 --nodes 2 --batch-size 8 --bptt 12 --epochs 6 --no-vary-length -q "
+          "--dropout 0 --input-dropout 0 --recurrent-dropout 0 --embedding-dropout 0 --device cpu")  # fmt: skip
+
+
+def run(text: Path, out: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, dict[str, Any]]:
+    """Returns exit code, what is printed, and the last line of the history."""
+    code = main(["search", "--text", str(text), "--out", str(out), *LEARNS.split(), *flags])
+    history = (out / "history.jsonl").read_text().splitlines()
+    return code, capsys.readouterr().out, json.loads(history[-1])
+
+
+def test_a_search_that_diverges_says_that_it_learned_nothing(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said, last = run(text, tmp_path / "run", capsys, "--learning-rate", "1000", "--epochs", "2")
+    guessed = unigram_perplexity(text)
+    assert code == 1 and last["unigram_perplexity"] == pytest.approx(guessed)
+    first = said.splitlines()[0]
+    assert first.startswith("This search learned nothing: its valid perplexity is ")
+    assert f"that of word frequencies alone is {guessed:.1f}. " in first and "--learning-rate" in first
+    assert "tag train" not in said and "select" not in said
+    assert Genotype.load(tmp_path / "run" / "genotype.json").origin["verdict"] == first
+    assert main(["search", "-q", "--resume", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().out.splitlines()[0] == first
+
+
+def test_a_search_that_learns_surpasses_the_word_frequencies(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said, last = run(text, tmp_path / "run", capsys)
+    assert code == 0 and last["valid_perplexity"] < 0.9 * last["unigram_perplexity"]
+    assert "next: flair-nas tag train" in said and "learned nothing" not in said
+
+
+def test_what_to_change_follows_from_the_training_loss() -> None:
+    guess = Guess("unigram", "word frequencies alone", 6.0)
+    assert failure(5.9, guess, PERPLEXITY, [7.0, 8.0]) == failure(None, guess, PERPLEXITY, []) == ""
+    assert failure(5.9, None, PERPLEXITY, []) == ""
+    assert "rose from 7.00 to 8.00: give it a lower --learning-rate" in failure(6.5, guess, PERPLEXITY, [7.0, 8.0])
+    assert "fell from 7.00 to 6.00, so it may be too early: give it more --epochs" in failure(
+        6.5, guess, PERPLEXITY, [7, 6]
+    )
+    assert "After one epoch it may be too early" in failure(math.inf, guess, PERPLEXITY, [7.0])
+
+
+@pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided"])
+def test_every_strategy_has_something_to_surpass(
+    kind: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cost, learned in ((0.0, False), (99.0, True)):
+        monkeypatch.setattr(TextObjective, "guess", lambda self: Guess("unigram", "word frequencies", cost))  # noqa: B023
+        result = search_genotype(small(text, **KINDS[kind]), tmp_path / str(cost), progress=False)
+        assert result.learned == learned == (not result.verdict.startswith("This search learned nothing"))
+
+
+def test_the_softmax_starts_at_the_word_frequencies(text: Path) -> None:
+    objective, before = (objective_of(small(text, frequency_bias=on)) for on in (True, False))
+    counts = torch.tensor(objective.text.vocabulary.counts, dtype=torch.float32).clamp(min=1)
+    assert torch.allclose(objective.model.decoder.bias, (counts / counts.sum()).log())
+    assert not before.model.decoder.bias.any()
+    assert torch.equal(objective.model.decoder.weight, before.model.decoder.weight)
+    config = small(text, adaptive_cutoffs=[10])  # which has no bias
+    assert objective_of(config).model.adaptive.head.bias is None

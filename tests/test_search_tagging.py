@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
+from flair_nas.measure import Evaluation
 from flair_nas.runs import RunStopped
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.estimate import estimate_search
@@ -255,7 +257,30 @@ def command(corpus: str, *more: str) -> list[str]:
     return ["search", *small.split(), "--corpus", corpus, *more]
 
 
-def test_the_command_searches_on_tags(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_finds_nothing_has_learned_nothing(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaggingObjective, "evaluated", lambda self, size: Evaluation(1.0, 0.0))
+    assert main(command(corpus, "-q", "--out", str(tmp_path / "run"))) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("This search learned nothing: its valid F1 is 0.00, that of finding nothing is 0.00. ")
+    assert "select" not in said
+
+
+def test_labels_of_tokens_have_to_surpass_the_most_frequent_one(corpus: str) -> None:
+    objective = objective_of(corpus, columns="text=0,pos=1,ner=2", label_type="pos")
+    tags = [[token.get_label("pos").value for token in sentence] for sentence in objective.dev]
+    train = Counter(token.get_label("pos").value for sentence in objective.streams["train"] for token in sentence)
+    most, all_tags = train.most_common(1)[0][0], sum(tags, [])
+    key, name, cost = objective.guess()
+    assert (key, name) == ("majority", f"the label {most} alone")
+    assert cost == pytest.approx(-100 * all_tags.count(most) / len(all_tags))
+
+
+def test_the_command_searches_on_tags(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")  # one epoch may find nothing
     out = tmp_path / "run"
     assert main(command(corpus, "-q", "--out", str(out))) == 0
     said = capsys.readouterr().out

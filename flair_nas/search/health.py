@@ -180,22 +180,20 @@ def failure(cost: float | None, guess: Guess | None, measure: Measure, losses: S
     if cost is None or guess is None or cost < guess.cost:
         return ""
     reached, guessed = (measure.plain(measure.of_cost(value)) for value in (cost, guess.cost))
-    smaller = ", or a smaller --vocabulary-size" if measure.of_loss else ""
+    fewer = ", or a smaller --vocabulary-size" if measure.of_loss else ""
     trained = [loss for loss in losses if loss is not None]
+    trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
     if len(trained) < 2:
-        advice = f"One epoch does not tell why: give it more --epochs, or a lower --learning-rate{smaller}."
+        advice = f"After one epoch it may be too early: give it more --epochs or a smaller --batch-size{fewer}."
     elif trained[-1] >= trained[0]:
-        advice = (
-            f"Its training loss rose from {trained[0]:.2f} to {trained[-1]:.2f}: give it a lower "
-            f"--learning-rate{smaller}."
-        )
+        advice = f"Its training loss rose {trend}: give it a lower --learning-rate{fewer}."
     else:
         advice = (
-            f"Its training loss fell from {trained[0]:.2f} to {trained[-1]:.2f}: if that goes on, give it more --epochs"
-            f"{smaller}; else see whether the valid part is like the training part."
+            f"Its training loss fell {trend}, so it may be too early: give it more --epochs or a smaller --batch-size"
+            f"{fewer}. If that does not help, see whether the valid part is like the training part."
         )
     return (
-        f"This search learned nothing: its valid {measure.title} is {reached}, and {guess.name} comes to {guessed}. "
+        f"This search learned nothing: its valid {measure.title} is {reached}, that of {guess.name} is {guessed}. "
         f"{advice} Its genotype is arbitrary."
     )
 

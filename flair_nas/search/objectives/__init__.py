@@ -22,10 +22,12 @@ class Objective(Protocol):
     Attributes:
         measure: the figure that it is judged by.
         data: what its data are, in a word, for messages.
+        derived: the settings that follow from the data, in words; empty for none.
     """
 
     measure: Measure
     data: str = "data"
+    derived: str = ""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,15 +16,13 @@ from torch import Tensor
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.corpus import Ids, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream, perplexity_of
+from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
 from flair_nas.language_model.segments import Draw, segment_lengths
 from flair_nas.measure import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import Objective
 from flair_nas.supernet import CellSupernet, InterCellSupernet
-
-log = logging.getLogger("flair_nas")
 
 
 def read(config: SearchConfig, data: Any = None, progress: bool = False) -> TextCorpus:
@@ -75,10 +72,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():
             model.decoder.bias.copy_(torch.as_tensor(_log_frequencies(data)))
-        log.info(
-            "the softmax starts at the word frequencies of %s: %s types, which alone come to a valid perplexity of %s",
-            *(data.name, f"{types:,}", PERPLEXITY.plain(perplexity_of(objective.guess().cost))),
-        )
+        objective.derived = f"the softmax starts at the frequencies of {types:,} types"
     return objective
 
 
