@@ -15,6 +15,9 @@ import pytest
 
 import flair_nas
 from flair_nas.cli import main
+from flair_nas.library import resource_path
+from flair_nas.search.config import SearchConfig
+from flair_nas.settings import resolve
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,7 +39,8 @@ FLAGS = {
     ("search",): "--text --nodes --history --relaxation --order --learn --strategy --hidden-size --batch-size --epochs "
     "--seed --preset --config --out --resume --estimate --device --precision "
     "--objective --corpus --held-out --directions",
-    ("select",): "--corpus --budget --candidates --random --rates --seeds --workers --preset --config --out --resume",
+    ("select",): "--corpus --budget --candidates --random --rates --seeds --workers --preset --config --out --resume "
+    "--estimate --list-presets",
     ("tables", "run"): "--table --text --data-root --embeddings --seeds --budget --workers --out --resume --config",
     ("tables", "show"): "DIR --format",
     ("tag", "evaluate"): "--model --corpus --file --part --predictions --batch-size --json --device",
@@ -173,3 +177,32 @@ print(json.dumps([*steps, loaded()]))
     done = run_python(code)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[], [], ["torch"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        (["search"], ["presets/search"]),
+        (["tag", "train"], ["presets/tagging"]),
+        (["lm", "train"], ["presets/language_model"]),
+        (["select"], ["presets/tagging", "presets/language_model"]),
+        (["tables", "run"], ["tables"]),
+    ],
+)
+def test_presets_are_listed_with_size_and_time(
+    words: list[str], folders: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--list-presets"])
+    assert ended.value.code == 0
+    head, *rows = (re.split(r" {2,}", line) for line in capsys.readouterr().out.splitlines())
+    assert head == ["name", "size", "time", "what it is"] and all(len(row) == 4 and all(row) for row in rows)
+    files = [path for folder in folders for path in resource_path(folder).glob("*.yaml")]
+    assert sorted(row[0] for row in rows) == sorted(path.stem for path in files)
+
+
+def test_a_preset_that_is_listed_loads_nothing_heavy_and_can_be_a_config_file() -> None:
+    listed = probe("search", "--list-presets")
+    assert (listed.code, listed.loaded) == (0, []) and "H 64, 8 nodes, " in listed.output
+    path = resource_path("presets", "search", "gdas-small.yaml")
+    assert resolve(SearchConfig, file=path) == resolve(SearchConfig, kind="search", preset="gdas-small")

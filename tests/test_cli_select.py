@@ -53,6 +53,19 @@ def command(corpus: str, out: Path, *more: str) -> list[str]:
     return ["select", "-q", "--corpus", corpus, "--out", str(out), *small.split(), *few.split(), *more]
 
 
+def test_an_estimate_says_what_the_budget_is_enough_for_and_trains_nothing(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_tags, "train", None)
+    arguments = command(corpus, tmp_path / "run", "--estimate")
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert (
+        "an epoch takes about" in said and "compared within 1h: lstm, tanh0-tanh1; learning rates 1; 2 epochs" in said
+    )
+    assert not (tmp_path / "run").exists()
+
+
 def runs_of(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "ledger.json").read_text())["runs"]
     return found
@@ -127,6 +140,7 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
     )
     assert "There is no test part: these figures are of dev, which chose" in said.out
     assert "**Undecided, as of one seed each nobody can tell which layer is the better one" in said.out
+    assert f"next: keep lstm, or: flair-nas select --resume {tmp_path / 'run'} --fresh-seeds 10 --budget 2h" in said.out
 
 
 def test_a_process_that_died_is_tried_again_by_the_next_call(
@@ -199,7 +213,7 @@ def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
     [
         (["--candidates", "gru,darts-v2"], "candidates are parted by blanks, not by commas: gru darts-v2"),
         (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
-        (["--budget", "0.01s"], "the budget of 0.01s is not enough: an epoch takes"),
+        (["--budget", "0.01s"], "the budget of 0.01s is too small: an epoch takes about"),
         (["--train-with-dev"], "train_with_dev must be left out"),
         (["--candidates", "i-dart"], "i-dart"),
         (["--rates", "1,x"], "numbers joined by commas"),

@@ -385,14 +385,8 @@ def test_a_budget_says_how_many_cells_are_compared(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
-    with pytest.raises(
-        FlairNasError, match=r"the budget of 1m is not enough: an epoch takes 20\.0 s, .*; --budget \w+ is about"
-    ):
+    with pytest.raises(FlairNasError, match=r"the budget of 1m is too small: an epoch takes about 20\.0 s"):
         select_layer(settings(corpus, random=None, budget="1m"), tmp_path / "small")
-    with pytest.raises(
-        FlairNasError, match=r"--budget \w+ is about the least for them, .*; or, in another folder, --ep"
-    ):
-        select_layer(settings(corpus, random=None, budget="2m"), tmp_path / "not quite")
     counts = []
     for budget in ("10m", "20m"):
         select_layer(settings(corpus, random=None, budget=budget), tmp_path / budget)
@@ -481,9 +475,9 @@ def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
-    with pytest.raises(FlairNasError, match="the budget of 10s is not enough"):
+    with pytest.raises(FlairNasError, match="the budget of 10s is too small"):
         select_layer(settings(corpus, searches=["i-darts"], budget="10s"), tmp_path)
-    assert jobs and not any(name.startswith("search") for name in jobs)
+    assert jobs == []
 
 
 def test_random_cells_that_were_begun_stay_with_another_budget(
@@ -693,7 +687,9 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert "lstm (hidden size 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00)" in text
         assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
         assert ("--resume once with --fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
-        assert ("--resume with a larger --budget than 2h" in text) is (len(judges) == 1)  # as there was no time for 3
+        settled = verdict == "**Take** gru"
+        assert ("keep lstm, or --resume once with " in text) is not settled
+        assert ("with --budget 4h" in text) is (len(judges) == 1)  # as there was no time for 3
         line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
         assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
         assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
