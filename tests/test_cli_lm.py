@@ -72,7 +72,12 @@ def test_train_prints_what_it_wrote_and_the_next_command(text, tmp_path, capsys)
     assert main(["lm", "train", "--text", text, "--rnn", "darts-v1", "--out", str(out), *SMALL]) == 0
     printed = capsys.readouterr()
     metrics = json.loads((out / "metrics.json").read_text())
-    assert f"valid perplexity: {metrics['valid_perplexity']:.2f} ({metrics['valid_tokens']:,} tokens)" in printed.out
+    assert (
+        f"valid perplexity: {metrics['valid_perplexity']:.2f} ({metrics['valid_tokens']:,} tokens, 0.0 % of the words "
+        "<unk>)" in printed.out
+    )
+    assert metrics["valid_unknown_share"] == metrics["test_unknown_share"] == 0
+    assert "<unk> stands for 0.0 % of the words of train, 0.0 % of the words of valid, 0.0 %" in printed.err
     assert f"test perplexity: {metrics['test_perplexity']:.2f} (" in printed.out
     assert f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them" in printed.out
     assert f"next: flair-nas lm evaluate --model {out} --text" in printed.out
@@ -121,16 +126,38 @@ def test_what_cannot_be_used_exits_with_2(tmp_path, monkeypatch, capsys, argumen
 def test_evaluate_gives_the_exact_figure_and_says_when_it_is_not(text, runs, tmp_path, capsys) -> None:
     exact = evaluate_language_model(runs[0], text)
     assert main(["lm", "evaluate", "--model", runs[0], "--text", text]) == 0
-    assert capsys.readouterr().out == f"test perplexity: {exact.perplexity:.2f} ({exact.tokens:,} tokens)\n"
+    known = "0.0 % of the words <unk>"
+    assert capsys.readouterr().out == f"test perplexity: {exact.perplexity:.2f} ({exact.tokens:,} tokens, {known})\n"
     assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--part", "valid", "--json"]) == 0
     valid = evaluate_language_model(load_language_model(runs[0]), text, part="valid")
-    assert json.loads(capsys.readouterr().out) == {"part": "valid", **valid._asdict(), "batch_size": 1}
+    expected = {"part": "valid", **valid._asdict(), "batch_size": 1, "sentences": []}
+    assert json.loads(capsys.readouterr().out) == expected
     assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--batch-size", "3"]) == 0
     assert "approximate: 3 columns" in capsys.readouterr().out
     file = tmp_path / "new.txt"
     file.write_text("the zebra sat\n")
     assert main(["lm", "evaluate", "--model", str(Path(runs[1]) / "model.pt"), "--text", str(file)]) == 0
-    assert re.fullmatch(r"perplexity: [\d.]+ \(4 tokens\)\n", capsys.readouterr().out)  # a file is no part
+    said = capsys.readouterr()
+    assert re.fullmatch(r"perplexity: [\d.]+ \(4 tokens, 33\.3 % of the words <unk>\)\n", said.out)  # a file is no part
+    assert "new: <unk> stands for 33.3 % of the words, so a low perplexity says little. Is the text in" in said.err
+
+
+def test_by_sentence_prints_each_line_and_all_together(text, runs, capsys) -> None:
+    score = evaluate_language_model(runs[0], text, by_sentence=True)
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--by-sentence"]) == 0
+    *lines, whole = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        f"line {number}: perplexity: {sentence.perplexity:.2f} ({sentence.tokens} tokens)"
+        for number, sentence in enumerate(score.sentences[:2], 1)
+    ]
+    assert len(lines) == 16 and whole.startswith(f"test perplexity: {score.perplexity:.2f} ({score.tokens} tokens, 0.0")
+    assert whole.endswith("<unk>, each line by itself)")
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--by-sentence", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["perplexity"] == score.perplexity
+    assert figures["sentences"] == [sentence._asdict() for sentence in score.sentences]
+    assert main(["lm", "evaluate", "--model", runs[0], "--text", text, "--by-sentence", "--batch-size", "2"]) == 2
+    assert "leave out batch_size, which is 2" in capsys.readouterr().err
 
 
 def test_without_a_test_part_valid_is_taken_and_said(text, runs, tmp_path, capsys) -> None:
@@ -151,7 +178,7 @@ def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
     models, figures, *_ = printed.splitlines()
     assert models == f"A = {runs[0]}, B = {runs[1]}, on {text}"
     assert figures.startswith(f"{found.tokens:,} tokens: perplexity ")
-    assert f"B - A {found.difference:+.4f}" in figures
+    assert f"B - A {found.difference:+.4f}; 0.0 % of the words <unk>" in figures
     for title, words in (("better in B", found.improved(3)), ("worse in B", found.worsened(3)),
                          ("most frequent", found.frequent(3))):  # fmt: skip
         table = printed.split(f"\n{title} ")[1].split("\n\n")[0].splitlines()[1:]

@@ -65,6 +65,7 @@ def test_every_word_of_the_text_has_its_mean_loss_in_both_models(text: Path) -> 
         assert word.train_count == VOCABULARY.counts[WORDS.index(word.word)]
         assert word.loss_a == pytest.approx(sum(losses_a) / len(losses_a), rel=1e-5)
         assert word.loss_b == pytest.approx(sum(losses_b) / len(losses_b), rel=1e-5)
+    assert found.unknown_share == found.to_dict(0)["unknown_share"] == 1 / 11  # END is no word
     assert found.tokens == 15 == sum(word.occurrences for word in found.words)
     assert found.loss_a == pytest.approx(sum(map(sum, expected_a.values())) / 15, rel=1e-5)
     assert found.difference == pytest.approx(found.loss_b - found.loss_a)

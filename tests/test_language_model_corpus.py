@@ -302,6 +302,14 @@ def test_a_missing_valid_part_is_refused_unless_a_share_is_given(tmp_path: Path)
         assert corpus.origin["valid"] == "the last 10 % of the lines of train.txt"
 
 
+def test_a_valid_part_beside_a_file_that_was_given_alone_is_named(tmp_path: Path) -> None:
+    folder_of(tmp_path, train=TRAIN, valid=VALID)
+    message = error_of(tmp_path / "train.txt")
+    assert f"{tmp_path}/train.txt was given without the valid part that lies beside it" in message
+    written = message.split("give both as ")[1]
+    assert len(load_text(written).valid) == 4
+
+
 @settings(max_examples=40, deadline=None)
 @given(text=TEXTS, share=st.floats(0.01, 0.99), size=st.integers(1, 9))
 def test_the_share_is_of_the_last_lines(text: str, share: float, size: int) -> None:
@@ -337,6 +345,52 @@ def test_lines_without_words_are_no_valid_part(tmp_path: Path) -> None:
 def test_train_and_valid_of_the_same_words_are_remarked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     load_text(folder_of(tmp_path, train=TRAIN, valid=TRAIN))
     assert "are the same text" in caplog.text
+
+
+# --- remarks ---
+
+
+@pytest.mark.parametrize(
+    ("valid", "shares"),
+    [("the cat ran\n\n", (0, 0)), (f"the {UNKNOWN} ran bird\n", (0, 0.5)), ("un ave <eos>\n", (0, 1))],
+)
+def test_the_share_of_unknown_words_is_counted_and_a_large_one_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, valid: str, shares: tuple[float, float]
+) -> None:
+    caplog.set_level("INFO", logger="flair_nas")
+    corpus = load_text(folder_of(tmp_path / "birds", train=TRAIN, valid=valid))
+    assert corpus.unknown_shares == dict(zip(("train", "valid"), shares))
+    (record,) = (record for record in caplog.records if "stands for" in record.getMessage())
+    said = f"birds: <unk> stands for 0.0 % of the words of train, {100 * shares[1]:.1f} % of the words of valid"
+    assert record.getMessage().startswith(said)
+    assert record.levelname == ("WARNING" if shares[1] > 0.2 else "INFO")
+
+
+def test_words_beyond_the_vocabulary_count_as_those_that_are_written_unknown(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, train=f"a a a b b c {UNKNOWN} d\n", valid="a e\n", test="c d\n")
+    assert load_text(folder).unknown_shares == {"train": 1 / 8, "valid": 1 / 2, "test": 0}
+    assert load_text(folder, min_count=2).unknown_shares == {"train": 3 / 8, "valid": 1 / 2, "test": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("今天公园很好我们去上海喜欢老师读书天气", True),
+        ("今天 公园 很 好 我们 去 上海", False),
+        ("สวัสดีครับวันนี้อากาศดีมาก ผมไปโรงเรียนกับเพื่อนของผม", True),
+        ("Donaudampfschifffahrtsgesellschaft ist ein sehr langes Wort , die meisten sind kurz .", False),
+        ("word", True),  # a column file, a word a line
+        ("a b", False),
+    ],
+)
+def test_text_with_almost_no_blanks_is_warned_of_also_when_it_is_in_the_cache(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, warned: bool
+) -> None:
+    folder = folder_of(tmp_path, train="".join(f"{line} {n}\n{line}\n{n}{line}\n" for n in range(5)), valid=line)
+    for _ in range(2):
+        caplog.clear()
+        load_text(folder)
+        assert ("almost no blanks" in caplog.text) is warned
 
 
 # --- bad text ---
@@ -578,11 +632,12 @@ DAMAGES = {
 def test_a_damaged_cache_is_made_again(
     tmp_path: Path, cache: Path, caplog: pytest.LogCaptureFixture, damage: Any
 ) -> None:
-    folder = folder_of(tmp_path, train=TRAIN, valid=VALID)
+    folder = folder_of(tmp_path, train=TRAIN, valid="the dog ran\n")
     first = load_text(folder)
     kept = cache / "text" / first.fingerprint
     good, words = (kept / "ids.bin").read_bytes(), words_of(first, "train")
     damage(kept)
+    caplog.clear()
     with caplog.at_level(logging.WARNING, logger="flair_nas"):
         second = load_text(folder)
     assert [record.levelname for record in caplog.records] == ["WARNING"]

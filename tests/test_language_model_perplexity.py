@@ -11,8 +11,9 @@ from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
+from flair_nas.language_model import perplexity
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, stream_losses
+from flair_nas.language_model.perplexity import evaluate_stream, losses_by_sentence, perplexity_of, stream_losses
 from flair_nas.recurrent import SearchedRNN
 
 VOCABULARY, SIZE, LENGTH = 13, 5, 101
@@ -67,6 +68,22 @@ def test_columns_begin_without_context_and_leave_out_the_rest(bptt: int | None) 
     score = evaluate_stream(model, STREAM, batch_size=batch, bptt=bptt)
     assert score.tokens == len(losses) == batch * length
     assert score.loss == pytest.approx(sum(losses) / len(losses), rel=1e-12)
+
+
+@pytest.mark.parametrize("layer", ["gates", "lstm"])
+@pytest.mark.parametrize("at_once", [1, 30, 2048])
+def test_each_sentence_has_the_losses_that_it_has_alone(
+    layer: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perplexity, "TOKENS_AT_ONCE", at_once)
+    model, end = build(layer), 4
+    ids = np.concatenate([STREAM, [end, end, 1, 2, end]]).astype(np.int32)  # an empty one among them
+    sentences = np.split(ids, np.flatnonzero(ids == end)[:-1] + 1)
+    alone = [plain_losses(model, np.concatenate([[end], sentence])) for sentence in sentences]
+    losses = losses_by_sentence(model, ids, end)
+    np.testing.assert_allclose(losses, np.concatenate(alone), rtol=1e-6)
+    expected = [(sum(of_one), len(of_one)) for of_one in alone]
+    np.testing.assert_allclose(perplexity.sentence_losses(losses, ids == end), expected, rtol=1e-6)
 
 
 def test_a_tensor_or_a_memory_map_is_a_stream_too(tmp_path) -> None:

@@ -157,7 +157,7 @@ def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rn
         score = evaluate_stream(saved.model, ids, bptt=7, first=first)
         assert metrics[f"{part}_tokens"] == score.tokens == len(ids)
         assert metrics[f"{part}_perplexity"] == pytest.approx(score.perplexity, rel=1e-5)
-        assert evaluate_language_model(out, text, part=part) == pytest.approx(score, rel=1e-5)
+        assert evaluate_language_model(out, text, part=part)[:3] == pytest.approx(score, rel=1e-5)
 
 
 def test_the_same_settings_give_the_same_run_and_another_seed_another(text: str, tmp_path: Path) -> None:
@@ -218,13 +218,13 @@ def test_a_larger_final_batch_is_used_and_said(text: str, tmp_path: Path) -> Non
 def test_epochs_are_reported_to_the_log_without_a_bar_and_drawn_with_one(text, tmp_path, caplog, capsys) -> None:
     with caplog.at_level(logging.INFO, "flair_nas"):
         train_language_model(settings(text, epochs=2), tmp_path / "a", progress=False)
-    assert [record.message[:12] for record in caplog.records] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert [text[:12] for text in caplog.messages if "<unk>" not in text] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert capsys.readouterr().err == ""
     caplog.clear()
     with caplog.at_level(logging.INFO, "flair_nas"):
         train_language_model(settings(text, epochs=2), tmp_path / "b", progress=True)
     shown = capsys.readouterr().err
-    assert "epoch 2/2" in shown and "perplexity" in shown and not caplog.records
+    assert "epoch 2/2" in shown and "perplexity" in shown and "epoch" not in caplog.text
 
 
 # --- the optimizer ---

@@ -173,7 +173,8 @@ def test_a_search_is_shown_while_it_runs(
     caplog.set_level(logging.INFO, "flair_nas")
     run(text, tmp_path / "quiet", **settings)
     assert capsys.readouterr() == ("", "")
-    assert [record.message.split(":")[0] for record in caplog.records] == ["epoch 1 of 2", "epoch 2 of 2"]
+    epochs = [said.split(":")[0] for said in caplog.messages if "<unk>" not in said]
+    assert epochs == ["epoch 1 of 2", "epoch 2 of 2"]
     assert_same_runs(tmp_path / "shown", tmp_path / "quiet")
 
 

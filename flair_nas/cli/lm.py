@@ -35,6 +35,7 @@ dropout is that between layers, whereas --dropout is that of the output)."""
 EVALUATE_EXAMPLES = """examples:
   flair-nas lm evaluate --model runs/lm --text ptb/
   flair-nas lm evaluate --model runs/lm --text more.txt --json
+  flair-nas lm evaluate --model runs/lm --text more.txt --by-sentence
 
 The figure that counts is that of --batch-size 1: the whole text in one go, each word predicted once from all before
 it. A larger batch is faster and approximate, since each of its columns begins without context."""
@@ -89,9 +90,9 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     lines = []
     for part in ("valid", "test"):
         if metrics[f"{part}_perplexity"] is not None:
-            lines.append(
-                _score(part, metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"], metrics["eval_batch_size"])
-            )
+            perplexity, tokens = metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"]
+            share = metrics.get(f"{part}_unknown_share")  # older runs did not count it
+            lines.append(_score(part, perplexity, tokens, share, _approximation(metrics["eval_batch_size"])))
     averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
     lines.append(
         f"epochs: {metrics['epochs']}, best on valid: {metrics['best_epoch']}{averaged}; "
@@ -104,9 +105,13 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _score(part: str, perplexity: float, tokens: int, batch_size: int) -> str:
-    how = "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
-    return f"{part} perplexity".lstrip() + f": {perplexity:.2f} ({tokens:,} tokens{how})"
+def _score(part: str, perplexity: float, tokens: int, unknown_share: float | None, how: str) -> str:
+    unknown = "" if unknown_share is None else f", {100 * unknown_share:.1f} % of the words <unk>"
+    return f"{part} perplexity".lstrip() + f": {perplexity:.2f} ({tokens:,} tokens{unknown}{how})"
+
+
+def _approximation(batch_size: int) -> str:
+    return "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
 
 
 # --- evaluate ---
@@ -124,6 +129,7 @@ def _add_evaluate(actions: Any) -> None:
         metavar="N",
         help="columns of text; more than 1 is approximate (default: 1)",
     )
+    parser.add_argument("--by-sentence", action="store_true", help="score each line by itself, and all lines together")
     _add_output(parser)
 
 
@@ -142,16 +148,20 @@ def evaluate(arguments: argparse.Namespace) -> int:
         arguments.text,
         part=part,
         batch_size=arguments.batch_size,
+        by_sentence=arguments.by_sentence,
         progress=_draws(arguments),
         device=choose_device(arguments.device),
     )
+    whole = is_one_file(arguments.text)
     if arguments.json:
-        whole = is_one_file(arguments.text)
         figures = {"part": None if whole else part, **score._asdict(), "batch_size": arguments.batch_size}
+        figures["sentences"] = [sentence._asdict() for sentence in score.sentences]
         print(json.dumps(figures, indent=2))
-    else:
-        part = "" if is_one_file(arguments.text) else part
-        print(_score(part, score.perplexity, score.tokens, arguments.batch_size))
+        return 0
+    for line, sentence in enumerate(score.sentences, 1):
+        print(f"line {line}: {_score('', sentence.perplexity, sentence.tokens, None, '')}")
+    how = ", each line by itself" if arguments.by_sentence else _approximation(arguments.batch_size)
+    print(_score("" if whole else part, score.perplexity, score.tokens, score.unknown_share, how))
     return 0
 
 
@@ -209,7 +219,8 @@ def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1
     found = comparison.to_dict(0)
     lines = [
         f"{comparison.tokens:,} tokens: perplexity {found['perplexity_a']:.2f} of A, {found['perplexity_b']:.2f} of B; "
-        f"mean loss {comparison.loss_a:.4f} and {comparison.loss_b:.4f}, B - A {comparison.difference:+.4f}"
+        f"mean loss {comparison.loss_a:.4f} and {comparison.loss_b:.4f}, B - A {comparison.difference:+.4f}; "
+        f"{100 * comparison.unknown_share:.1f} % of the words <unk>"
     ]
     tables = (
         ("better in B", comparison.improved(top, min_occurrences)),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import END
+from flair_nas.language_model.corpus import END, UNKNOWN
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
 
@@ -61,6 +61,12 @@ class Comparison:
         """loss_b - loss_a per token."""
         return self.loss_b - self.loss_a
 
+    @property
+    def unknown_share(self) -> float:
+        """The share of words that are `UNKNOWN`; `END` is no word."""
+        counts = {word.word: word.occurrences for word in self.words}
+        return counts.get(UNKNOWN, 0) / max(self.tokens - counts.get(END, 0), 1)
+
     def improved(self, top: int, min_occurrences: int = 1) -> list[WordChange]:
         """The words whose loss falls most from the first model to the second, the most first."""
         return [w for w in self.words if w.difference < 0 and w.occurrences >= min_occurrences][:top]
@@ -82,6 +88,7 @@ class Comparison:
         }
         return {
             "tokens": self.tokens,
+            "unknown_share": self.unknown_share,
             "loss_a": self.loss_a,
             "loss_b": self.loss_b,
             "difference": self.difference,

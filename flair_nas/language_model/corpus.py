@@ -26,8 +26,9 @@ from tqdm import tqdm
 
 from flair_nas.cached_folder import Kind, cached_folder
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.text_parts import LINE_END, PARTS, Piece, Text, find_text
+from flair_nas.language_model.text_parts import LINE_END, PARTS, Piece, Text, files_beside, find_text
 from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.paths import typed
 
 if TYPE_CHECKING:
     from torch import LongTensor
@@ -38,7 +39,9 @@ UNKNOWN = "<unk>"
 END = "<eos>"
 
 TOKEN_IDS = Kind("text", "token ids")
+MANY_UNKNOWN = 0.2  # of the words: more than that, and perplexities say little
 _FORMAT = 1  # of the cache; another number makes all caches anew
+_FEW_WORDS, _LONG_WORDS = 1.5, 12.0  # words a line, characters a word: a text beyond has almost no blanks
 _BLOCK = 1 << 22  # ids that are in memory at a time
 
 Ids = npt.NDArray[np.int32]
@@ -91,6 +94,41 @@ class TextCorpus:
     test: Ids | None
     fingerprint: str
     origin: dict[str, Any]
+
+    @cached_property
+    def unknown_shares(self) -> dict[str, float]:
+        """The share of `UNKNOWN` in each part, as `unknown_share` counts it."""
+        parts = {"train": self.train, "valid": self.valid, "test": self.test}
+        return {name: unknown_share(ids, self.vocabulary) for name, ids in parts.items() if ids is not None}
+
+
+def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
+    """Return the share of words that are `UNKNOWN`: written so in the text, or not in the vocabulary.
+
+    Args:
+        ids: token ids; `END` is no word.
+        vocabulary: their words.
+    """
+    ends, unknown = (np.count_nonzero(ids == vocabulary.index(word)) for word in (END, UNKNOWN))
+    return float(unknown / max(len(ids) - ends, 1))
+
+
+def say_unknown(name: str, shares: Mapping[str, float]) -> None:
+    """Log the shares of `UNKNOWN` in a text; warn if one is above a fifth.
+
+    Args:
+        name: of the text.
+        shares: by part; one of no part has an empty name.
+    """
+    said = ", ".join(f"{100 * share:.1f} % of the words{' of ' * bool(part)}{part}" for part, share in shares.items())
+    if max(shares.values()) <= MANY_UNKNOWN:
+        log.info("%s: %s stands for %s", name, UNKNOWN, said)
+    else:
+        log.warning(
+            "%s: %s stands for %s, so a low perplexity says little. Is the text in another language, tokenised "
+            "otherwise or lower-cased, or is the vocabulary small (--vocabulary-size, --min-count)?",
+            *(name, UNKNOWN, said),
+        )
 
 
 def load_text(
@@ -150,7 +188,7 @@ def load_text(
         "valid": text.valid.name if text.valid else f"{made['valid']} of {text.train.name}",
         "tokens": {name: count for name, count in made["tokens"].items() if count},
     }
-    return TextCorpus(
+    corpus = TextCorpus(
         name=text.name,
         vocabulary=Vocabulary(tuple(made["words"]), tuple(made["counts"])),
         train=train,
@@ -159,6 +197,9 @@ def load_text(
         fingerprint=fingerprint,
         origin=origin,
     )
+    say_unknown(corpus.name, corpus.unknown_shares)
+    _check_blanks(corpus)
+    return corpus
 
 
 def load_text_of(settings: TextSettings, source: Any = None, *, progress: bool = False) -> TextCorpus:
@@ -226,6 +267,11 @@ def _is_whole(value: Any) -> bool:
 
 def _check_valid(text: Text, valid_share: float | None) -> None:
     if text.valid is None and valid_share is None:
+        if beside := files_beside(text.train, "valid"):
+            raise FlairNasError(
+                f"{text.train.label} was given without the valid part that lies beside it; give both as "
+                f"{typed(f'train={text.train.label},valid={beside[0]}')}"
+            )
         raise FlairNasError(
             f"{text.train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
             "its name to its folder and give the folder, or set valid_share: 0.1 (--valid-share 0.1) takes the last "
@@ -239,6 +285,21 @@ def _check_valid(text: Text, valid_share: float | None) -> None:
         log.warning(
             "%s and %s are the same text, so losses on valid say nothing of other text",
             *(text.train.label, text.valid.label),
+        )
+
+
+def _check_blanks(corpus: TextCorpus) -> None:
+    """Warn of a text in which sentences are words, or words are sentences."""
+    counts = dict(zip(corpus.vocabulary.words, corpus.vocabulary.counts))
+    lines, unknown = counts.pop(END), counts.pop(UNKNOWN)
+    known = sum(counts.values())
+    per_line, length = (known + unknown) / max(lines, 1), sum(len(w) * counts[w] for w in counts) / max(known, 1)
+    if per_line < _FEW_WORDS or length > _LONG_WORDS:
+        log.warning(
+            "%s: almost no blanks (%.1f words a line, %.1f characters a word), so the model learns lines, not words. "
+            "Write one sentence a line, words parted by blanks, with a segmenter such as jieba (Chinese), MeCab "
+            "(Japanese) or PyThaiNLP (Thai)",
+            *(corpus.name, per_line, length),
         )
 
 

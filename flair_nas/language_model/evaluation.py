@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from flair_nas.language_model.corpus import END
-from flair_nas.language_model.perplexity import StreamScore, evaluate_stream
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.corpus import END, unknown_share
+from flair_nas.language_model.perplexity import (
+    StreamScore,
+    evaluate_stream,
+    losses_by_sentence,
+    perplexity_of,
+    sentence_losses,
+)
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
+
+
+class TextScore(NamedTuple):
+    """How well a model predicts a text.
+
+    Args:
+        loss: mean nats per predicted token.
+        perplexity: e to the loss.
+        tokens: number of predicted tokens; each line ends in one.
+        unknown_share: share of the words that the model does not know, as `unknown_share` counts it.
+        sentences: the score of each line, where lines were read by themselves; empty otherwise.
+    """
+
+    loss: float
+    perplexity: float
+    tokens: int
+    unknown_share: float
+    sentences: tuple[StreamScore, ...] = ()
 
 
 def evaluate_language_model(
@@ -18,9 +43,10 @@ def evaluate_language_model(
     *,
     part: str = "test",
     batch_size: int = 1,
+    by_sentence: bool = False,
     progress: bool = False,
     device: torch.device | str = "cpu",
-) -> StreamScore:
+) -> TextScore:
     """Measures the perplexity of a trained model on a text, in the words of the model's own vocabulary.
 
     Args:
@@ -29,13 +55,23 @@ def evaluate_language_model(
         part: train, valid or test.
         batch_size: 1 is exact: every token is predicted once from all that come before it. More is faster and
             approximate: the text is cut into that many columns, each without context at its start.
+        by_sentence: predict the tokens of each line, with its `END`, from those of that line alone. The whole loss is
+            the mean over the tokens of all lines.
         progress: draw a progress bar on standard error.
         device: where to load a model that is given by its path; one that is loaded stays where it is.
 
     Raises:
-        FlairNasError: a model or text that cannot be used.
+        FlairNasError: a model or text that cannot be used, or `by_sentence` with a `batch_size`.
     """
+    if by_sentence and batch_size != 1:
+        raise FlairNasError(f"by_sentence reads each line by itself; leave out batch_size, which is {batch_size}")
     saved = model if isinstance(model, SavedLanguageModel) else load_language_model(model, device)
     ids = encode_text(text, saved.vocabulary, part=part, lowercase=saved.config.lowercase)
-    first = saved.vocabulary.index(END)
-    return evaluate_stream(saved.model, ids, batch_size=batch_size, first=first, progress=progress)
+    end, share = saved.vocabulary.index(END), unknown_share(ids, saved.vocabulary)
+    if not by_sentence:
+        score = evaluate_stream(saved.model, ids, batch_size=batch_size, first=end, progress=progress)
+        return TextScore(*score, share)
+    sums = sentence_losses(losses_by_sentence(saved.model, ids, end, progress=progress), ids == end)
+    means = [(total / count, int(count)) for total, count in [*sums.tolist(), sums.sum(0).tolist()]]
+    *sentences, whole = (StreamScore(loss, perplexity_of(loss), tokens) for loss, tokens in means)
+    return TextScore(*whole, share, tuple(sentences))

@@ -103,6 +103,56 @@ def stream_losses(
     return np.concatenate(parts)
 
 
+def losses_by_sentence(
+    model: LanguageModel, ids: NDArray[np.integer[Any]], end: int, *, progress: bool = False
+) -> NDArray[np.float32]:
+    """Compute the loss of each token in nats, where each sentence is read by itself, without what stands before it.
+
+    Sentences of like lengths are read side by side. What fills the shorter ones up follows them, and changes nothing.
+
+    Args:
+        model: evaluated without dropout; it keeps its mode.
+        ids: the stream, [tokens].
+        end: the id that ends a sentence, and is read before its first token.
+        progress: draw a progress bar on standard error.
+
+    Returns:
+        [tokens], in the order of the stream.
+    """
+    stops = np.append(np.flatnonzero(ids[:-1] == end), len(ids) - 1) + 1
+    starts = np.concatenate([[0], stops[:-1]])
+    lengths = stops - starts
+    losses = np.empty(len(ids), dtype=np.float32)
+    order = np.argsort(lengths, kind="stable")
+    with tqdm(total=len(ids), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
+        while len(order):
+            sizes = np.arange(1, len(order) + 1) * lengths[order]  # of batches of so many of the shortest sentences
+            batch, order = np.split(order, [max(1, int(np.sum(sizes <= TOKENS_AT_ONCE)))])
+            steps = np.arange(lengths[batch[-1]])[:, None]  # [T, 1]
+            real = steps < lengths[batch]  # [T, B]
+            rows = starts[batch] + np.minimum(steps, lengths[batch] - 1)  # [T, B]
+            targets = torch.from_numpy(ids[rows].astype(np.int64))  # [T, B]
+            tokens = torch.cat([torch.full_like(targets[:1], end), targets[:-1]])  # [T, B]
+            found = torch.cat(list(_losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)), None, bar)))
+            losses[rows[real]] = found.float().cpu().numpy()[real]
+    return losses
+
+
+def sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Sum the losses of each sentence.
+
+    Args:
+        losses: of each token, in nats, [tokens].
+        ends: which tokens end a sentence, [tokens].
+
+    Returns:
+        The sum and the number of tokens, [sentences, 2].
+    """
+    starts = np.flatnonzero(np.concatenate([[True], ends[:-1]]))
+    lengths = np.diff(np.append(starts, len(losses)))
+    return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)
+
+
 def perplexity_of(loss: float) -> float:
     """e to the loss; infinite where that is no float any more."""
     try:
@@ -126,11 +176,17 @@ def _segments(
 ) -> Iterator[Tensor]:
     """The losses of the predicted tokens, a segment [T, B] at a time."""
     tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
+    with tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
+        yield from _losses(model, tokens, targets, bptt or max(1, TOKENS_AT_ONCE // batch_size), device, bar)
+
+
+def _losses(
+    model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, device: torch.device | str | None, bar: tqdm[Any]
+) -> Iterator[Tensor]:
+    """Yield the losses of so many steps of all columns at a time, [steps, B]."""
     device = device if device is not None else next(model.parameters()).device
-    steps = bptt or max(1, TOKENS_AT_ONCE // batch_size)
     state = None
-    bar = tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False)
-    with _evaluating(model), bar:
+    with _evaluating(model):
         for start in range(0, len(targets), steps):
             piece = slice(start, start + steps)
             # entered anew for each segment: a generator must not leave its caller in inference mode

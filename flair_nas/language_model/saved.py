@@ -19,7 +19,7 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.files import whole_file
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, UNKNOWN, Ids, Vocabulary
+from flair_nas.language_model.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
@@ -203,7 +203,7 @@ def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowe
         lowercase: words are read in lower case, as the vocabulary's were.
 
     Returns:
-        int32 [tokens]; `END` follows the last word of each line.
+        int32 [tokens]; `END` follows the last word of each line. Many unknown words are warned of.
 
     Raises:
         FlairNasError: there is no such text or part, or it cannot be read.
@@ -224,4 +224,7 @@ def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowe
     ]
     if not pieces:
         raise FlairNasError(f"text {text.name!r} holds no words")
-    return np.concatenate(pieces)
+    encoded = np.concatenate(pieces)
+    if (share := unknown_share(encoded, vocabulary)) > MANY_UNKNOWN:
+        say_unknown(text.name, {"" if single else part: share})
+    return encoded

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.library import resource_path
-from flair_nas.paths import how_to_convert, user_path
+from flair_nas.paths import how_to_convert, siblings, user_path
 
 PARTS = ("train", "valid", "test")
 DEMO = "demo"  # the bundled text
@@ -187,6 +187,17 @@ def _parts_named(name: str) -> list[str]:
     """The parts whose names are in a file's name, as whole words."""
     words = re.split(r"[^a-z]+", name.lower())
     return [part for part, names in _NAMES.items() if any(word in names for word in words)]
+
+
+def files_beside(file: TextPart, part: str) -> list[str]:
+    """Return the files in the folder of a file whose names are those of a part.
+
+    Args:
+        file: what may be no file, but a part of a Flair corpus.
+        part: train, valid or test.
+    """
+    path = Path(file.label)
+    return [there for name, there in siblings(path).items() if path.is_file() and _parts_named(name) == [part]]
 
 
 def _file(path: Path, lowercase: bool) -> TextPart:

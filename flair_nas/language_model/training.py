@@ -454,6 +454,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         metrics[f"{part}_perplexity"] = score and score.perplexity
         metrics[f"{part}_loss"] = score and score.loss
         metrics[f"{part}_tokens"] = score and score.tokens
+        metrics[f"{part}_unknown_share"] = corpus.unknown_shares.get(part)
     metrics |= {
         "parameters": sum(parameter.numel() for parameter in saved.model.parameters()),
         "rnn_parameters": sum(parameter.numel() for parameter in saved.model.layer.parameters()),

@@ -17,11 +17,11 @@ from flair_nas.files import copy_whole
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, stream_losses
+from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, sentence_losses, stream_losses
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.rnn_text import text_of
-from flair_nas.select.bootstrap import Counts, packed
+from flair_nas.select.bootstrap import packed
 from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.settings import as_flags, kinds_of
 
@@ -141,24 +141,9 @@ def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]
     losses = stream_losses(model, ids, first=end)
     if not np.isfinite(losses).all():
         raise FlairNasError(f"not finite: the loss of {folder}/model.pt on some words; a lower learning rate may help")
-    counts = sentence_losses(losses, np.asarray(ids) == end)
+    counts = sentence_losses(losses, np.asarray(ids) == end).astype(np.float32)
     test = None if data.test is None else perplexity_of(float(losses.mean(dtype=np.float64)))
     return {"test": test, "counts": packed(counts)}
-
-
-def sentence_losses(losses: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> Counts:
-    """The loss of each sentence, and how many tokens it has.
-
-    Args:
-        losses: of each token, in nats, [tokens].
-        ends: which tokens end a sentence, [tokens].
-
-    Returns:
-        [sentences, 2].
-    """
-    starts = np.flatnonzero(np.concatenate([[True], ends[:-1]]))
-    lengths = np.diff(np.append(starts, len(losses)))
-    return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1).astype(np.float32)
 
 
 def place(model: Path, folder: Path) -> None:

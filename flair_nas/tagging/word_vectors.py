@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -17,6 +18,9 @@ from flair_nas.errors import FlairNasError
 log = logging.getLogger("flair_nas")
 
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"  # how such files begin
+_ENDS_IN_NUMBER = re.compile(
+    rb" [-+]?[0-9.]*[0-9]([eE][-+]?[0-9]+)?$"
+)  # a word may have blanks, but not before a number
 
 
 def read_word_vectors(file: str) -> WordEmbeddings:
@@ -63,13 +67,15 @@ def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
     repeated = undecoded = rows = 0
     for rows, line in enumerate(stream, 1):
         word, *numbers = line.rstrip().rsplit(b" ", size) if size else [line]
-        _, blank, last = word.rpartition(b" ")  # a word may have blanks in it, but no number at its end
         try:
             row = np.array(numbers, np.float32)
         except ValueError:
             row = np.zeros(0, np.float32)
-        if not 0 < size == len(row) or (blank and _is_number(last)):
-            raise _fault(path, rows + headed, size)
+        if not 0 < size == len(row) or _ENDS_IN_NUMBER.search(word):
+            raise FlairNasError(
+                f"{path} is cut short or not word vectors: line {rows + headed} is not a word and "
+                f"{size or 'its'} numbers, parted by blanks; get the file again"
+            )
         text = word.decode(errors="backslashreplace")
         undecoded += text.encode() != word
         repeated += text in words
@@ -87,18 +93,3 @@ def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
         )
     data += bytes(4 * size)
     return words, torch.frombuffer(data, dtype=torch.float32).view(-1, size)  # [words + 1, D]
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _fault(path: Path, line: int, size: int) -> FlairNasError:
-    wanted = f"a word and {size} numbers" if size else "a word and its numbers"
-    return FlairNasError(
-        f"{path} is cut short or not word vectors: line {line} is not {wanted}, parted by blanks; get the file again"
-    )

@@ -159,8 +159,9 @@ class TextObjective(Objective):
 
     @property
     def name(self) -> str:
-        """The text's name and size."""
-        return f"{self.text.name}, {len(self.text.train):,} training tokens"
+        """The text's name and size, and the share of its valid words that the model does not know."""
+        share = 100 * self.text.unknown_shares["valid"]
+        return f"{self.text.name}, {len(self.text.train):,} training tokens, {share:.1f} % of valid <unk>"
 
     @property
     def fingerprint(self) -> str:
