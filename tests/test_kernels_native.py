@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -197,6 +201,29 @@ def test_python_threads_may_run_at_once() -> None:
     for worker in workers:
         worker.join()
     assert all(torch.equal(output, expected[0]) for output in found.values()) and len(found) == 3
+
+
+@pytest.mark.parametrize("net", ["cell", "supernet"])
+def test_what_else_keeps_the_machine_busy_changes_no_bit(net: str) -> None:
+    """Beside other work a team may do without its threads, but sums over threads are of as many as ever."""
+    torch.set_num_threads(2)
+    made = layer("ess-ptb", 64) if net == "cell" else CellSupernet(20, 64, 4)
+    data = torch.randn(9, 5, 20, generator=torch.Generator().manual_seed(2))
+
+    def gradients() -> list[Tensor]:
+        return list(torch.autograd.grad(made(data)[0].sin().sum(), list(made.parameters())))
+
+    expected = gradients()
+    spin = [sys.executable, "-S", "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(2 * (os.cpu_count() or 1))]
+    try:
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            assert all(torch.equal(a, e) for a, e in zip(gradients(), expected, strict=True))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 @pytest.mark.parametrize("frozen", ["weights", "architecture"])

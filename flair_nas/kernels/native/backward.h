@@ -41,7 +41,8 @@ class Backward {
   void run() {
     const long threads = std::min<long>(p.threads, hidden_panels), edges_in_all = p.pairs + p.gate_pairs + p.history;
     std::vector<T> sums(threads * edges_in_all * OPERATIONS);
-    in_team(threads, [&](Team& team, int id) { run(team, id, sums.data() + id * edges_in_all * OPERATIONS); });
+    const bool summed = p.of_shares || p.of_gate_shares || p.of_entry_shares;  // by as many threads, for the same bits
+    in_team(threads, summed, [&](Team& team, int id) { run(team, id, sums.data() + id * edges_in_all * OPERATIONS); });
     for (long edge = 0; edge < edges_in_all; ++edge) {
       T* to = edge < p.pairs ? p.of_shares : edge < p.pairs + p.gate_pairs ? p.of_gate_shares : p.of_entry_shares;
       if (to == nullptr) continue;

@@ -32,7 +32,7 @@ class Forward {
   }
 
   void run() {
-    in_team(std::min<long>(p.threads, hidden_panels), [this](Team& team, int id) { run(team, id); });
+    in_team(std::min<long>(p.threads, hidden_panels), false, [this](Team& team, int id) { run(team, id); });
   }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <ctime>
 #include <thread>
 #if defined(_OPENMP)
 #include <omp.h>
@@ -63,19 +64,53 @@ struct Part {
   Part(long count, int id, int size) : begin(count * id / size), end(count * (id + 1) / size) {}
 };
 
-// Calls work(team, id) in as many threads as it can have, at most `wanted`.
+// Seconds of a clock.
+inline double seconds(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+// Whether a team pays. Beside other work that keeps the processors busy, its threads mostly wait for one that is not
+// running: then one thread is faster, and a team is tried again after a while.
+class Worth {
+ public:
+  bool now() const { return seconds(CLOCK_MONOTONIC) >= alone_until_.load(std::memory_order_relaxed); }
+
+  // After a call of a team: how long it took, and the processor time of its threads. The odd call is slow everywhere.
+  void judge(double elapsed, double worked) {
+    const bool poor = 2 * worked < elapsed;  // less than one thread has, where two share a processor
+    if (poor && poor_.exchange(true, std::memory_order_relaxed)) alone_until_ = seconds(CLOCK_MONOTONIC) + 16 * elapsed;
+    if (!poor) poor_.store(false, std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<double> alone_until_{0};
+  std::atomic<bool> poor_{false};
+};
+
+// Calls work(team, id) in as many threads as it can have, at most `wanted`; in one where a team does not pay, unless
+// `always`.
 template <class Work>
-void in_team(long wanted, Work work) {
+void in_team(long wanted, bool always, Work work) {
 #if defined(_OPENMP)
-  if (wanted > 1 && !omp_in_parallel()) {
+  static Worth worth;  // of this kind of work
+  if (wanted > 1 && !omp_in_parallel() && (always || worth.now())) {
+    const double begin = seconds(CLOCK_MONOTONIC);
+    std::atomic<double> worked{0};
     Team* team = nullptr;
 #pragma omp parallel num_threads(static_cast <int>(wanted))
     {
 #pragma omp single
       team = new Team(omp_get_num_threads());
+      const double before = seconds(CLOCK_THREAD_CPUTIME_ID);
       work(*team, omp_get_thread_num());
+      const double used = seconds(CLOCK_THREAD_CPUTIME_ID) - before;
+      for (double sum = worked.load(); !worked.compare_exchange_weak(sum, sum + used);) {
+      }
     }
     delete team;
+    worth.judge(seconds(CLOCK_MONOTONIC) - begin, worked);
     return;
   }
 #endif
