@@ -76,7 +76,7 @@ ModelTrainer(tagger, corpus).train(
     patience=1,
 )
 
-# in another program, `import flair_nas` is all that this needs
+# in another program, this needs flair-nas installed; the file imports it
 tagger = SequenceTagger.load(f"{arguments.out}/tagger/final-model.pt")
 sentence = Sentence("Dr Helen Marsh of Northgate Rail opened the Harvest Festival in Leeds on Sunday .")
 tagger.predict(sentence)
