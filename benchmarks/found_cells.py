@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from flair_nas import Genotype, load_genotype, random_genotype
+from flair_nas.select.statistics import estimate_of
 
 RESULTS = Path(__file__).parent / "results" / "found_cells"
 GENOTYPES = RESULTS / "genotypes"
@@ -350,12 +351,14 @@ class Fitted(NamedTuple):
         cells: of each model's name its cell's perplexity with seed 1; inf where a model of it was not finite.
         models: of each name how many models there are.
         noise: the variance that is left, between the models of a cell; nan where no cell has two.
+        freedom: degrees of freedom of that.
         seeds: of each seed by how much its models lie above those of seed 1.
     """
 
     cells: dict[str, float]
     models: dict[str, int]
     noise: float
+    freedom: int
     seeds: dict[int, float]
 
 
@@ -376,7 +379,7 @@ def fitted(runs: list[dict[str, Any]]) -> Fitted:
     cells = {name: math.inf if name in failed else float(value) for name, value in zip(names, found)}
     models = Counter(run["name"] for run in runs)
     return Fitted(
-        {**dict.fromkeys(failed, math.inf), **cells}, models, noise, dict(zip(seeds[1:], found[len(names) :]))
+        {**dict.fromkeys(failed, math.inf), **cells}, models, noise, left, dict(zip(seeds[1:], found[len(names) :]))
     )
 
 
@@ -411,12 +414,11 @@ def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> 
 
     Returns:
         Among those that train, by how much the mean cell is better, and how probable it is that such cells are better
-        than random ones (bootstrap over cells, or normal noise between models; deviations enlarged for the size of the
-        samples); the one-sided p of a rank sum test (Mann and Whitney), in which cells that do not train come last.
+        than random ones (Student's t over cells, or over the noise between models); the one-sided p of a rank sum test
+        (Mann and Whitney), in which cells that do not train come last.
     """
     from scipy.stats import mannwhitneyu
 
-    draw = np.random.default_rng(0)
     everyone = [[fit.cells[name] for name in names] for names in (cells, random)]
     p = float(mannwhitneyu(*everyone, alternative="less").pvalue)
     means, of_random = (np.array(trained_of(fit, names)) for names in (cells, random))
@@ -424,15 +426,12 @@ def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> 
     if len(means) < (2 if sampled else 1) or (not sampled and math.isnan(fit.noise)):
         chance = math.nan  # one search does not tell how searches differ, nor one model how models do
     else:
-
-        def resampled(values: np.ndarray) -> np.ndarray:
-            count = len(values)
-            drawn = values[draw.integers(0, count, (10_000, count))].mean(1)
-            return values.mean() + math.sqrt(count / max(count - 1, 1)) * (drawn - values.mean())
-
-        deviation = math.sqrt(sum(fit.noise / fit.models[name] for name in cells)) / len(cells)
-        of_cells = resampled(means) if sampled else means.mean() + deviation * draw.standard_normal(10_000)
-        chance = float((resampled(of_random) > of_cells).mean())
+        over_cells, over_random = (
+            (float(values.var(ddof=1)) / len(values), len(values) - 1.0) if len(values) > 1 else (0.0, 1.0)
+            for values in (means, of_random)
+        )
+        over_models = sum(fit.noise / fit.models[name] for name in cells) / len(cells) ** 2, float(fit.freedom)
+        chance = estimate_of(gain, [over_cells if sampled else over_models, over_random]).probability
     return gain, chance, p
 
 

@@ -1,6 +1,6 @@
 """How sure a selection is of a winner that is none: judged by the seeds that chose it, and by fresh ones.
 
-    python benchmarks/select_judges.py [--trials 1000]
+    python benchmarks/select_judges.py [--trials 4000]
 
 The runs are those of all searched and drawn cells of one size in a kept table of taggers (benchmarks/results/tables/):
 what their seeds found in each sentence of test, and their F1 on dev. In each trial runs are dealt out at random, so
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flair_nas.select.bootstrap import f1, resampled, share_above, unpacked
+from flair_nas.select.counts import f1, unpacked
+from flair_nas.select.statistics import compare
 
 TABLE = Path(__file__).parent / "results" / "tables" / "wnut-small" / "ledger.json"
 RESULTS = Path(__file__).parent / "results" / "select_judges.json"
@@ -30,8 +31,8 @@ def runs_in(ledger: Path = TABLE) -> tuple[np.ndarray, np.ndarray]:
     return np.array([max(run["dev"]) for run in cells]), np.stack([unpacked(run["counts"]) for run in cells])
 
 
-def trial(dev: np.ndarray, counts: np.ndarray, draw: np.random.Generator, times: int) -> dict[str, tuple[float, float]]:
-    """Probability and gain of a challenger that is no better, by who judges."""
+def trial(dev: np.ndarray, counts: np.ndarray, draw: np.random.Generator) -> dict[str, tuple[float, float]]:
+    """Return probability and gain of a challenger that is no better, by who judges."""
     dealt = draw.permutation(len(dev))
     of_layers = dealt[: LAYERS * SEEDS].reshape(LAYERS, SEEDS)
     rest = dealt[LAYERS * SEEDS :]
@@ -41,9 +42,8 @@ def trial(dev: np.ndarray, counts: np.ndarray, draw: np.random.Generator, times:
         judges[f"{fresh} fresh ones"] = rest[:fresh], rest[fresh : 2 * fresh]
     found = {}
     for who, both in judges.items():
-        drawn = resampled([counts[of] for of in both], f1, times, seed=int(draw.integers(2**32)))
-        gains = drawn[:, 0] - drawn[:, 1]
-        found[who] = share_above(gains), float(gains.mean())
+        gain = compare(*(counts[of] for of in both), f1)
+        found[who] = gain.probability, gain.value
     return found
 
 
@@ -58,13 +58,12 @@ def table() -> str:
 def main() -> int:
     """Runs the trials, and keeps their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=1000, help="how many (1000)")
-    parser.add_argument("--times", type=int, default=500, help="how often seeds and sentences are drawn in each (500)")
+    parser.add_argument("--trials", type=int, default=4000, help="how many (4000)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the figures are kept")
     arguments = parser.parse_args()
     dev, counts = runs_in()
     draw = np.random.default_rng(1)
-    trials = [trial(dev, counts, draw, arguments.times) for _ in range(arguments.trials)]
+    trials = [trial(dev, counts, draw) for _ in range(arguments.trials)]
     judges = {}
     for who in trials[0]:
         found = np.array([of[who] for of in trials])

@@ -21,7 +21,6 @@ from flair_nas.library import bundled_names, load_genotype
 from flair_nas.rnn_text import parse_rnn, text_of
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
-from flair_nas.select.bootstrap import counts_in, f1, packed, resampled
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
@@ -32,6 +31,7 @@ from flair_nas.select.candidates import (
     random_layers,
 )
 from flair_nas.select.config import SelectConfig, seconds_of
+from flair_nas.select.counts import counts_in, f1, packed
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, line_of, paragraph_of, shortened
 from flair_nas.select.rule import Rule
@@ -724,7 +724,7 @@ def test_the_first_rows_of_a_report_are_shown() -> None:
     assert "| gru | 11 |\n" in said and said.endswith("... and 1 more layers and learning rates, in report.md\n")
 
 
-# --- bootstrap ---
+# --- counts ---
 
 
 @pytest.mark.parametrize("between", ["\t", " "])  # which older runs have
@@ -740,24 +740,6 @@ def test_counts_are_those_of_strict_entities(tmp_path: Path, between: str) -> No
 def test_labels_may_have_blanks(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text("Lady Ada\tB-first name\tB-first name\nsaw\tO\tB-first name\n\n")
     assert counts_in(tmp_path / "test.txt", spans=True).tolist() == [[1, 2, 1]]
-
-
-def test_resampling_knows_what_is_sure_and_what_is_not() -> None:
-    draw = np.random.default_rng(0)
-
-    def layer(skill: float) -> list[np.ndarray]:
-        right = draw.random((3, 400)) < skill
-        return [np.stack([of, np.ones(400), np.ones(400)], axis=1).astype(np.int64) for of in right]
-
-    good, same, bad = layer(0.8), layer(0.8), layer(0.5)
-    found = resampled([good, same, bad], f1, times=500)
-    assert found.mean(0) == pytest.approx(
-        [np.mean([float(f1(c.sum(0))) for c in of]) for of in (good, same, bad)], abs=1
-    )
-    assert np.mean(found[:, 0] > found[:, 2]) == 1 and 0.02 < np.mean(found[:, 0] > found[:, 1]) < 0.98
-    assert np.array_equal(found, resampled([good, same, bad], f1, times=500))
-    of_sentences = found[:, 0].std()
-    assert of_sentences == pytest.approx(100 * (0.8 * 0.2 / 400) ** 0.5, rel=0.6)
 
 
 def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,12 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
 from flair_nas.select import on_text, selection
-from flair_nas.select.bootstrap import perplexity, resampled, unpacked
 from flair_nas.select.candidates import Layer, matched_lstm, named_layers
 from flair_nas.select.config import TextSelectConfig
+from flair_nas.select.counts import perplexity, unpacked
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
+from flair_nas.select.statistics import compare
 from flair_nas.select.workers import Job, Outcome, Pool
 
 
@@ -120,8 +121,8 @@ def test_the_losses_of_sentences() -> None:
     assert found.tolist() == [[3, 2], [3, 1], [15, 3]]
     assert on_text.sentence_losses(losses[:5], ends[:5]).tolist() == [[3, 2], [3, 1], [9, 2]]
     assert float(perplexity(found.sum(0))) == pytest.approx(np.exp(21 / 6))
-    drawn = resampled([[found, found], [2 * found, 2 * found]], perplexity, times=50)
-    assert np.allclose(drawn[:, 0], drawn[:, 1])  # twice the loss of twice the tokens
+    twice = compare([found, found], [2 * found, 2 * found], perplexity)
+    assert (twice.value, twice.probability) == (0, 0.5)  # twice the loss of twice the tokens
 
 
 def test_a_text_without_a_test_part_is_judged_by_valid(tmp_path: Path) -> None:

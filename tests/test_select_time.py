@@ -18,8 +18,8 @@ from test_tagging_training import write_corpus
 from flair_nas.errors import FlairNasError
 from flair_nas.runs import RunStopped
 from flair_nas.select import on_tags
-from flair_nas.select.bootstrap import packed
 from flair_nas.select.config import SelectConfig, seconds_of
+from flair_nas.select.counts import packed
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.rule import Rule
 from flair_nas.select.selection import Selection, select_layer

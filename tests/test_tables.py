@@ -22,8 +22,8 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.select import on_tags, on_text
-from flair_nas.select.bootstrap import packed, unpacked, unseen_in
 from flair_nas.select.config import SelectConfig
+from flair_nas.select.counts import packed, unpacked, unseen_in
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
 from flair_nas.select.workers import Job, Outcome, Pool

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from flair_nas.rnn_text import text_of
-from flair_nas.select.bootstrap import counts_in, packed, unseen_in
+from flair_nas.select.counts import counts_in, packed, unseen_in
 from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn

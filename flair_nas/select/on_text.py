@@ -21,7 +21,7 @@ from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, 
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.rnn_text import text_of
-from flair_nas.select.bootstrap import packed
+from flair_nas.select.counts import packed
 from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.settings import as_flags, kinds_of
 

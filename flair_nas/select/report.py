@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from flair_nas.search.display import duration
-from flair_nas.select.bootstrap import resampled, share_above, unpacked
 from flair_nas.select.candidates import Candidate, is_to_beat
 from flair_nas.select.config import SelectSettings, budget_of, seconds_of
+from flair_nas.select.counts import unpacked
 from flair_nas.select.ledger import Ledger
+from flair_nas.select.statistics import compare
 from flair_nas.select.tasks import Task
 
 _SURE = 0.95
@@ -27,7 +26,7 @@ class Scored:
     Args:
         candidate: which one.
         figure: its mean over seeds, such as F1.
-        interval: which 95 % of resampled means are in.
+        interval: a 95 % confidence interval of that.
     """
 
     candidate: Candidate
@@ -44,8 +43,8 @@ class Answer:
         judges: the seeds of each that say so.
         winner: the better one of the layer to beat and of the best of the others on dev.
         other: the other one of the two; None if it did not work.
-        interval: which 95 % of resampled differences between the two are in, above zero where the winner is better;
-            None without another.
+        interval: a 95 % confidence interval of the difference, above zero where the winner is better; None without
+            another.
         probability: that the winner is better, over seeds and sentences; None without another.
         fresh: whether these seeds took no part in the choice.
     """
@@ -88,27 +87,18 @@ def answer_of(
     """
     counts = [[unpacked(run["counts"]) for run in of] for of in runs]
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", tuple(judges)
-    drawn = resampled(counts, task.figure).clip(0, task.most)
-    scored = [
-        Scored(
-            candidate,
-            float(np.mean([task.figure(of_seed.sum(0, dtype=np.float64)) for of_seed in of])),
-            _middle(drawn[:, place]),
-        )
-        for place, (candidate, of) in enumerate(zip(compared, counts))
-    ]
+    scored = []
+    for candidate, of in zip(compared, counts):
+        figure = compare(of, [], task.figure)
+        low, high = (min(max(end, 0.0), task.most) for end in figure.interval())
+        scored.append(Scored(candidate, figure.value, (low, high)))
     if len(scored) == 1:
         return Answer(part, seeds, scored[0], None, None, None, fresh)
-    gains = task.gain(drawn[:, 1], drawn[:, 0])
-    if share_above(gains) <= 0.5:  # where nothing speaks for another layer, it is the one to beat
+    gain = compare(counts[1], counts[0], task.figure, task.gain(1.0, 0.0))
+    if gain.value <= 0:  # where nothing speaks for another layer, it is the one to beat
         scored.reverse()
-        gains = 0.0 - gains
-    return Answer(part, seeds, scored[1], scored[0], _middle(gains), share_above(gains), fresh)
-
-
-def _middle(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+        gain = gain._replace(value=0.0 - gain.value)
+    return Answer(part, seeds, scored[1], scored[0], gain.interval(), gain.probability, fresh)
 
 
 def paragraph_of(answer: Answer, config: SelectSettings) -> str:
@@ -131,7 +121,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
             how = "They are level"
         words.append(
             f"{_name(other.candidate)}, {'the best of the others' if to_beat else 'the layer to beat'}, has "
-            f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 % of differences, above zero where it is "
+            f"{other.figure:.2f} (95 %: {_range(other.interval)}). {how} (95 %, above zero where it is "
             f"better: {_range(answer.interval)}); {_chance(answer, name, config)}."
         )
     if answer.found_nothing:
@@ -140,7 +130,7 @@ def paragraph_of(answer: Answer, config: SelectSettings) -> str:
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
     wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
     if wide or (answer.seeds == 1 and other is None):
-        why = "one seed" if answer.seeds == 1 else "so small a test part"
+        why = "one seed" if answer.seeds == 1 else "so few seeds and sentences"
         words.append(f"With {why}, differences of several points are chance.")
     return " ".join(words)
 

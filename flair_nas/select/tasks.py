@@ -93,7 +93,7 @@ class Task:
         title: of its figure.
         higher_is_better: whether a larger figure is a better one.
         most: the largest figure that there can be.
-        score: what makes it of counts: a function of `flair_nas.select.bootstrap`.
+        score: what makes it of counts: a function of `flair_nas.select.counts`.
         rule: which candidates go on; chosen on learning curves of its kind (docs/figures.md has what it is worth).
         dev: what its users call the part that layers are compared on.
         model: what its users call what is trained.
@@ -140,7 +140,7 @@ class Task:
 
     def figure(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The figure that counts come to, in each place but their last axis."""
-        made: npt.NDArray[Any] = getattr(import_module("flair_nas.select.bootstrap"), self.score)(counts)
+        made: npt.NDArray[Any] = getattr(import_module("flair_nas.select.counts"), self.score)(counts)
         return made
 
 

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from flair_nas.search.display import duration
-from flair_nas.select.bootstrap import resampled, share_above, unpacked
+from flair_nas.select.counts import unpacked
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import epoch_seconds, mean_and_spread
+from flair_nas.select.statistics import compare
 from flair_nas.select.tasks import TASKS, Task
 from flair_nas.tables.spec import Column, Row, Table
 
 Runs = list[dict[str, Any]]
+_CHANCE = "P(better)"
 
 
 class Grid(NamedTuple):
@@ -53,7 +55,7 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
         title, figures = figures_of(table, ledger, column)
         add(title, [mean_and_spread(of) for of in figures])
         add("seeds", [str(len(of)) if of else "-" for of in figures])
-        add("P(better)", ["-", *(_chance(of, good[0], task) for of in good[1:])])
+        add(_CHANCE, ["-", *(_chance(of, good[0], task) for of in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
         add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
         add("weights", [f"{of[0]['parameters']:,}" if of else "-" for of in good])
@@ -64,22 +66,26 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
             failed = {run["error"] for run in of if "error" in run}
             remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
     cells = [_runs(ledger, row, column) for row in table.rows for column in table.columns]
-    said = _said_of({len(of) for of in _good(cells)} - {0}, table.rows[0].name)
+    compared = sum(row[place] != "-" for place, header in enumerate(headers) if header == _CHANCE for row in rows)
+    said = _said_of({len(of) for of in _good(cells)} - {0}, table.rows[0].name, compared)
     remarks.insert(0, f"{said} {duration(ledger.seconds)} in all.")
     return Grid(headers, rows, [remark for remark in remarks if remark])
 
 
-def _said_of(seeds: set[int], first: str) -> str:
-    """What the figures are, by how many seeds those of a row have."""
+def _said_of(seeds: set[int], first: str, compared: int) -> str:
+    """Describe the figures, by how many seeds rows have and how many rows are compared with the first."""
     if not seeds:
         return "Nothing is done yet."
     if max(seeds) == 1:
         return "One seed each: differences of several points are chance. P(better) wants two."
     spread = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
-    return (
-        f"Mean ± sample standard deviation over {spread} seeds. P(better): how likely a layer is better than "
-        f"{first}, by bootstrap over seeds and sentences."
-    )
+    shown = f"Mean ± sample standard deviation over {spread} seeds."
+    if compared:
+        shown += f" P(better): how likely a layer is better than {first}, by Student's t over seeds and sentences."
+    if compared > 1:
+        shown += f" If none of {compared} were better, {compared / 20:.1f} would have 0.95 or more by chance, often "
+        shown += f"together, as all are compared with the same runs of {first}."
+    return shown
 
 
 def figures_of(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:
@@ -118,11 +124,11 @@ def _size_said(ledger: Ledger, row: Row, column: Column) -> str:
 
 
 def _chance(runs: Runs, first: Runs, task: Task) -> str:
-    """How likely a layer is better than the first one."""
+    """Return how likely a layer is better than the first one."""
     if min(len(runs), len(first)) < 2:  # of one seed alone it cannot be told
         return "-"
-    drawn = resampled([[unpacked(run["counts"]) for run in of] for of in (runs, first)], task.figure)
-    return f"{share_above(task.gain(drawn[:, 0], drawn[:, 1])):.2f}"
+    counts, of_first = ([unpacked(run["counts"]) for run in of] for of in (runs, first))
+    return f"{compare(counts, of_first, task.figure, task.gain(1.0, 0.0)).probability:.2f}"
 
 
 def _recalls(runs: Runs) -> list[float]:

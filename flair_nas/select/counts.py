@@ -1,11 +1,11 @@
-"""How sure a difference between two layers is: bootstrap over seeds and sentences (Efron, 1979)."""
+"""Counts of each sentence, and the metrics that they come to: F1 and perplexity."""
 
 from __future__ import annotations
 
 import base64
 import io
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -91,44 +91,7 @@ def f1(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
 
 
 def perplexity(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
-    """The perplexity of losses in nats and numbers of tokens, [..., 2]."""
+    """Return the perplexity of losses in nats and numbers of tokens, [..., 2]; 1 where there are no tokens."""
     loss, tokens = np.moveaxis(counts.astype(np.float64), -1, 0)
-    found: npt.NDArray[np.float64] = np.exp(loss / tokens)
+    found: npt.NDArray[np.float64] = np.exp(loss / np.maximum(tokens, 1))
     return found
-
-
-def resampled(
-    layers: Sequence[Sequence[Counts]],
-    score: Callable[[npt.NDArray[np.number]], npt.NDArray[np.float64]],
-    times: int = 2000,
-    seed: int = 0,
-) -> npt.NDArray[np.float64]:
-    """The mean figure of each layer, as it might have been with other seeds and other sentences.
-
-    Args:
-        layers: of each its seeds, and of each of these the counts of the same sentences.
-        score: the figure that counts come to, such as `f1`.
-        times: how often all are drawn anew; the sentences are the same for all layers each time.
-        seed: of the draw.
-
-    Returns:
-        [times, layers].
-    """
-    draw = np.random.default_rng(seed)
-    stacked = [np.stack(list(seeds)) for seeds in layers]  # [seeds, sentences, 3] each
-    sentences = stacked[0].shape[1]
-    found = np.empty((times, len(stacked)))
-    for time in range(times):
-        weights = draw.multinomial(sentences, np.full(sentences, 1 / sentences))
-        for place, counts in enumerate(stacked):
-            of_seeds = score(np.einsum("s,nsc->nc", weights, counts))  # [seeds]
-            count, mean = len(of_seeds), of_seeds.mean()
-            chosen = of_seeds[draw.integers(0, count, count)].mean()
-            # so few seeds, drawn anew, vary less than seeds do
-            found[time, place] = mean + (chosen - mean) * (count / max(1, count - 1)) ** 0.5
-    return found
-
-
-def share_above(gains: npt.NDArray[np.float64]) -> float:
-    """The share of resampled differences that are above zero; what is level counts as half."""
-    return float(np.mean(gains > 0) + np.mean(gains == 0) / 2)

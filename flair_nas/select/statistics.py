@@ -1,0 +1,85 @@
+"""Estimates of a metric and of differences between layers, over seeds and test sentences, by Student's t."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtr, stdtrit
+
+from flair_nas.select.counts import Counts
+
+Score = Callable[[npt.NDArray[np.number]], npt.NDArray[np.float64]]
+
+
+class Estimate(NamedTuple):
+    """A figure with its standard error.
+
+    Args:
+        value: the figure.
+        error: its standard error.
+        freedom: degrees of freedom of that error.
+    """
+
+    value: float
+    error: float
+    freedom: float
+
+    @property
+    def probability(self) -> float:
+        """The probability that the true figure is above zero; one half if it is zero for sure."""
+        return float(stdtr(self.freedom, self.value / self.error)) if self.error else (1 + np.sign(self.value)) / 2
+
+    def interval(self, share: float = 0.95) -> tuple[float, float]:
+        """Return the central confidence interval."""
+        reach = self.error * float(stdtrit(self.freedom, (1 + share) / 2)) if self.error else 0.0
+        return self.value - reach, self.value + reach
+
+
+def estimate_of(value: float, parts: Sequence[tuple[float, float]]) -> Estimate:
+    """Return a figure with the error that independent parts add up to (Welch, 1947; Satterthwaite, 1946).
+
+    Args:
+        value: the figure.
+        parts: the variance of each part and its degrees of freedom.
+    """
+    variance = math.fsum(part for part, _ in parts)
+    spread = math.fsum(part**2 / freedom for part, freedom in parts if part)
+    return Estimate(value, math.sqrt(variance), variance**2 / spread if spread else math.inf)
+
+
+def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, better: float = 1.0) -> Estimate:
+    """Estimate by how much the mean figure of a layer is better than that of another one.
+
+    Seeds of the two are independent, and test sentences are the same. Two seeds also differ because their errors fall
+    on different sentences. The variance over seeds has that already, so it is taken out of the variance over sentences.
+
+    Args:
+        seeds: counts of the layer by seed, on the same sentences; of one seed, sentences alone give the error.
+        others: counts of the other layer; empty for the mean figure itself.
+        score: the metric of counts, such as `f1`.
+        better: 1, or -1 if a lower figure is better.
+    """
+    value, own, parts = 0.0, 0.0, []
+    effects = np.zeros(len(seeds[0]))  # [sentences]
+    for sign, layer in ((better, seeds), (-better, others)):
+        count = len(layer)
+        if count:
+            figures, of_seeds = (np.stack(found) for found in zip(*(_jackknife(counts, score) for counts in layer)))
+            value += sign * float(figures.mean())
+            effects += sign * of_seeds.mean(0)
+        if count > 1:
+            parts.append((float(figures.var(ddof=1)) / count, count - 1.0))
+            own += float(of_seeds.var(0, ddof=1).sum()) / count
+    return estimate_of(value, [*parts, (max(0.0, float(effects @ effects) - own), len(effects) - 1.0)])
+
+
+def _jackknife(counts: Counts, score: Score) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the figure of a seed, [], and sentence effects, [sentences], whose squares add to its variance."""
+    exact = counts.astype(np.float64)
+    total = exact.sum(0)  # [K]
+    without = score(total - exact)  # [sentences]
+    return score(total), (without.mean() - without) * math.sqrt(1 - 1 / len(counts))
