@@ -559,12 +559,13 @@ def test_files_are_read_as_in_training_with_the_names_of_flair_too(tmp_path: Pat
         (tmp_path / f"{part}.txt").write_text("% a note\nNew York|B-LOC\nsaw|O\n\nAda|B-PER\n", encoding="utf-8")
     how = {"column-delimiter": "|", "comment-symbol": "%"}
     printed(capsys, *train_arguments(str(tmp_path), run := tmp_path / "run", epochs=1, **how))
-    assert "test of" in (out := printed(capsys, "tag", "evaluate", "--model", run)) and "label set: LOC, PER" in out
+    evaluate = ("tag", "evaluate", "-q", "--model", run)
+    assert "label set: LOC, PER" in printed(capsys, *evaluate)
     assert (run / "seed-1" / "test.txt").read_text().startswith("New York B-LOC ")
     (other := tmp_path / "other.txt").write_text("New York;B-LOC\n! a note\n", encoding="utf-8")
     given = ["--file", other, "--delimiter", ";", "--comment", "!"]
-    assert "label set: LOC\n" in printed(capsys, "tag", "evaluate", "--model", run, *given)
-    assert "no label column" in refused(capsys, "tag", "evaluate", "--model", run, "--file", other, "--delimiter", "|")
+    assert "label set: LOC\n" in printed(capsys, *evaluate, *given)
+    assert "no label column" in refused(capsys, *evaluate, "--file", other, "--delimiter", "|")
 
 
 def test_a_known_corpus_has_its_own_columns_whatever_the_run_had(

@@ -30,9 +30,10 @@ _LOOKED_AT = 1000  # rows, to see what kind of file it is
 
 
 class Row(NamedTuple):
-    """One line: its number in the file, counted from 1, and its columns."""
+    """One line: its number in the file, counted from 1, its text, and its columns."""
 
     line: int
+    text: str
     fields: list[str]
 
     def __str__(self) -> str:
@@ -52,13 +53,11 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
     Raises:
         FlairNasError: the file cannot be read, or its rows have no column besides the text.
     """
-    lines = _plain([line for block in _read_lines(path) for line in block], comment)
-    if not lines:
+    rows = _plain([row for block in _read_rows(path, delimiter, comment) for row in block], comment)
+    if not rows:
         raise _no_sentence(path)
-    split = _splitter(lines, delimiter)
-    rows = [Row(number, split(line.rstrip(_BLANK))) for number, line in lines[:_LOOKED_AT]]
     if (width := _usual_width(rows)) < 2:
-        _refuse_csv(path, lines, delimiter)
+        _refuse_csv(path, rows, delimiter)
         raise FlairNasError(
             f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are parted by blanks or tabs, and "
             "the label is the last"
@@ -83,11 +82,8 @@ def read_blocks(
     Raises:
         FlairNasError: the file cannot be read, holds no word, or its rows have different numbers of columns.
     """
-    lines = _read_lines(path)
-    every = [line for block in lines for line in block]
-    split = _splitter(_plain(every, comment), delimiter)
-    found = [[(Row(number, split(line.rstrip(_BLANK))), line) for number, line in block] for block in lines]
-    plain = [[row for row, line in block if not _may_be_none(line, comment)] for block in found]
+    found = _read_rows(path, delimiter, comment)
+    plain = [[row for row in block if not _may_be_none(row, comment)] for block in found]
     is_counted = text_column > 0 and _is_counted(plain)
     is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
 
@@ -96,8 +92,8 @@ def read_blocks(
     blocks: list[Block] = []
     for block in found:
         rows: list[Row] = []
-        for row, line in block:
-            if line.startswith(comment or "#") and (comment or not is_word(row, line)):
+        for row in block:
+            if row.text.startswith(comment or "#") and (comment or not is_word(row)):
                 comments.append(row)
             elif is_counted and _NO_WORD.fullmatch(row.fields[0]):
                 ranges.append(row)
@@ -108,13 +104,14 @@ def read_blocks(
                 rows.append(row)
         blocks.append(Block(rows))
     blocks = [block for block in blocks if block.rows]
+    every = [row for block in found for row in block]
     _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], every, delimiter)
     _tell(path, comments, ranges, blocks)
     return blocks
 
 
-def _read_lines(path: Path) -> list[list[tuple[int, str]]]:
-    """Return the lines between empty ones, with their numbers."""
+def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[list[Row]]:
+    """Return the rows between empty lines, whatever they are."""
     try:
         check_regular(path)
         text = path.read_bytes().decode("utf-8-sig")
@@ -122,32 +119,36 @@ def _read_lines(path: Path) -> list[list[tuple[int, str]]]:
         raise FlairNasError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FlairNasError(f"{path}: not UTF-8 at byte {error.start}; {how_to_convert(error.object)}") from error
-    blocks: list[list[tuple[int, str]]] = [[]]
+    blocks: list[list[Row]] = [[]]
     for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.isspace():
-            blocks[-1].append((number, line.rstrip("\n")))
+            blocks[-1].append(Row(number, line.rstrip("\n"), []))
         elif blocks[-1]:
             blocks.append([])
+    rows = [row for block in blocks for row in block]
+    split = _splitter(_plain(rows, comment), delimiter)
+    for row in rows:
+        row.fields.extend(split(row.text.rstrip(_BLANK)))
     return blocks
 
 
-def _plain(lines: Sequence[tuple[int, str]], comment: str | None) -> Sequence[tuple[int, str]]:
-    """Return the lines that are words for sure, or all if there are none."""
-    return [line for line in lines if not _may_be_none(line[1], comment)] or lines
+def _plain(rows: Sequence[Row], comment: str | None) -> Sequence[Row]:
+    """Return the rows that are words for sure, or all if there are none."""
+    return [row for row in rows if not _may_be_none(row, comment)] or rows
 
 
-def _may_be_none(line: str, comment: str | None) -> bool:
-    """Return True if a line may be a comment or a document mark, so that it says nothing of how words are written."""
-    return line.startswith((comment or "#", DOCUMENT_SEPARATOR))
+def _may_be_none(row: Row, comment: str | None) -> bool:
+    """Return True if a row may be a comment or a document mark, so that it says nothing of how words are written."""
+    return row.text.startswith((comment or "#", DOCUMENT_SEPARATOR))
 
 
-def _splitter(lines: Sequence[tuple[int, str]], delimiter: str | None) -> Callable[[str], list[str]]:
+def _splitter(rows: Sequence[Row], delimiter: str | None) -> Callable[[str], list[str]]:
     if delimiter:
         if problem := is_delimiter(delimiter):
             raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")
         pattern = re.compile(re.escape(delimiter) if len(delimiter) == 1 else delimiter)
         return lambda line: [field.strip(" \t") for field in pattern.split(line)]
-    return (_BY_TABS if all("\t" in line for _, line in lines) else _BY_BLANKS).split
+    return (_BY_TABS if all("\t" in row.text for row in rows) else _BY_BLANKS).split
 
 
 def _usual_width(rows: Iterable[Row]) -> int:
@@ -163,10 +164,10 @@ def _is_counted(plain: Sequence[Sequence[Row]]) -> bool:
     return numbers == [str(place + 1) for place in range(len(numbers))] and counted > 0.9 * len(first)
 
 
-def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Callable[[Row, str], bool]:
+def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Callable[[Row], bool]:
     """Return a function that tells whether a row that begins with ``#`` is a word."""
     if is_counted:  # words begin with their number
-        return lambda row, line: False
+        return lambda row: False
     width = _usual_width(plain) if plain else None
     last = {row.fields[-1] for row in plain}
     labels = {"O", "#", *(row.fields[label_column] for row in plain if label_column < len(row.fields))}
@@ -175,19 +176,19 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
     def is_label(field: str) -> bool:
         return field in labels or SPAN_TAG.fullmatch(field) is not None
 
-    def is_word(row: Row, line: str) -> bool:
+    def is_word(row: Row) -> bool:
         fields = row.fields
         if width in (None, len(fields)) and any(map(is_label, (*fields[label_column : label_column + 1], fields[-1]))):
             return True
-        if line[1:2].isspace():  # "# text = ...", "#<TAB>source"
+        if row.text[1:2].isspace():  # "# text = ...", "#<TAB>source"
             return False
         # "#begin document" is a comment; "#tag" without a label, or with one too many, is a word that is refused later
-        return len(fields) == width or " " not in line or is_label(fields[-1])
+        return len(fields) == width or " " not in row.text or is_label(fields[-1])
 
     return is_word
 
 
-def _check_widths(path: Path, rows: Sequence[Row], lines: Sequence[tuple[int, str]], delimiter: str | None) -> None:
+def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimiter: str | None) -> None:
     """Refuse rows of different numbers of columns; the row is named that differs from most."""
     if not rows:
         raise _no_sentence(path)
@@ -195,13 +196,12 @@ def _check_widths(path: Path, rows: Sequence[Row], lines: Sequence[tuple[int, st
     odd = next((row for row in rows if len(row.fields) != width), None)
     if odd is None:
         return
-    _refuse_csv(path, lines, delimiter)
-    text = dict(lines)
-    tabbed = [row for row in rows if "\t" in text[row.line]]
+    _refuse_csv(path, every, delimiter)
+    tabbed = [row for row in rows if "\t" in row.text]
     if not delimiter and 2 * len(tabbed) > len(rows):
-        odd = next(row for row in rows if "\t" not in text[row.line])
+        odd = next(row for row in rows if "\t" not in row.text)
         raise FlairNasError(
-            f"{path}:{odd.line}: no tab in {text[odd.line]!r}, where {len(tabbed):,} of {len(rows):,} rows have one; "
+            f"{path}:{odd.line}: no tab in {odd.text!r}, where {len(tabbed):,} of {len(rows):,} rows have one; "
             "tabs part columns if every row has one: correct this row"
         )
     usual = next(row for row in rows if len(row.fields) == width)
@@ -212,15 +212,15 @@ def _check_widths(path: Path, rows: Sequence[Row], lines: Sequence[tuple[int, st
     )
 
 
-def _refuse_csv(path: Path, lines: Sequence[tuple[int, str]], delimiter: str | None) -> None:
+def _refuse_csv(path: Path, every: Sequence[Row], delimiter: str | None) -> None:
     """Say what to type if the rows are those of a CSV file."""
-    some = lines[:_LOOKED_AT]
+    some = every[:_LOOKED_AT]
     for mark in () if delimiter else ",;":
-        count, rows = Counter(line.count(mark) for _, line in some).most_common(1)[0]
+        count, rows = Counter(row.text.count(mark) for row in some).most_common(1)[0]
         if not count or rows < 0.8 * len(some):
             continue
-        what = f"{path} is CSV, with columns parted by {mark!r} (line {some[0][0]} is {some[0][1][:100]!r})"
-        if any(after - before > 1 for (before, _), (after, _) in itertools.pairwise(some)):
+        what = f"{path} is CSV, with columns parted by {mark!r} (line {some[0].line} is {some[0].text[:100]!r})"
+        if any(after.line - before.line > 1 for before, after in itertools.pairwise(some)):
             raise FlairNasError(f"{what}: add --delimiter '{mark}', and delete the headings and quotes if it has any")
         convert = (
             f"import csv, sys; [print(bool(r[0]) * chr(10) + r[1], r[{count}], sep=chr(9)) "
