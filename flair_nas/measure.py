@@ -69,7 +69,7 @@ class Measure:
         """Return the figure of a cost."""
         if self.of_loss is not None:
             return self.of_loss(cost)
-        return -cost if self.higher_is_better else cost
+        return 0.0 - cost if self.higher_is_better else cost  # no -0.0
 
     def best(self, cost: float) -> dict[str, float | None]:
         """The smallest cost as a figure with its name, for a history; None where none is finite."""

@@ -169,12 +169,14 @@ def test_a_search_is_shown_while_it_runs(
     settings = {**THREE, "epochs": 2}
     search_genotype(small(text, **settings), tmp_path / "shown", progress=True)
     shown = capsys.readouterr().err
-    assert re.search(r"epoch 1 of 2: train \d+\.\d, valid \d+\.\d, MAD intra 0\.\d+, MAD inter 0\.\d+, \d+ s, ", shown)
+    losses = r"train perplexity \d+\.\d, valid perplexity \d+\.\d"
+    assert re.search(rf"epoch 1 of 2: {losses}, MAD intra 0\.\d+, MAD inter 0\.\d+, \d+ s, ", shown)
     caplog.set_level(logging.INFO, "flair_nas")
     run(text, tmp_path / "quiet", **settings)
     assert capsys.readouterr() == ("", "")
-    epochs = [said.split(":")[0] for said in caplog.messages if "<unk>" not in said]
-    assert epochs == ["epoch 1 of 2", "epoch 2 of 2"]
+    derived, *epochs = [message for message in caplog.messages if "<unk>" not in message]
+    assert re.search(r"the softmax starts at the frequencies of 30 types, which alone come to perplexity \d", derived)
+    assert [message.split(":")[0] for message in epochs] == ["epoch 1 of 2", "epoch 2 of 2"]
     assert_same_runs(tmp_path / "shown", tmp_path / "quiet")
 
 
