@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import multiprocessing
 import re
 import resource
@@ -37,10 +38,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         for job in jobs:
+            levels = {name: logging.getLogger(name).level for name in ("flair", "flair_nas")}
             try:
-                yield Outcome(job, job.work(*job.arguments), None)
+                outcome = Outcome(job, job.work(*job.arguments), None)
             except Exception as error:
-                yield Outcome(job, None, error)
+                outcome = Outcome(job, None, error)
+            for name, level in levels.items():  # a process that is quiet leaves this one as it is
+                logging.getLogger(name).setLevel(level)
+            yield outcome
 
     monkeypatch.setattr(Pool, "run", run)
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))

@@ -82,8 +82,9 @@ def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Time a few segments."""
     be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
+    model, step = _stepped(settings, data)  # the first one also loads much of torch
     started = time.perf_counter()
-    model, step = _stepped(settings, data)
+    build_language_model(config, len(data.vocabulary))
     around = time.perf_counter() - started
     training = seconds_of_steps(step, _STEPS) * len(data.train) / (config.batch_size * config.bptt)
     columns = max(1, min(config.valid_batch_size, len(data.valid) // 2))
