@@ -689,7 +689,7 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert ("--resume once with --fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
         settled = verdict == "**Take** gru"
         assert ("keep lstm, or --resume once with " in text) is not settled
-        assert ("with --budget 4h" in text) is (len(judges) == 1)  # as there was no time for 3
+        assert ("with --budget 240m" in text) is (len(judges) == 1)  # as there was no time for 3
         line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
         assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
         assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line

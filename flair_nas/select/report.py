@@ -148,8 +148,8 @@ def line_of(answer: Answer, config: SelectSettings) -> str:
 def what_finds_more(config: SelectSettings) -> str:
     """What to try where nothing was found; these settings want a folder of their own."""
     return (
-        f"Train longer (--epochs {2 * config.epochs}, in another folder, and a larger --budget), with other learning "
-        "rates (--rates), or on more sentences"
+        f"Train longer (--epochs {2 * config.epochs}, in another folder) and with a larger --budget, with other "
+        "learning rates (--rates), or on more sentences"
     )
 
 
