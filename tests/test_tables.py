@@ -96,6 +96,7 @@ def test_a_table_is_run_and_shown_and_nothing_is_run_twice(
     assert [job.split("-")[0] for job in jobs[:4]] == ["search", "search", "size", "size"]
     assert [job[-5:] for job in jobs[4:]] == ["seed1"] * 10 + ["seed2"] * 10  # all with one seed come first
     assert said.startswith((out / "table.md").read_text()) and "## A trial" in said
+    assert "by Student's t over seeds and sentences. If none of 8 were better, 0.4 would have 0.95 or more" in said
     jobs.clear()
     picture = tmp_path / "table.svg"
     assert main(["tables", "show", str(out), "--format", "csv", "--picture", str(picture)]) == 0
