@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from flair.data import Sentence
@@ -145,6 +147,19 @@ def pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
     return label_type
 
 
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """Switch the garbage collector off, which would look through all sentences so far, again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_without_collection()
 def read_part(
     path: Path,
     columns: Mapping[int, str],
