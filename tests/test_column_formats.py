@@ -504,3 +504,62 @@ def test_labels_of_several_columns_are_as_flair_reads_them(tmp_path: Path) -> No
     assert [token.head_id for token in sentence] == [2, 0]
     with pytest.raises(FlairNasError, match="head.* holds no numbers"):
         read_column_file(tmp_path / "a.txt", {0: "text", 1: "pos", 4: "head"}, "pos")
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "wanted"),
+    [
+        ("Velna\tNNP\tB-PER\nran\t\tO\n", {0: "text", 2: "ner"}, [("Velna", "PER")]),
+        ("Velna\tNNP\tB-PER\t\nOrr\t\tI-PER\tB-LOC\n", {0: "text", 2: "ner"}, [("Velna Orr", "PER")]),
+        ("Velna\t\tB-PER\tO\nran\tB-LOC\t\tO\n", {0: "text", 1: "place", 3: "ner", 2: "x"}, []),
+        ("Velna\tB-PER\t\nran\tO\t\n", None, [("Velna", "PER")]),
+        ("Velna\t\t\tB-PER\nran\tO\n", None, [("Velna", "PER")]),
+    ],
+    ids=["empty column", "empty last column", "several", "tab at each end", "tabs to align"],
+)
+def test_an_empty_column_between_tabs_moves_nothing(
+    tmp_path: Path, text: str, columns: dict[int, str] | None, wanted: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "rows.tsv").write_text(text)
+    (sentence,) = read_column_file(tmp_path / "rows.tsv", columns, "ner")
+    assert [(span.text, span.get_label("ner").value) for span in sentence.get_spans("ner")] == wanted
+
+
+def test_rows_with_tabs_and_another_number_of_columns_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv").write_text("Velna\tO\tB-PER\tx\nOrr\t\tB-LOC\tI-PER\nran\tO\n")
+    with pytest.raises(FlairNasError, match="rows.tsv:2: 3 columns"):
+        read_column_file(tmp_path / "rows.tsv", None, "ner")
+
+
+@pytest.mark.parametrize(
+    ("tags", "wanted", "told"),
+    [
+        ("I-A E-A I-A E-A E-A O E-B", [(0, 2, "A"), (2, 4, "A"), (4, 5, "A"), (6, 7, "B")], ""),  # IOE2
+        ("S-A I-A O", [(0, 1, "A"), (1, 2, "A")], "I- follows no tag of its type once"),
+        ("B-A E-B B-C O", [(0, 1, "A"), (1, 2, "B"), (2, 3, "C")], "E- follows no tag of its type once"),
+        ("B-A I-A E-A S-A O", [(0, 3, "A"), (3, 4, "A")], ""),
+    ],
+)
+def test_an_entity_ends_at_e_and_s(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tags: str, wanted: Spans, told: str
+) -> None:
+    caplog.set_level(logging.INFO, "flair_nas")
+    (tmp_path / "rows.txt").write_text("".join(f"w {tag}\n" for tag in tags.split()))
+    (sentence,) = read_column_file(tmp_path / "rows.txt", None, "ner")
+    spans = sentence.get_spans("ner")
+    assert [(s[0].idx - 1, s[-1].idx, s.get_label("ner").value) for s in spans] == wanted
+    assert told in caplog.text and bool(told) == bool(caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Velna\tname=B-PER\nran\tO\n", "rows.txt:1: 'name=B-PER' has a name before the tag"),
+        ("Velna N\nran _\n", "rows.txt:2: '_' stands for no label"),
+        ("Velna\tB-PER\nran\t\nsat\tO\n", "rows.txt:2: '' stands for no label"),
+    ],
+)
+def test_what_stands_for_no_label_is_refused(tmp_path: Path, text: str, wanted: str) -> None:
+    (tmp_path / "rows.txt").write_text(text)
+    with pytest.raises(FlairNasError, match=re.escape(wanted)):
+        read_column_file(tmp_path / "rows.txt", None, "ner")

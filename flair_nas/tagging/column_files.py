@@ -15,7 +15,7 @@ from flair.datasets import FlairDatapointDataset
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.paths import user_path
 from flair_nas.tagging.column_rows import Block, Row, count_columns, read_blocks
-from flair_nas.tagging.column_sentences import FEATURES, HEAD, SPACE, Tags, make_sentences
+from flair_nas.tagging.column_sentences import FEATURES, HEAD, SPACE, Tags, begins, make_sentences
 from flair_nas.tagging.label_forms import SPAN_TAG, LabelFault, form_of
 
 PREDICTED = "predicted"
@@ -267,21 +267,27 @@ def _tags(rows: Sequence[Row], column: int) -> Tags | None:
 
 
 def _tell_strays(path: Path, blocks: Sequence[Block], column: int, tags: Tags) -> None:
-    """Log spans that begin with I- in a file where others begin with B-; Flair reads them, too.
+    """Log spans that begin with I- or E- in a file where others begin with B- or S-.
 
     In the older IOB1 form all spans begin with I-, but for one right behind another of its type.
     """
-    beginnings: dict[str, list[Row]] = {"B": [], "I": []}
+    beginnings: dict[bool, list[Row]] = {True: [], False: []}
     for block in blocks:
         before = "O"
         for row in () if block.is_mark else block.rows:
             tag = tags[row.fields[column]]
-            if tag[0] in beginnings and (before == "O" or before[2:] != tag[2:]):
-                beginnings[tag[0]].append(row)
+            if begins(before, tag) and (tag[0] in "IE" or before[2:] != tag[2:]):
+                beginnings[tag[0] in "BS"].append(row)
             before = tag
-    if beginnings["B"] and (strays := beginnings["I"]):
+    if beginnings[True] and (strays := beginnings[False]):
         log.info(  # no warning: CoNLL-2000 as published has 25
-            "%s: I- follows no tag of its type %s (first, line %d is %s), where other entities begin with B-: an "
+            "%s: %s follows no tag of its type %s (first, line %d is %s), where other entities begin with B-: an "
             "entity is taken to begin there",
-            *(path, "once" if len(strays) == 1 else f"{len(strays)} times", strays[0].line, strays[0]),
+            *(
+                path,
+                f"{tags[strays[0].fields[column]][0]}-",
+                "once" if len(strays) == 1 else f"{len(strays)} times",
+                strays[0].line,
+                strays[0],
+            ),
         )

@@ -8,6 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ DOCUMENT_SEPARATOR = "-DOCSTART-"
 log = logging.getLogger("flair_nas")
 
 _BLANK = " \t\n\r\f\v"
-_BY_TABS = re.compile(" *\t[ \t]*")
+_BY_TABS = re.compile(" *\t *")
+_BY_RUNS = re.compile(" *\t[ \t]*")
 _BY_BLANKS = re.compile("[ \t]+")
 _NUMBER = re.compile("[0-9]+")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
@@ -128,7 +130,7 @@ def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[l
     rows = [row for block in blocks for row in block]
     split = _splitter(_plain(rows, comment), delimiter)
     for row in rows:
-        row.fields.extend(split(row.text.rstrip(_BLANK)))
+        row.fields.extend(split(row.text))
     return blocks
 
 
@@ -143,12 +145,24 @@ def _may_be_none(row: Row, comment: str | None) -> bool:
 
 
 def _splitter(rows: Sequence[Row], delimiter: str | None) -> Callable[[str], list[str]]:
+    """Return the function that splits a line into columns."""
     if delimiter:
         if problem := is_delimiter(delimiter):
             raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")
         pattern = re.compile(re.escape(delimiter) if len(delimiter) == 1 else delimiter)
-        return lambda line: [field.strip(" \t") for field in pattern.split(line)]
-    return (_BY_TABS if all("\t" in row.text for row in rows) else _BY_BLANKS).split
+        at_end = _BLANK.replace("\t", "") if delimiter == "\t" else _BLANK
+        return lambda text: [field.strip(" \t") for field in pattern.split(text.rstrip(at_end))]
+    if not all("\t" in row.text for row in rows):
+        return lambda text: _BY_BLANKS.split(text.rstrip(_BLANK))
+    for at_end in (_BLANK.replace("\t", ""), _BLANK):  # a column may be empty, if all rows then have as many
+        found = [_BY_TABS.split(row.text.rstrip(at_end)) for row in rows]
+        if len({len(fields) for fields in found}) == 1 and any(fields[-1] for fields in found):
+            return partial(_split_at_tabs, at_end)
+    return lambda text: _BY_RUNS.split(text.rstrip(_BLANK))
+
+
+def _split_at_tabs(at_end: str, text: str) -> list[str]:
+    return _BY_TABS.split(text.rstrip(at_end))
 
 
 def _usual_width(rows: Iterable[Row]) -> int:
@@ -198,7 +212,7 @@ def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimit
         return
     _refuse_csv(path, every, delimiter)
     tabbed = [row for row in rows if "\t" in row.text]
-    if not delimiter and 2 * len(tabbed) > len(rows):
+    if not delimiter and len(rows) > len(tabbed) > len(rows) / 2:
         odd = next(row for row in rows if "\t" not in row.text)
         raise FlairNasError(
             f"{path}:{odd.line}: no tab in {odd.text!r}, where {len(tabbed):,} of {len(rows):,} rows have one; "

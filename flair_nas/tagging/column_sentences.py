@@ -45,12 +45,28 @@ def make_sentences(
         sentence = Sentence(tokens)
         sentence.is_document_boundary = block.is_mark
         for column, name, of in () if block.is_mark else of_spans:
-            for places, score, value in get_spans_from_bio([of[row.fields[column]] for row in block.rows]):
+            for places, score, value in get_spans_from_bio(_as_bio([of[row.fields[column]] for row in block.rows])):
                 sentence[places[0] : places[-1] + 1].add_label(name, value, score)
         if found:
             sentence._previous_sentence, found[-1]._next_sentence = found[-1], sentence
         found.append(sentence)
     return found
+
+
+def begins(before: str, tag: str) -> bool:
+    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2.
+
+    Args:
+        before: the tag of the word before, or O.
+        tag: the tag of the word.
+    """
+    return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
+
+
+def _as_bio(tags: Sequence[str]) -> list[str]:
+    """Return tags of BIO; Flair's decoder of spans lets an E- go on after another one or after another type."""
+    before = ("O", *tags)
+    return [("B" if begins(b, tag) else "I") + tag[1:] if tag[0] in "BIES" else "O" for b, tag in zip(before, tags)]
 
 
 def _annotate(token: Token, name: str, value: str) -> None:
@@ -66,5 +82,5 @@ def _annotate(token: Token, name: str, value: str) -> None:
                 token.whitespace_after = 0
             elif equals and of != "O":
                 token.add_label(key, of)
-    elif value != "O":
+    elif value not in ("", "O"):
         token.add_label(name, value)

@@ -19,6 +19,7 @@ _LETTER_ALONE = re.compile(_LETTER)
 _UNUSUAL = (re.compile(f"{_LETTER}[_:./](?P<type>.+)"), re.compile(f"(?P<type>.+)[-_:./]{_LETTER}"))
 _NESTED = re.compile(r"(O|[BIES]-[^|+;,/&]+)([|+;,/&]+(O|[BIES]-[^|+;,/&]+))+")
 _WITHOUT_TYPE = re.compile(f"{_LETTER}[-_]")
+_NAMED = re.compile(r"[^=]+=[BIES]-.+")  # name=B-PER, among the features of CoNLL-U
 _BRACKETS = re.compile(r"\([^()*]+\*?.*|\*\)+")  # (PER* and *), as in CoNLL-2012
 
 
@@ -48,6 +49,10 @@ def form_of(labels: Collection[str]) -> LabelForm | LabelFault:
         labels: the different values of a column of labels.
     """
     for label in sorted(labels):
+        if label in ("", "_"):
+            return LabelFault(label, "stands for no label; write O, as BIO does, or choose another column by --columns")
+        if _NAMED.fullmatch(label):
+            return LabelFault(label, "has a name before the tag; write the tag alone into a column of its own")
         if _NESTED.fullmatch(label):
             return LabelFault(label, "is of nested spans; write a column for each layer, and choose one by --columns")
         if _BRACKETS.fullmatch(label) and "*" in labels:
