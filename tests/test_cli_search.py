@@ -204,7 +204,7 @@ def test_an_estimate_takes_a_few_steps_and_a_piece_of_the_valid_part(
     assert len(steps) == 6 and read == [2 * 3 * 4 + 1]  # of 140 tokens
     monkeypatch.setattr(estimate, "ENOUGH", 0.0)
     assert main([*arguments(text, None, bptt=3), "--estimate"]) == 0
-    assert len(steps) == 6 + 2  # where they take long, one that warms up and one that counts
+    assert len(steps) == 6 + 1  # where steps take long
 
 
 def test_without_a_preset_a_search_says_how_long_it_takes_and_what_takes_minutes(

@@ -60,7 +60,7 @@ def estimate_search(
         config: the settings.
         text: what `load_text` takes, in place of the setting `text`.
         objective: as for `search_genotype`.
-        steps: how many at most, after one that is not counted; fewer where they take longer than `ENOUGH`.
+        steps: how many at most, after one that is not counted; fewer, or that one alone, where they take `ENOUGH`.
         progress: draw a progress bar while a new text is read.
 
     Raises:
@@ -74,7 +74,7 @@ def estimate_search(
     learned.module.train()
     epoch = 1 + min(config.warmup_epochs, config.epochs - 1)  # the steps of a warm-up are not those of the rest
     for step in range(min(steps + 1, per_epoch[0] if per_epoch else 0)):
-        if len(seconds) > 1 and sum(seconds) > ENOUGH:
+        if seconds and sum(seconds) > ENOUGH:
             break
         started = time.perf_counter()
         strategy.step(epoch, step)
