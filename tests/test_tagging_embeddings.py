@@ -322,6 +322,8 @@ PUBLISHED = {
     "glove.7d": lambda rows: rows,
     "cc.en.vec": lambda rows: [f"{len(rows)} 7", *(f"{row} " for row in rows)],
     "word2vec.txt": lambda rows: [f"{len(rows)} 7", *rows],
+    "marked.txt": lambda rows: ["\ufeff" + rows[0], *rows[1:]],
+    "marked.vec": lambda rows: [f"\ufeff{len(rows)} 7", *rows],
 }
 
 
@@ -373,6 +375,12 @@ def test_a_faulty_row_is_named(corpus, tmp_path, content, problem):
     spec = f"word:{tmp_path / 'x.txt'}"
     message = f"embeddings {spec!r}: {tmp_path}/x.txt is cut short or not word vectors: {problem}"
     assert message in error_of([spec], corpus)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-Infinity"])
+def test_a_vector_that_is_not_finite_is_named(corpus, tmp_path, number):
+    (tmp_path / "x.txt").write_text(f"the 1 2\na 1 {number}\n")
+    assert "the vector of 'a' holds NaN or infinity" in error_of([f"word:{tmp_path / 'x.txt'}"], corpus)
 
 
 def test_fewer_rows_than_the_first_line_tells_of_are_read_and_told(corpus, tmp_path, caplog):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import logging
 import re
@@ -57,11 +58,13 @@ def read_word_vectors(file: str) -> WordEmbeddings:
 def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
     """Return the row of each word, and the rows with one of zeros after them, which Flair gives to unknown words."""
     first = stream.readline()
+    mark = len(codecs.BOM_UTF8) * first.startswith(codecs.BOM_UTF8)
+    first = first[mark:]
     sizes = [int(part) for part in first.split() if part.isdigit()]
     headed = len(sizes) == len(first.split()) == 2
     size = sizes[1] if headed else first.rstrip().count(b" ")
     if not headed:
-        stream.seek(0)
+        stream.seek(mark)
     words: dict[str, int] = {}
     data = bytearray()
     repeated = undecoded = rows = 0
@@ -92,4 +95,9 @@ def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
             *(path, *(f"{count:,}" for count in (rows, repeated, undecoded))),
         )
     data += bytes(4 * size)
-    return words, torch.frombuffer(data, dtype=torch.float32).view(-1, size)  # [words + 1, D]
+    matrix = torch.frombuffer(data, dtype=torch.float32).view(-1, size)  # [words + 1, D]
+    if len(faulty := (~matrix.isfinite()).any(1).nonzero()):
+        raise FlairNasError(
+            f"{path}: the vector of {list(words)[int(faulty[0])]!r} holds NaN or infinity; get the file again"
+        )
+    return words, matrix
