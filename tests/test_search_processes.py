@@ -371,7 +371,10 @@ def command(text: Path, out: Path, marker: Path) -> int:
             marker.touch()
 
     settings = {**small(text, epochs=500).__dict__}
-    flags = [f"--{name.replace('_', '-')}={settings[name]}" for name in ("text", "nodes", "epochs", "batch_size")]
+    flags = [
+        f"--{name.replace('_', '-')}={settings[name]}"
+        for name in ("text", "nodes", "epochs", "batch_size", "learning_rate")
+    ]
     with patched(Display, "epoch", telling):
         return cli.main(["search", "--quiet", "--out", str(out), "--device=cpu", "--hidden-size=6", *flags])
 
