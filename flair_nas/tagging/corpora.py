@@ -163,7 +163,7 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         )
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
-    if once := [label for label, count in counts.items() if count == 1]:
+    if once := [label for label, count in counts.items() if count == 1][:21]:  # `listed` shows 20; hints take time
         hints = [did_you_mean(label, [other for other in counts if other != label]).strip() for label in once]
         log.warning(
             "%s: train has a single example of %s, too little to learn from; is it spelt as it should be?",
