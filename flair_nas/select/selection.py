@@ -135,9 +135,9 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
         names = list(dict.fromkeys(candidate.layer.name for candidate in budget.named(bundled)))
         later = len(budget.runs.to_search()) + (budget.config.match and not budget.runs.matched())
         rates = ", ".join(f"{budget.config.learning_rate * rate:g}" for rate in budget.config.rates)
-        embedding = budget.runs.embedding_seconds
+        pace, embedding = budget.pace(), budget.runs.embedding_seconds
         return [
-            f"an epoch takes about {budget.pace(budget.named()).epoch:.1f} s"
+            f"an epoch takes about {pace.epoch:.1f} s"
             + f", to embed all words {duration(embedding)}" * (embedding > 1),
             *budget.cautions,
             f"compared within {config.budget}: {_listed(names)}"
@@ -257,7 +257,7 @@ class _Selection:
         self.budget = self.budget.fitted()
         self.runs, self.config = self.budget.runs, self.budget.config
         work.prepare(config.one(), data, self.progress)
-        self.runs.embedding_seconds = 0.0
+        self.runs.is_prepared = True
         return data
 
     def _layers(self, data: Any) -> list[Layer]:
