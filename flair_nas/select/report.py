@@ -171,7 +171,8 @@ def what_settles(answer: Answer, config: SelectSettings) -> str:
     sure = answer.seeds > 1 and (keep or (answer.probability or 0.0) >= _SURE)
     if sure or answer.probability is None or answer.found_nothing:
         return ""
-    seeds = "--fresh-seeds 10 " if answer.fresh and answer.seeds >= config.fresh_seeds else ""  # there was time for all
+    more = f"--fresh-seeds {max(10, 2 * config.fresh_seeds)} "
+    seeds = more if answer.fresh and answer.seeds >= config.fresh_seeds else ""  # there was time for all
     return f"{seeds}--budget {budget_of(2 * (seconds_of(config.budget) or 0.0))}"
 
 
