@@ -174,6 +174,16 @@ def test_a_small_budget_leaves_out_what_it_has_no_time_for_and_says_so(
     assert world.done == [] and again.report == found.report
 
 
+@pytest.mark.parametrize(("budget", "few"), [("150s", 6), ("110s", 3), ("90s", 1), ("75s", 0)])
+def test_random_cells_that_were_asked_for_are_halved(
+    budget: str, few: int, corpus: str, tmp_path: Path, world: World
+) -> None:
+    found = select_layer(settings(corpus, random=6, budget=budget), tmp_path)
+    cells = {6: "", 3: "only 3 random cells are compared", 1: "only 1 random cell is compared", 0: "no random cell is "}
+    assert found.config.random == few and cells[few] in found.report and ("is small, so" in found.report) is (few < 6)
+    assert len({rnn for rnn, _ in world.done}) == 2 + few and answered(found)[1:] == ((3, 4), True)
+
+
 def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
