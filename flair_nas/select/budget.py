@@ -144,7 +144,8 @@ class Budget:
         if "bundled" not in plan:
             counts, left = range(len(names), 1, -1), _SHARE * self.left()
             count = next((count for count in counts if self.needs(fresh, names[:count]) <= left), 1)
-            plan["bundled"] = [name for name in names if name in self._bundled_begun() or name in names[:count]]
+            stay = {*self._bundled_begun(), *names[:count]}
+            plan["bundled"] = [name for name in names if name in stay]
         found: list[str] = plan["bundled"]
         if len(found) < len(names):
             self._beware(

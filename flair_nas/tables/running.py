@@ -181,9 +181,9 @@ class _Running:
         return not {"error", "genotype", "hidden_size", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
 
     def _search_job(self, row: Row, column: Column) -> Job:
-        settings = dataclasses.asdict(search_settings(row, self._placed(column)))
-        older = {name: _BEFORE[name] if name == "frequency_bias" else value for name, value in settings.items()}
-        for settings in (older, settings):  # a search that began before there was the setting stays
+        now = dataclasses.asdict(search_settings(row, self._placed(column)))
+        older = {name: _BEFORE[name] if name == "frequency_bias" else value for name, value in now.items()}
+        for settings in (older, now):  # a search that began before there was the setting stays
             name = f"search-{_name(row, column, settings, self._data_of(column))}"
             folder = self.run.folder / "runs" / name
             if name in self.ledger.runs or folder.exists():
