@@ -278,7 +278,8 @@ def test_the_main_process_alone_writes_and_speaks(text: Path, tmp_path: Path) ->
     assert [outcome.error for outcome in outcomes] == ["", ""]
     main, other = outcomes
     assert {"config.yaml", "history.jsonl", "checkpoint.pt", "genotype.json"} <= set(main.result)
-    assert [line.split(":")[0] for line in main.log] == ["epoch 1 of 1", main.log[-1]]
+    assert "the softmax starts at the frequencies" in main.log[0]
+    assert [line.split(":")[0] for line in main.log[1:]] == ["epoch 1 of 1", main.log[-1]]
     assert "is finished" in main.log[-1]
     assert other.result == [] and other.log == []
 
@@ -370,7 +371,10 @@ def command(text: Path, out: Path, marker: Path) -> int:
             marker.touch()
 
     settings = {**small(text, epochs=500).__dict__}
-    flags = [f"--{name.replace('_', '-')}={settings[name]}" for name in ("text", "nodes", "epochs", "batch_size")]
+    flags = [
+        f"--{name.replace('_', '-')}={settings[name]}"
+        for name in ("text", "nodes", "epochs", "batch_size", "learning_rate")
+    ]
     with patched(Display, "epoch", telling):
         return cli.main(["search", "--quiet", "--out", str(out), "--device=cpu", "--hidden-size=6", *flags])
 
