@@ -525,6 +525,17 @@ def test_an_empty_column_between_tabs_moves_nothing(
     assert [(span.text, span.get_label("ner").value) for span in sentence.get_spans("ner")] == wanted
 
 
+@pytest.mark.parametrize("delimiter", [None, "\t", r"\t"])
+def test_an_empty_column_at_the_end_of_some_rows(tmp_path: Path, delimiter: str | None) -> None:
+    text = "New York\tB-LOC\t\nin\tO\ta note\n"
+    assert texts(tmp_path / "a.tsv", text, NER, delimiter=delimiter) == ["New York|in"]
+
+
+def test_many_blanks_take_no_time(tmp_path: Path) -> None:
+    word = f"New{' ' * 100_000}York"  # half a minute by a regular expression that looks for the next tab
+    assert texts(tmp_path / "a.tsv", f"{word}\tB-LOC\nin\tO\n") == [f"{word}|in"]
+
+
 def test_rows_with_tabs_and_another_number_of_columns_are_refused(tmp_path: Path) -> None:
     (tmp_path / "rows.tsv").write_text("Velna\tO\tB-PER\tx\nOrr\t\tB-LOC\tI-PER\nran\tO\n")
     with pytest.raises(FlairNasError, match="rows.tsv:2: 3 columns"):

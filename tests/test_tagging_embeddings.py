@@ -321,7 +321,7 @@ PUBLISHED = {
     "glove.txt": lambda rows: rows,
     "glove.7d": lambda rows: rows,
     "cc.en.vec": lambda rows: [f"{len(rows)} 7", *(f"{row} " for row in rows)],
-    "word2vec.txt": lambda rows: [f"{len(rows)} 7", *rows],
+    "words.bin.txt": lambda rows: [f"{len(rows)} 7", *rows],
     "marked.txt": lambda rows: ["\ufeff" + rows[0], *rows[1:]],
     "marked.vec": lambda rows: [f"\ufeff{len(rows)} 7", *rows],
 }

@@ -255,7 +255,11 @@ class _Search:
     def _restore(self, state: dict[str, Any]) -> bool:
         """Puts a checkpoint in place; whether the run was finished."""
         newest, data = self.run.checkpoints.newest, self.objective.data
-        if state["text"] != self.objective.fingerprint:
+        if (now := self.objective.fingerprint) != state["text"]:
+            if now.startswith(state["text"]):  # see flair_nas.tagging.evaluation.fingerprint_of
+                raise FlairNasError(
+                    f"{newest}: accuracy left out words without a label when this search began; choose another folder"
+                )
             raise FlairNasError(
                 f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
                 f"choose another folder, or give back the {data}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from flair.data import Corpus, Sentence
@@ -14,7 +13,6 @@ from flair_nas.tagging.corpora import TaggingCorpus, digest_of
 
 LABEL = "__label__"
 LABEL_TYPE = "class"
-LABELLED = re.compile(rf"\s*((?:{LABEL}\S+\s+)+)(.*\S)\s*")
 
 
 def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> TaggingCorpus:
@@ -60,12 +58,16 @@ def _read(path: Path) -> FlairDatapointDataset:
 
 def _parse(line: str, where: str) -> Sentence:
     """Read a line of labels and a text."""
-    match = LABELLED.fullmatch(line)
-    sentence = Sentence(match[2]) if match else None
-    if not match or not sentence:
+    labels, text = list[str](), line.strip()
+    while text.startswith(LABEL):
+        label, *rest = text.split(maxsplit=1)
+        labels.append(label.removeprefix(LABEL))
+        text = "".join(rest)
+    sentence = Sentence(text) if text and labels and all(labels) else None
+    if not sentence:
         raise FlairNasError(f"{where}: {brief(line.strip())} must be {LABEL}NAME and a text")
-    if late := [word for word in match[2].split() if word.startswith(LABEL)]:
+    if late := [word for word in text.split() if word.startswith(LABEL)]:
         raise FlairNasError(f"{where}: {brief(late[0])} is in the text; write all labels first")
-    for label in dict.fromkeys(match[1].split()):
-        sentence.add_label(LABEL_TYPE, label.removeprefix(LABEL))
+    for label in dict.fromkeys(labels):
+        sentence.add_label(LABEL_TYPE, label)
     return sentence

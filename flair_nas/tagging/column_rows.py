@@ -22,8 +22,6 @@ DOCUMENT_SEPARATOR = "-DOCSTART-"
 log = logging.getLogger("flair_nas")
 
 _BLANK = " \t\n\r\f\v"
-_BY_TABS = re.compile(" *\t *")
-_BY_RUNS = re.compile(" *\t[ \t]*")
 _BY_BLANKS = re.compile("[ \t]+")
 _NUMBER = re.compile("[0-9]+")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
@@ -150,19 +148,21 @@ def _splitter(rows: Sequence[Row], delimiter: str | None) -> Callable[[str], lis
         if problem := is_delimiter(delimiter):
             raise FlairNasError(f"delimiter {problem}, got {brief(delimiter)}")
         pattern = re.compile(re.escape(delimiter) if len(delimiter) == 1 else delimiter)
-        at_end = _BLANK.replace("\t", "") if delimiter == "\t" else _BLANK
+        at_end = _BLANK.replace("\t", "") if delimiter in ("\t", r"\t") else _BLANK
         return lambda text: [field.strip(" \t") for field in pattern.split(text.rstrip(at_end))]
     if not all("\t" in row.text for row in rows):
         return lambda text: _BY_BLANKS.split(text.rstrip(_BLANK))
     for at_end in (_BLANK.replace("\t", ""), _BLANK):  # a column may be empty, if all rows then have as many
-        found = [_BY_TABS.split(row.text.rstrip(at_end)) for row in rows]
+        split = partial(_split_at_tabs, at_end)
+        found = [split(row.text) for row in rows]
         if len({len(fields) for fields in found}) == 1 and any(fields[-1] for fields in found):
-            return partial(_split_at_tabs, at_end)
-    return lambda text: _BY_RUNS.split(text.rstrip(_BLANK))
+            return split
+    return lambda text: [field for place, field in enumerate(_split_at_tabs(_BLANK, text)) if field or not place]
 
 
 def _split_at_tabs(at_end: str, text: str) -> list[str]:
-    return _BY_TABS.split(text.rstrip(at_end))
+    first, *others = text.rstrip(at_end).split("\t")
+    return [first.rstrip(" "), *(field.strip(" ") for field in others)]
 
 
 def _usual_width(rows: Iterable[Row]) -> int:

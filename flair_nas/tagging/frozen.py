@@ -94,7 +94,13 @@ def keep_frozen(
 
 
 def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus, cache: Path | None = None) -> bool:
-    """Return True if the cache has the vectors that `keep_frozen` would compute, its arguments as there."""
+    """Return True if the cache has the vectors that `keep_frozen` would compute.
+
+    Args:
+        embeddings: those of a tagger.
+        corpus: the corpus that is embedded.
+        cache: as for `flair_nas.paths.cache_root`.
+    """
     sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
     return (cache_root(cache) / VECTORS.folder / _fingerprint(frozen_members(embeddings), sentences)).exists()
 

@@ -124,7 +124,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
 
 def read_safe(folder: Path) -> SequenceTagger:
-    """Reads a tagger that `write_safe` wrote; whatever is in the files, none of it is run.
+    """Read a tagger that `write_safe` wrote; whatever is in the files, none of it is run.
 
     Args:
         folder: that holds both files.

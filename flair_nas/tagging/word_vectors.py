@@ -19,9 +19,7 @@ from flair_nas.errors import FlairNasError
 log = logging.getLogger("flair_nas")
 
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"  # how such files begin
-_ENDS_IN_NUMBER = re.compile(
-    rb" [-+]?[0-9.]*[0-9]([eE][-+]?[0-9]+)?$"
-)  # a word may have blanks, but not before a number
+_ENDS_IN_NUMBER = re.compile(rb" [-+]?[0-9.]*[0-9]([eE][-+]?[0-9]+)?$")  # no word does, though one may have blanks
 
 
 def read_word_vectors(file: str) -> WordEmbeddings:
@@ -41,7 +39,7 @@ def read_word_vectors(file: str) -> WordEmbeddings:
         start = stream.read(2)
     if start[:1] == _PICKLE:
         return WordEmbeddings(file)
-    if ".bin" in path.suffixes[-2:]:
+    if path.name.endswith((".bin", ".bin.gz")):
         from gensim.models import KeyedVectors  # takes long to import
 
         vectors = KeyedVectors.load_word2vec_format(file, binary=True)
