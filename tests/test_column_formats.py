@@ -385,13 +385,14 @@ def test_the_odd_row_is_blamed(tmp_path: Path, text: str, wanted: str) -> None:
     assert wanted in str(caught.value)
 
 
-def test_csv_is_answered_with_what_to_type(tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [None, NER])
+def test_csv_is_answered_with_what_to_type(tmp_path: Path, columns: dict[int, str] | None) -> None:
     path = tmp_path / "train.csv"
     rows = [*"In", "on"]
     path.write_text("".join(f"{word},O\n" for word in rows) + "\n".join(["", "Leeds,B-LOC", ""]))
     with pytest.raises(FlairNasError, match="is CSV, .*: add --delimiter ','"):
-        read_column_file(path, None, "ner")
-    assert len(read_column_file(path, None, "ner", delimiter=",")) == 2
+        read_column_file(path, columns, "ner")
+    assert len(read_column_file(path, columns, "ner", delimiter=",")) == 2
 
 
 def test_csv_with_a_column_of_sentences_is_converted_by_what_the_error_says(tmp_path: Path) -> None:

@@ -208,9 +208,10 @@ def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimit
         raise _no_sentence(path)
     width = _usual_width(rows)
     odd = next((row for row in rows if len(row.fields) != width), None)
+    if odd or width == 1:
+        _refuse_csv(path, every, delimiter)
     if odd is None:
         return
-    _refuse_csv(path, every, delimiter)
     tabbed = [row for row in rows if "\t" in row.text]
     if not delimiter and len(rows) > len(tabbed) > len(rows) / 2:
         odd = next(row for row in rows if "\t" not in row.text)
