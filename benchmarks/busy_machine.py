@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "busy_machine.jsonl"
-SIZES = ((8, 64, 100), (32, 256, 612))  # B, H, D
+SIZES = ((1, 256, 256), (8, 64, 100), (32, 256, 612))  # B, H, D
 LAYERS = ("lstm", "i-darts-ptb")
 SETTINGS = {
     "one thread": {"OMP_NUM_THREADS": "1"},

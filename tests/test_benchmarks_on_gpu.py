@@ -37,7 +37,9 @@ def test_it_measures_each_case_once_and_says_what_it_found(tmp_path: Path) -> No
     assert {case for line in checks for case in line["case"].split(", ")} >= {"ragged", "columns", "second order"}
     searches = [line for line in first if line["part"] == "search"]
     assert [line["case"] for line in searches] == ["i-darts-ptb", "darts-ptb"]
-    assert all(line["rc"] == 0 and len(line["history"]) == 1 and line["genotype"]["cell"] for line in searches)
+    assert all(len(line["history"]) == 1 and line["genotype"]["cell"] for line in searches)
+    for line in searches:  # one epoch at toy size may learn nothing, which is 1
+        assert line["rc"] == ("learned nothing" in line["genotype"]["origin"]["verdict"])
     assert {line["kernels"] for line in searches} == {"columns"}  # right, and faster than the equations
     again = called(tmp_path, "--parts", "correct", "supernet", "layers", "profile", minutes=0.5)
     assert {line["part"] for line in again} == {"layers", "profile"}

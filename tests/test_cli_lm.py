@@ -77,7 +77,7 @@ def test_train_prints_what_it_wrote_and_the_next_command(text, tmp_path, capsys)
         "<unk>)" in printed.out
     )
     assert metrics["valid_unknown_share"] == metrics["test_unknown_share"] == 0
-    assert "<unk> stands for 0.0 % of the words of train, 0.0 % of the words of valid, 0.0 %" in printed.err
+    assert "stands for" not in printed.err  # where there are none
     assert f"test perplexity: {metrics['test_perplexity']:.2f} (" in printed.out
     assert f"{metrics['parameters']:,} parameters, {metrics['rnn_parameters']:,} of them" in printed.out
     assert f"next: flair-nas lm evaluate --model {out} --text" in printed.out

@@ -693,6 +693,8 @@ def test_the_answer_says_how_sure_it_is() -> None:
         line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
         assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
         assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
+    ten = Answer("test", tuple(range(4, 14)), *scored, (0.1, 2.0), 0.94)
+    assert "--resume once with --fresh-seeds 20 " in paragraph_of(ten, SelectConfig(fresh_seeds=10))
 
 
 @pytest.mark.parametrize("judges", [(4,), (4, 5)])

@@ -62,7 +62,7 @@ def settings(text: str, **changes: Any) -> TextSelectConfig:
 
 
 def test_the_best_layer_of_a_text(
-    text: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+    text: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     found = select_layer(settings(text), out)
@@ -96,6 +96,10 @@ def test_the_best_layer_of_a_text(
     again = [json.loads(line)["valid_perplexity"] for line in lines]
     assert again == json.loads((tmp_path / "out/ledger.json").read_text())["runs"][winner.run(1)]["dev"]
     jobs.clear()
+    assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []
+    more = f"flair-nas select --resume {out} --fresh-seeds 10 --budget 240m"
+    assert f"next: keep lstm, or: {more}" in capsys.readouterr().out  # of one seed each
+    monkeypatch.setattr("flair_nas.select.report.what_settles", lambda answer, config: "")
     assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []
     assert f"next: flair-nas lm evaluate --model {out} --text {text}" in capsys.readouterr().out
 

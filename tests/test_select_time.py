@@ -22,7 +22,7 @@ from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.counts import packed
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.rule import Rule
-from flair_nas.select.selection import Selection, select_layer
+from flair_nas.select.selection import Selection, estimate_selection, select_layer
 from flair_nas.select.tasks import TAGGING
 from flair_nas.select.workers import Job, Outcome, Pool, always
 
@@ -174,6 +174,16 @@ def test_a_small_budget_leaves_out_what_it_has_no_time_for_and_says_so(
     assert world.done == [] and again.report == found.report
 
 
+@pytest.mark.parametrize(("budget", "few"), [("150s", 6), ("110s", 3), ("90s", 1), ("75s", 0)])
+def test_random_cells_that_were_asked_for_are_halved(
+    budget: str, few: int, corpus: str, tmp_path: Path, world: World
+) -> None:
+    found = select_layer(settings(corpus, random=6, budget=budget), tmp_path)
+    cells = {6: "", 3: "only 3 random cells are compared", 1: "only 1 random cell is compared", 0: "no random cell is "}
+    assert found.config.random == few and cells[few] in found.report and ("is small, so" in found.report) is (few < 6)
+    assert len({rnn for rnn, _ in world.done}) == 2 + few and answered(found)[1:] == ((3, 4), True)
+
+
 def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
@@ -190,20 +200,20 @@ def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
 def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is_trained(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
-    for embedding in (0.0, 600.0):
+    for embedding in (600.0, 0.0):
         world.embedding = embedding
         with pytest.raises(FlairNasError) as caught:
             select_layer(asks_for_much(corpus, "50s"), tmp_path / "out")
         assert world.done == [] and not (tmp_path / "out").exists()
         proposed = (
-            r"lstm and tanh0 with 4 epochs and one seed want --budget \w+. .* want --budget \w+, .* --budget (\w+)$"
+            r"lstm and tanh0 with 4 epochs and one seed want --budget (\w+)\. "
+            r".* want --budget (\w+), .* --budget (\w+)$"
         )
         found = re.search(proposed, str(caught.value))
         assert found
-    world.embedding = 0.0
-    for name, budget in zip(("least", "judged", "whole"), ("100s", "5m", found[3])):
+    for name, budget in zip(("least", "judged", "whole"), found.groups()):
         judged = select_layer(asks_for_much(corpus, budget), tmp_path / name).answer
-        assert (judged.fresh and judged.seeds >= 2) is (name != "least")
+        assert (judged.fresh and judged.seeds >= 2) is (name != "least"), budget
     with pytest.raises(FlairNasError, match="too small"):
         select_layer(asks_for_much(corpus, "70s"), tmp_path / "out")
 
@@ -390,3 +400,55 @@ def test_where_nothing_can_be_scored_that_is_said(corpus: str, tmp_path: Path, w
     world.error = lambda rnn, seed, score: "no space for test" if score and rnn != "lstm" else None
     with pytest.raises(FlairNasError, match="no layer could be scored: no space for test"):
         select_layer(settings(corpus), tmp_path)
+
+
+def test_a_selection_that_was_stopped_is_refused_or_estimated_as_a_new_one(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    def stop(rnn: str, seed: int) -> None:
+        raise KeyboardInterrupt
+
+    world.after = stop
+    given = asks_for_much(corpus, "34m")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    assert world.ledger.plan["less"] and not world.ledger.runs
+    assert "an epoch takes about 10.0 s" in estimate_selection(given, tmp_path)[0]
+
+    def stop_later(rnn: str, seed: int) -> None:
+        if len(world.done) == 2:
+            raise KeyboardInterrupt
+
+    world.done.clear()
+    world.after = stop_later
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    assert len(world.ledger.runs) == 1
+    with pytest.raises(FlairNasError, match="too small: an epoch takes about 10.0 s"):
+        select_layer(dataclasses.replace(given, budget=f"{world.ledger.seconds + 1:.0f}s"), tmp_path)
+
+
+def test_a_smaller_selection_of_which_nothing_is_trained_has_the_pace_of_the_rest(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    def stop(rnn: str, seed: int) -> None:
+        if len(world.done) == 2:
+            raise KeyboardInterrupt
+
+    world.after = stop
+    given = settings(corpus, epochs=20, rates=[2.0], budget="1h")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    world.after = lambda rnn, seed: None
+    few = f"{world.ledger.seconds + 300:.0f}s"
+    found = select_layer(dataclasses.replace(given, rates=[1.0, 2.0], budget=few), tmp_path)
+    assert found.config.rates == [1.0]
+
+
+def test_a_selection_in_which_all_has_failed_says_so_with_another_budget(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.error = lambda rnn, seed, score: "not finite: the loss"
+    for budget, random in (("1h", 0), ("2h", 0), ("3h", None), ("4h", None)):
+        with pytest.raises(FlairNasError, match="no run of rung 1 worked: not finite"):
+            select_layer(settings(corpus, budget=budget, random=random), tmp_path)

@@ -114,16 +114,16 @@ def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
 
 
 def say_unknown(name: str, shares: Mapping[str, float]) -> None:
-    """Log the shares of `UNKNOWN` in a text; warn if one is above a fifth.
+    """Log the shares of `UNKNOWN` in a text, if it has any; warn if one is above a fifth.
 
     Args:
         name: of the text.
         shares: by part; one of no part has an empty name.
     """
     said = ", ".join(f"{100 * share:.1f} % of the words{' of ' * bool(part)}{part}" for part, share in shares.items())
-    if max(shares.values()) <= MANY_UNKNOWN:
+    if 0 < max(shares.values()) <= MANY_UNKNOWN:
         log.info("%s: %s stands for %s", name, UNKNOWN, said)
-    else:
+    elif any(shares.values()):
         log.warning(
             "%s: %s stands for %s, so a low perplexity says little. Is the text in another language, tokenised "
             "otherwise or lower-cased, or is the vocabulary small (--vocabulary-size, --min-count)?",

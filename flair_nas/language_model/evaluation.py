@@ -20,7 +20,7 @@ from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load
 
 
 class TextScore(NamedTuple):
-    """How well a model predicts a text.
+    """The score of a language model on a text.
 
     Args:
         loss: mean nats per predicted token.

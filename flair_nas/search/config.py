@@ -293,5 +293,7 @@ class SearchConfig(SearchSettings, TextSettings):
         0.1, "embedding and softmax start uniform in +-this (the papers' code: 0.04)", low=1e-12, high=10
     )
     frequency_bias: bool = setting(
-        True, "the softmax's bias starts at the logarithms of the word frequencies (the papers' code: 0)", before=False
+        True,
+        "the bias of a plain softmax starts at the logarithms of word frequencies (the papers' code: 0)",
+        before=False,
     )

@@ -82,8 +82,6 @@ class Budget:
 
     def _less(self) -> dict[str, Any]:
         """Choose the settings that change: the first of the reductions that there is time for."""
-        if self.runs.pace(self.named()) is None:
-            self.runs.estimate(self.named())
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
         steps = reductions(self.config, max(begun, self.rungs[0]), bundled_best_first()[0])
         for less in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
@@ -96,7 +94,7 @@ class Budget:
         least, judged, whole = (budget_of(seconds / _SHARE + self.ledger.seconds) for seconds in wanted)
         layers = " and ".join(dict.fromkeys(candidate.layer.name for candidate in smaller.named()))
         raise FlairNasError(
-            f"the budget of {self.config.budget} is too small: an epoch takes about {self.pace(()).epoch:.1f} s, and "
+            f"the budget of {self.config.budget} is too small: an epoch takes about {smaller.pace().epoch:.1f} s, and "
             f"{layers} with {smaller.config.epochs} epochs and one seed want --budget {least}. With {_JUDGES} fresh "
             f"seeds they want --budget {judged}, and all that is asked for wants --budget {whole}"
         )
@@ -105,22 +103,26 @@ class Budget:
         """Return a budget of the same runs with other settings."""
         return Budget(self.runs.with_settings(dataclasses.replace(self.config, **less)), self.rule)
 
-    def pace(self, candidates: Sequence[Candidate]) -> Pace:
-        """Return the pace of these candidates, or the estimated one where none of them has begun."""
-        return self.runs.pace(candidates) or self.runs.estimated_pace()
+    def pace(self, bundled: Sequence[str] = ()) -> Pace:
+        """Return the pace of the candidates that are `named`, or an estimate where none of them has begun."""
+        return self.runs.pace(self.named(bundled)) or self.runs.estimated_pace(self._named(bundled))
 
     def named(self, bundled: Sequence[str] = ()) -> list[Candidate]:
         """Return the candidates that there are whatever the time: one bundled and one random cell, and those begun.
 
+        Those that have failed are left out.
+
         Args:
             bundled: these bundled cells in place of one.
         """
+        return [candidate for candidate in self._named(bundled) if not self.runs.has_failed(candidate)]
+
+    def _named(self, bundled: Sequence[str]) -> list[Candidate]:
         config, runs = self.config, self.runs
         random = max(1, self._random_begun()) if config.random is None else config.random
         layers = named_layers(config, bundled or self._bundled_begun() or bundled_best_first()[:1])
         layers += [*runs.searched(), *(runs.matched() if config.match else []), *random_layers(config, random)]
-        everyone = candidates_of(config, layers)
-        return [candidate for candidate in everyone if not runs.has_failed(candidate)]
+        return candidates_of(config, layers)
 
     def needs(self, fresh: int, bundled: Sequence[str] = ()) -> float:
         """Return the seconds that these settings still take, with so many fresh seeds of two.
@@ -131,7 +133,7 @@ class Budget:
         """
         config, runs, named = self.config, self.runs, self.named(bundled)
         later = len(runs.to_search()) + (config.match and not runs.matched())
-        pace, done = self.pace(named), self._done(named)
+        pace, done = self.pace(bundled), self._done(named)
         return runs.embedding_seconds + self._rest(fresh, len(named) + later * len(config.rates), done, pace)
 
     def bundled(self) -> list[str]:
@@ -142,7 +144,8 @@ class Budget:
         if "bundled" not in plan:
             counts, left = range(len(names), 1, -1), _SHARE * self.left()
             count = next((count for count in counts if self.needs(fresh, names[:count]) <= left), 1)
-            plan["bundled"] = [name for name in names if name in self._bundled_begun() or name in names[:count]]
+            stay = {*self._bundled_begun(), *names[:count]}
+            plan["bundled"] = [name for name in names if name in stay]
         found: list[str] = plan["bundled"]
         if len(found) < len(names):
             self._beware(

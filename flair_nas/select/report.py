@@ -167,11 +167,12 @@ def _verdict(answer: Answer, to_beat: bool) -> str:
 
 def what_settles(answer: Answer, config: SelectSettings) -> str:
     """Return the flags with which `--resume` may settle an open answer, or an empty string if it is settled."""
-    keep = is_to_beat(answer.winner.candidate.layer, config)
-    sure = answer.seeds > 1 and (keep or (answer.probability or 0.0) >= _SURE)
-    if sure or answer.probability is None or answer.found_nothing:
+    if answer.probability is None or answer.found_nothing:
         return ""
-    seeds = "--fresh-seeds 10 " if answer.fresh and answer.seeds >= config.fresh_seeds else ""  # there was time for all
+    if answer.seeds > 1 and (is_to_beat(answer.winner.candidate.layer, config) or answer.probability >= _SURE):
+        return ""
+    more = f"--fresh-seeds {max(10, 2 * config.fresh_seeds)} "
+    seeds = more if answer.fresh and answer.seeds >= config.fresh_seeds else ""  # there was time for all
     return f"{seeds}--budget {budget_of(2 * (seconds_of(config.budget) or 0.0))}"
 
 

@@ -110,6 +110,10 @@ def reductions(config: SelectSettings, least_epochs: int, cell: str) -> Iterator
         if least_epochs < config.epochs:
             yield {"epochs": max(least_epochs, config.epochs * tenth // 10)}
     others = [name for name in config.candidates if name.lower() not in ("lstm", config.rnn.lower())]
+    random = config.random or 0
+    for halvings in range(1, random.bit_length() + 1):
+        if random >> halvings or others or not config.candidates:  # something stays to be compared
+            yield {"random": random >> halvings}
     for count in range(len(others) - 1, 0, -1):
         yield {"candidates": others[:count]}
     if config.searches:
@@ -118,9 +122,11 @@ def reductions(config: SelectSettings, least_epochs: int, cell: str) -> Iterator
 
 def left_out(config: SelectSettings, less: Mapping[str, Any]) -> list[str]:
     """Say what changes of `reductions` leave out, one clause each."""
-    layers, rates, epochs = (less.get(name, getattr(config, name)) for name in ("candidates", "rates", "epochs"))
+    names = ("candidates", "rates", "epochs", "random")
+    layers, rates, epochs, random = (less.get(name, getattr(config, name)) for name in names)
+    cells = f"only {random} random cell{'s are' if random != 1 else ' is'} compared"
     clauses = {
-        "random": "no random cell is compared",
+        "random": cells if random else "no random cell is compared",
         "match": "no LSTM of equal size is compared",
         "gates": "no random gates are compared",
         "candidates": f"of the other layers only {' '.join(layers)} is compared",

@@ -46,12 +46,7 @@ log = logging.getLogger("flair_nas")
 _MAY_CHANGE = (
     *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
     *("workers", "device"),
-    *(
-        "data_root",
-        "text",
-        "delimiter",
-        "comment",
-    ),  # where data are, and how files are read; a digest is in the ledger
+    *("data_root", "text", "delimiter", "comment"),  # where and how data are read; a digest is in the ledger
 )
 _FORMER_RULE = Rule(first=0.2, keep=0.5)  # of taggers, in ledgers that do not tell it
 
@@ -106,7 +101,8 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         OSError: the folder cannot be written, or the disk is full.
     """
     not_while_imported()
-    named_layers(config)  # a bad name should not cost the time that a corpus takes to load
+    for layer in named_layers(config):  # a bad name should not cost the time that a corpus takes to load
+        say_risks(layer.rnn, FLAIR_TYPES)
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,
@@ -135,9 +131,9 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
         names = list(dict.fromkeys(candidate.layer.name for candidate in budget.named(bundled)))
         later = len(budget.runs.to_search()) + (budget.config.match and not budget.runs.matched())
         rates = ", ".join(f"{budget.config.learning_rate * rate:g}" for rate in budget.config.rates)
-        embedding = budget.runs.embedding_seconds
+        pace, embedding = budget.pace(), budget.runs.embedding_seconds
         return [
-            f"an epoch takes about {budget.pace(budget.named()).epoch:.1f} s"
+            f"an epoch takes about {pace.epoch:.1f} s"
             + f", to embed all words {duration(embedding)}" * (embedding > 1),
             *budget.cautions,
             f"compared within {config.budget}: {_listed(names)}"
@@ -257,15 +253,13 @@ class _Selection:
         self.budget = self.budget.fitted()
         self.runs, self.config = self.budget.runs, self.budget.config
         work.prepare(config.one(), data, self.progress)
-        self.runs.embedding_seconds = 0.0
+        self.runs.is_prepared = True
         return data
 
     def _layers(self, data: Any) -> list[Layer]:
         """The layers that are named, searched, and matched in size."""
         config = self.config
         named = named_layers(config, self.budget.bundled())
-        for layer in named:
-            say_risks(layer.rnn, FLAIR_TYPES)
         layers = [*named, *self._searched()]
         if config.match:
             matched = matched_lstm(config, self.task.work.counter(data), [*layers, *random_layers(config, 1)])

@@ -57,7 +57,7 @@ class Runs:
     Attributes:
         is_new: whether anything was trained by this object.
         estimates: entries of a ledger of one epoch, which tell the pace before anything is trained.
-        embedding_seconds: estimated time to embed all words; 0 once that is done.
+        is_prepared: whether all words are embedded that are embedded once.
     """
 
     def __init__(self, config: SelectSettings, ledger: Ledger, pool: Pool | RayPool, folder: Path) -> None:
@@ -65,12 +65,12 @@ class Runs:
         self.task: Task = config.task
         self.is_new = False
         self.estimates: list[dict[str, Any]] = []
-        self.embedding_seconds = 0.0
+        self.is_prepared = False
 
     def with_settings(self, config: SelectSettings) -> Runs:
-        """Return the runs of the same folder under other settings."""
+        """Return the runs of the same folder under other settings; estimates are shared."""
         found = Runs(config, self.ledger, self.pool, self.folder)
-        found.estimates, found.embedding_seconds = self.estimates, self.embedding_seconds
+        found.estimates = self.estimates
         return found
 
     # --- to have more of it done ---
@@ -110,21 +110,27 @@ class Runs:
                 spent = duration(self.ledger.seconds)
                 log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
 
-    def estimate(self, candidates: Sequence[Candidate]) -> None:
+    def estimated_pace(self, candidates: Sequence[Candidate]) -> Pace:
+        """Return the pace by a few batches, which are timed once."""
+        if not self.estimates:
+            self._estimate(candidates)
+        return pace_of(self.estimates)
+
+    @property
+    def embedding_seconds(self) -> float:
+        """The estimated time to embed all words; 0 once that is done."""
+        return 0.0 if self.is_prepared else max((run["embedding_seconds"] for run in self.estimates), default=0.0)
+
+    def _estimate(self, candidates: Sequence[Candidate]) -> None:
         """Time a few batches of the first layer and of the last, in the processes that will train them."""
         two = list({candidate.layer: candidate for candidate in (candidates[0], candidates[-1])}.values())
         log.info("a few batches of %s tell what an epoch takes", " and ".join(c.layer.name for c in two))
         settings = [candidate.settings(self.config, self.config.seeds[0], 1) for candidate in two]
         jobs = [Job(c.name, self.task.work.estimate, (given,)) for c, given in zip(two, settings)]
         outcomes = list(self.pool.run(jobs))
-        self.estimates = [outcome.result for outcome in outcomes if outcome.error is None]
+        self.estimates += [outcome.result for outcome in outcomes if outcome.error is None]
         if not self.estimates:
             raise FlairNasError(f"no layer works: {outcomes[0].error}") from outcomes[0].error
-        self.embedding_seconds = max(run["embedding_seconds"] for run in self.estimates)
-
-    def estimated_pace(self) -> Pace:
-        """Return the pace that `estimate` has measured."""
-        return pace_of(self.estimates)
 
     def _in_order(self, wanted: Sequence[Wanted]) -> list[Wanted]:
         """Seed by seed, as what one has is of no use for the comparison before all have it; the longest of each first.

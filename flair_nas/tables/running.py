@@ -50,12 +50,8 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
-_LATER = (
-    "init_range",
-    "storage",
-    "delimiter",
-    "comment",
-)  # tables that were begun before did not have these
+_BEFORE = {"init_range": None, "storage": None, "delimiter": None, "comment": None, "frequency_bias": False}
+"""Settings that tables once did not have, and what they stood for."""
 
 
 def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]:
@@ -185,9 +181,14 @@ class _Running:
         return not {"error", "genotype", "hidden_size", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
 
     def _search_job(self, row: Row, column: Column) -> Job:
-        settings = dataclasses.asdict(search_settings(row, self._placed(column)))
-        name = f"search-{_name(row, column, settings, self._data_of(column))}"
-        return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)), column.name)
+        now = dataclasses.asdict(search_settings(row, self._placed(column)))
+        older = {name: _BEFORE[name] if name == "frequency_bias" else value for name, value in now.items()}
+        for settings in (older, now):  # a search that began before there was the setting stays
+            name = f"search-{_name(row, column, settings, self._data_of(column))}"
+            folder = self.run.folder / "runs" / name
+            if name in self.ledger.runs or folder.exists():
+                break
+        return Job(name, TASKS[column.task].work.search, (settings, str(folder)), column.name)
 
     def _first_job(self, row: Row, column: Column) -> Job | None:
         """What a row's runs on a column wait for: its search, then its size; None if there is nothing."""
@@ -272,7 +273,7 @@ def _name(row: Row, column: Column, settings: dict[str, Any], data: str) -> str:
     kept = {
         name: value
         for name, value in settings.items()
-        if name not in (*_PLACES, "seed", "seeds") and not (name in _LATER and value is None)
+        if name not in (*_PLACES, "seed", "seeds") and not (name in _BEFORE and value == _BEFORE[name])
     }
     if "rnn" in kept:
         kept["rnn"] = identity(kept["rnn"])
