@@ -292,6 +292,13 @@ def test_comments_that_could_be_words_are_told(tmp_path: Path, caplog: pytest.Lo
     assert texts(path, text, {0: "text", 3: "ner"}, comment="# ") == ["a", "a"]
 
 
+def test_words_with_a_hash_and_a_label_of_their_own_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "flair_nas")
+    path, text = tmp_path / "a.txt", "#begin document\nHugo NN\n\n#fun NN\nran VB\n"
+    assert texts(path, text, {0: "text", 1: "pos"}) == ["#begin|Hugo", "#fun|ran"]
+    assert caplog.messages == [f"{path} holds words '#...' with a label that no other row has: 1 (first, line 1)"]
+
+
 def test_rows_that_are_no_words_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "flair_nas")
     path = tmp_path / "a.txt"

@@ -196,7 +196,7 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
             return True
         if row.text[1:2].isspace():  # "# text = ...", "#<TAB>source"
             return False
-        # "#begin document" is a comment; "#tag" without a label, or with one too many, is a word that is refused later
+        # "#tag" without a label, or with one too many, is a word that is refused later; "#begin document" is told
         return len(fields) == width or " " not in row.text or is_label(fields[-1])
 
     return is_word
@@ -253,12 +253,17 @@ def _no_sentence(path: Path) -> FlairNasError:
 
 
 def _tell(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Sequence[Block]) -> None:
-    """Log the rows that are no words, if there are any, and words ``#`` where they could be comments."""
-    hashes = [row for block in blocks for row in block.rows if row.fields[0] == "#"]
+    """Log the rows that are no words, if there are any, and words with ``#`` that could be comments."""
+    rows = [row for block in blocks for row in block.rows]
+    hashes = [row for row in rows if row.fields[0] == "#"]
+    labels = {row.fields[-1] for row in rows if not row.text.startswith("#")}
     first = sum(block.rows[0].fields[0] == "#" for block in blocks)
     found = {
         "comments": comments,
         "words '#'": hashes if comments or 2 * first > len(blocks) > 1 else [],
+        "words '#...' with a label that no other row has": [
+            row for row in rows if row.text[0] == "#" and row.fields[0] != "#" and row.fields[-1] not in labels
+        ],
         "ranges of words": [row for row in others if "-" in row.fields[0]],
         "empty nodes": [row for row in others if "." in row.fields[0]],
         "document marks": [row for block in blocks if block.is_mark for row in block.rows],
