@@ -561,7 +561,7 @@ def test_files_are_read_as_in_training_with_the_names_of_flair_too(tmp_path: Pat
     printed(capsys, *train_arguments(str(tmp_path), run := tmp_path / "run", epochs=1, **how))
     evaluate = ("tag", "evaluate", "-q", "--model", run)
     assert "label set: LOC, PER" in printed(capsys, *evaluate)
-    assert (run / "seed-1" / "test.txt").read_text().startswith("New York B-LOC ")
+    assert (run / "seed-1" / "test.txt").read_text().startswith("New York\tB-LOC\t")
     (other := tmp_path / "other.txt").write_text("New York;B-LOC\n! a note\n", encoding="utf-8")
     given = ["--file", other, "--delimiter", ";", "--comment", "!"]
     assert "label set: LOC\n" in printed(capsys, *evaluate, *given)
