@@ -82,21 +82,22 @@ class Budget:
 
     def _less(self) -> dict[str, Any]:
         """Choose the settings that change: the first of the reductions that there is time for."""
+        judges = min(_JUDGES, self.config.fresh_seeds)
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
         steps = reductions(self.config, max(begun, self.rungs[0]), bundled_best_first()[0])
         for less in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
             smaller = self._smaller(less)
-            if smaller.needs(_JUDGES) <= _SHARE * self.left() or not smaller.needs(0):  # what is at its end stays
+            if smaller.needs(judges) <= _SHARE * self.left() or not smaller.needs(0):  # what is at its end stays
                 return less
         if smaller.needs(0) <= self.left():
             return less  # and is undecided, unless it is faster than that
-        wanted = (smaller.needs(0), smaller.needs(_JUDGES), self.needs(_JUDGES))
+        wanted = (smaller.needs(0), smaller.needs(judges), self.needs(judges))
         least, judged, whole = (budget_of(seconds / _SHARE + self.ledger.seconds) for seconds in wanted)
         layers = " and ".join(dict.fromkeys(candidate.layer.name for candidate in smaller.named()))
         raise FlairNasError(
             f"the budget of {self.config.budget} is too small: an epoch takes about {smaller.pace().epoch:.1f} s, and "
-            f"{layers} with {smaller.config.epochs} epochs and one seed want --budget {least}. With {_JUDGES} fresh "
-            f"seeds they want --budget {judged}, and all that is asked for wants --budget {whole}"
+            f"{layers} with {smaller.config.epochs} epochs and one seed want --budget {least}. With {judges} fresh "
+            f"seed{'s' * (judges > 1)} they want --budget {judged}, and all that is asked for wants --budget {whole}"
         )
 
     def _smaller(self, less: dict[str, Any]) -> Budget:
