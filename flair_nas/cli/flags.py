@@ -116,6 +116,7 @@ def _listed(path: Path) -> tuple[str, str, str, str]:
     counts = {"rows": "{} layers", "columns": "{} columns", "seeds": "{} seeds"}
     if "rows" in data:
         size = [text.format(len(data[name])) for name, text in counts.items()]
+    size = [re.sub(r"^1 (.+)s$", r"1 \1", text) for text in size]
     return path.stem, ", ".join(size), data["about"]["time"], data["about"].get("what", data.get("title"))
 
 
