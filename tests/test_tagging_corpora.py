@@ -14,7 +14,7 @@ from flair.datasets import ColumnCorpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.column_files import parse_columns, read_column_file
-from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.corpora import describe_corpus, load_corpus
 
 SENTENCE = "Ada B-PER\nLovelace I-PER\nsaw O\nParis B-LOC\n\n"
 COLUMNS = {0: "text", 1: "ner"}
@@ -105,6 +105,13 @@ def test_a_missing_dev_part_is_the_same_tenth_for_every_seed(tmp_path, caplog):
     assert parts[0] == parts[1]
     assert len(parts[0][0]) == 45 and len(parts[0][1]) == 5 and parts[0][2] is None
     assert "no file with 'dev'" in caplog.text and "5 sentences" in caplog.text
+
+
+def test_dev_that_is_train_is_told(tmp_path, caplog):
+    folder = folder_of(tmp_path, train=SENTENCE * 2, dev=SENTENCE * 2, test=SENTENCE)
+    describe_corpus(load_corpus(str(folder)))
+    assert "dev is the same as train, so its figures say nothing" in caplog.text
+    assert "test is the same" not in caplog.text
 
 
 def test_comments_boundaries_blank_lines_and_a_byte_order_mark_are_fine(tmp_path):

@@ -383,6 +383,20 @@ def test_a_vector_that_is_not_finite_is_named(corpus, tmp_path, number):
     assert "the vector of 'a' holds NaN or infinity" in error_of([f"word:{tmp_path / 'x.txt'}"], corpus)
 
 
+@pytest.mark.parametrize(("word", "told"), [("lundi", True), ("THE", True), ("the", False)])
+def test_vectors_that_know_hardly_a_word_of_the_corpus_are_told(corpus, tmp_path, caplog, word, told):
+    (tmp_path / "x.txt").write_text(
+        f"{word} 1 2\n" + ("" if told else "".join(f"{w} 1 2\n" for w in train_words(corpus)))
+    )
+    build_embeddings([f"word:{tmp_path / 'x.txt'}"], corpus)
+    said = f"know 0 of {len(train_words(corpus))} different words of the corpus; are they of its language?"
+    assert (said in caplog.text) == told
+
+
+def train_words(corpus) -> set[str]:
+    return {token.text for sentence in corpus.train for token in sentence}
+
+
 def test_fewer_rows_than_the_first_line_tells_of_are_read_and_told(corpus, tmp_path, caplog):
     (tmp_path / "head.vec").write_text("9 3\nthe 1 2 3\na 1 2 3\n")
     assert build_embeddings([f"word:{tmp_path / 'head.vec'}"], corpus).embeddings[0].vocab == {"the": 0, "a": 1}

@@ -161,6 +161,10 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
             "sentence, is one missing?",
             *(corpus.name, f"{longest:,}"),
         )
+    whole = {name: [sentence.to_tokenized_string() for sentence in part] for name, part in parts.items()}
+    for name in ("dev", "test"):
+        if whole[name] == whole["train"]:
+            log.warning("%s: %s is the same as train, so its figures say nothing", corpus.name, name)
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
     if once := [label for label, count in counts.items() if count == 1][:21]:  # `listed` shows 20; hints take time

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import cast
 from urllib.parse import urlsplit
 
 import requests
@@ -27,6 +29,8 @@ from flair_nas.tagging.corpora import sentences_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.stacking import keep_order
 from flair_nas.tagging.word_vectors import read_word_vectors
+
+log = logging.getLogger("flair_nas")
 
 # The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
 _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
@@ -87,12 +91,10 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
             words: TokenEmbeddings = OneHotEmbeddings.from_corpus(corpus, min_freq=2, embedding_length=100)
             return words
     if kind == "word" and argument:
-        return _from_file(
-            read_word_vectors,
-            spec,
-            argument,
-            wanted="word vectors: gensim's own, or those of word2vec, fastText or GloVe",
-        )
+        wanted = "word vectors: gensim's own, or those of word2vec, fastText or GloVe"
+        vectors = cast(WordEmbeddings, _from_file(read_word_vectors, spec, argument, wanted))
+        _warn_of_unknown(spec, vectors.vocab, corpus)
+        return vectors
     if kind == "fasttext" and argument:
         wanted = "a fastText model: .bin, or gensim's own (vectors as text, such as .vec: word:PATH)"
         return _from_file(FastTextEmbeddings, spec, argument, wanted)
@@ -117,6 +119,17 @@ def _transformer(name: str) -> TokenEmbeddings:
 def _names_a_file(argument: str) -> bool:
     path = user_path(argument)
     return path.exists() or len(path.parts) > 1 or path.suffix == ".pt"
+
+
+def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus) -> None:
+    """Warn of vectors that know fewer than one in twenty words of a corpus."""
+    words = {token.text for sentence in sentences_of(corpus.train)[:1000] for token in sentence}
+    known = sum(word in vocabulary or word.lower() in vocabulary for word in words)
+    if 20 * known < len(words):
+        log.warning(
+            "embeddings %s know %d of %d different words of the corpus; are they of its language?",
+            *(spec, known, len(words)),
+        )
 
 
 def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str, wanted: str) -> TokenEmbeddings:

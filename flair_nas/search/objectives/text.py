@@ -159,9 +159,10 @@ class TextObjective(Objective):
 
     @property
     def name(self) -> str:
-        """The text's name and size, and the share of its valid words that the model does not know."""
-        share = 100 * self.text.unknown_shares["valid"]
-        return f"{self.text.name}, {len(self.text.train):,} training tokens, {share:.1f} % of valid <unk>"
+        """The text's name and size, and the share of its valid words that the model does not know, if any."""
+        share = self.text.unknown_shares["valid"]
+        unknown = f", {100 * share:.1f} % of valid <unk>" if share else ""
+        return f"{self.text.name}, {len(self.text.train):,} training tokens{unknown}"
 
     @property
     def fingerprint(self) -> str:
