@@ -294,7 +294,7 @@ def test_the_figures_are_those_of_the_saved_models(two_seeds: Path, corpus: str)
         for part, sentences in (("dev", data.dev), ("test", data.test)):
             assert evaluate_tagger(tagger, list(sentences)).f1 == pytest.approx(result[f"{part}_f1"], abs=1e-9)
             rows = [block.split("\n") for block in (folder / f"{part}.txt").read_text().strip().split("\n\n")]
-            columns = [list(zip(*(row.split(" ") for row in block), strict=True)) for block in rows]
+            columns = [list(zip(*(row.split("\t") for row in block), strict=True)) for block in rows]
             assert [list(words) for words, _, _ in columns] == [[token.text for token in s] for s in sentences]
             gold, predicted = [list(c[1]) for c in columns], [list(c[2]) for c in columns]
             counted = 100 * f1_score(gold, predicted, mode="strict", scheme=IOB2)
