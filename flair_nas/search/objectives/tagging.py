@@ -16,7 +16,7 @@ from flair_nas.measure import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
-from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger, fingerprint_of, labels_without_loss
+from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger, fingerprint_of, labels_without_loss, tags_of
 from flair_nas.tagging.training import build_tagger, load_corpus_of
 
 log = logging.getLogger("flair_nas")
@@ -60,7 +60,7 @@ class TaggingObjective(FlairObjective):
 
     def labels(self, sentence: Sentence) -> list[str]:
         """Return the label of each token."""
-        return [token.get_label(self.corpus.label_type).value for token in sentence]
+        return tags_of(sentence, self.corpus.label_type)
 
     def evaluated(self, size: int) -> Evaluation:
         """Loss and F1, or accuracy."""
