@@ -161,9 +161,11 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
             "sentence, is one missing?",
             *(corpus.name, f"{longest:,}"),
         )
-    whole = {name: [sentence.to_tokenized_string() for sentence in part] for name, part in parts.items()}
     for name in ("dev", "test"):
-        if whole[name] == whole["train"]:
+        pairs = zip(parts[name], parts["train"])
+        if len(parts[name]) == len(parts["train"]) and all(
+            one.to_tokenized_string() == other.to_tokenized_string() for one, other in pairs
+        ):
             log.warning("%s: %s is the same as train, so its figures say nothing", corpus.name, name)
     if corpus.corpus.test is None:
         log.warning("%s: no test file, so there will be no test figure", corpus.name)
