@@ -17,6 +17,7 @@ from flair_nas.cli import main
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.measure import Guess
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import (
     Changes,
     Health,
@@ -29,6 +30,7 @@ from flair_nas.search.health import (
 )
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
+from flair_nas.settings import preset_names, resolve
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
 
@@ -234,3 +236,23 @@ def test_the_softmax_starts_at_the_word_frequencies(text: Path) -> None:
     assert torch.equal(objective.model.decoder.weight, before.model.decoder.weight)
     config = small(text, adaptive_cutoffs=[10])  # which has no bias
     assert objective_of(config).model.adaptive.head.bias is None
+
+
+def test_a_short_text_gets_shorter_segments(text: Path) -> None:
+    def objective(steps: int, **changes: Any) -> TextObjective:
+        settings = {"batch_size": 4, "bptt": 20, "vary_length": False, **changes}
+        return objective_of(small(text, min_steps=steps, **settings))
+
+    words = len(objective(0).text.train)
+    assert [objective(steps).bptt for steps in (0, 1, words // 40, 10_000)] == [20, 20, 10, 5]
+    assert objective(words // 40).steps(1) >= words // 40
+    assert objective(10_000, bptt=3).bptt == 3  # never longer than asked for
+    assert "segments of 10 words, not 20, for" in objective(words // 40).derived
+    assert "segments" not in objective(1).derived
+
+
+def test_small_presets_ask_for_enough_steps() -> None:
+    names = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
+    assert len(names) == 8
+    assert all(resolve(SearchConfig, kind="search", preset=name).min_steps == 300 for name in names)
+    assert resolve(SearchConfig, kind="search", preset="i-darts-ptb").min_steps == 0

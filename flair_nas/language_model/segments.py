@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _DEVIATION = 5  # steps
-_SHORTEST = 5
+SHORTEST = 5
+"""Steps of the shortest segment that is drawn."""
 _LONGER = 20  # than usual, at most
 
 
@@ -41,7 +42,7 @@ def segment_lengths(steps: int, bptt: int, draw: Draw | None = None) -> list[int
         if draw is not None:
             mean = bptt if draw.uniform() < 0.95 else bptt / 2
             drawn = int(draw.normal(mean, _DEVIATION))
-            length = min(max(drawn, min(_SHORTEST, bptt)), bptt + _LONGER)
+            length = min(max(drawn, min(SHORTEST, bptt)), bptt + _LONGER)
         lengths.append(min(length, steps))
         steps -= lengths[-1]
     return lengths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import make_accelerator, make_reduce
+
+log = logging.getLogger("flair_nas")
 
 ENOUGH = 10.0
 """Seconds that steps are measured for."""
@@ -68,6 +71,8 @@ def estimate_search(
     """
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
+    if learned.derived:
+        log.info("%s: %s", learned.name, learned.derived)
     strategy = strategy_class(config.strategy)(learned, config, make_reduce(accelerator))
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []

@@ -153,9 +153,8 @@ class _Search:
 
     def _train(self) -> None:
         objective, epochs = self.objective, range(self.epoch + 1, self.config.epochs + 1)
-        if objective.derived and self.guess and not self.epoch:
-            guessed = objective.measure.shown(objective.measure.of_cost(self.guess.cost))
-            log.info("%s: %s, which alone come to %s on the valid part", objective.name, objective.derived, guessed)
+        if objective.derived and not self.epoch:
+            log.info("%s: %s", objective.name, objective.derived)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
         with Display(sum(steps.values()), self.progress, self.objective.measure) as display:
             self.objective.module.train()

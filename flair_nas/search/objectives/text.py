@@ -17,7 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.corpus import Ids, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
-from flair_nas.language_model.segments import Draw, segment_lengths
+from flair_nas.language_model.segments import SHORTEST, Draw, segment_lengths
 from flair_nas.measure import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
@@ -60,7 +60,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
         model,
         data,
         batch_size=config.batch_size,
-        bptt=config.bptt,
+        bptt=_segment_length(config, data),
         vary_length=config.vary_length,
         slowness=config.slowness,
         parts=config.parts,
@@ -69,11 +69,25 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
         processes=accelerator.num_processes,
         autocast=accelerator.autocast,
     )
+    derived = []
+    if objective.bptt != config.bptt:
+        steps = objective.steps(1)
+        derived.append(f"segments of {objective.bptt} words, not {config.bptt}, for {steps} steps an epoch")
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():
             model.decoder.bias.copy_(torch.as_tensor(_log_frequencies(data)))
-        objective.derived = f"the softmax starts at the frequencies of {types:,} types"
+        alone = PERPLEXITY.shown(PERPLEXITY.of_cost(objective.guess().cost))
+        derived.append(f"the softmax starts at the frequencies of {types:,} types ({alone} on the valid part)")
+    objective.derived = "; ".join(derived)
     return objective
+
+
+def _segment_length(config: SearchConfig, text: TextCorpus) -> int:
+    """Return the length of segments, `bptt` or as much less as an epoch needs to have `min_steps`."""
+    if not config.min_steps:
+        return config.bptt
+    rows = len(text.train) // config.batch_size
+    return min(config.bptt, max(SHORTEST, rows // config.min_steps))
 
 
 def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:

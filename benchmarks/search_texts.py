@@ -1,0 +1,145 @@
+"""Do the search presets train on texts of any vocabulary?
+
+    python benchmarks/search_texts.py make --text TEXT --out TEXTS
+    python benchmarks/search_texts.py run demo TEXTS/5000 ... --out RUNS [--presets PRESET ...] [FLAG ...]
+    python benchmarks/search_texts.py table
+
+TEXT is a folder of files with "train" in their paths: lines with blanks between the words, some five million words of
+ordinary prose for the largest vocabulary. `make` writes a text for each of SIZES. `run` starts ``flair-nas search`` for
+each text and preset, with further flags as they are, and goes on where it was stopped. It adds what each search did to
+benchmarks/results/search_texts.jsonl, which `table` prints.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).parent / "results" / "search_texts.jsonl"
+
+
+class Size(NamedTuple):
+    """Of a text: types, training words at most, and the least share of new types in a line until all types are in."""
+
+    types: int
+    words: int
+    fresh: float = 0.0
+
+
+SIZES = [Size(5_000, 60_000), Size(12_000, 171_000), Size(30_000, 171_000), Size(100_000, 1_060_000, 0.2)]
+LONGEST = 60  # words in a line
+
+
+def lines_of(folder: Path) -> Iterator[list[str]]:
+    """Return the lines of all files with "train" in their path, as words."""
+    files = [file for file in folder.rglob("*") if file.is_file() and "train" in str(file.relative_to(folder))]
+    for file in sorted(files):
+        with file.open(encoding="utf-8") as lines:
+            yield from (words for line in lines if 0 < len(words := line.split()) <= LONGEST)
+
+
+def make(source: Path, out: Path) -> None:
+    """Write a text for each of SIZES: lines of the source in their order, but for those that bring too many types."""
+    for size in SIZES:
+        seen: set[str] = set()
+        kept: list[str] = []
+        words = 0
+        for line in lines_of(source):
+            fresh = set(line) - seen
+            full = len(seen) >= 0.999 * size.types
+            if len(seen) + len(fresh) > size.types or (not full and len(fresh) < size.fresh * len(line)):
+                continue
+            seen |= fresh
+            kept.append(" ".join(line))
+            words += len(line)
+            if words >= size.words / 0.9:
+                break
+        folder = out / str(size.types)
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, start in (("train", 0), ("valid", 1)):
+            some = [line for number, line in enumerate(kept) if (number % 10 == 9) == bool(start)]
+            (folder / f"{part}.txt").write_text("\n".join(some) + "\n", encoding="utf-8")
+        print(f"{folder}: {len(seen):,} types, {words:,} words")
+
+
+PRESETS = [
+    "i-darts-small",
+    "darts-small",
+    "ess-small",
+    "gdas-small",
+    "perturbation-small",
+    "random-shared-small",
+    "halving-small",
+    "ess-halving-small",
+]
+
+
+def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> None:
+    """Search with each preset on each text, and add what came of it to RESULTS."""
+    done = {(line["text"], line["preset"], line["flags"]) for line in results()}
+    for text, preset in ((text, preset) for text in texts for preset in presets):
+        name, added = Path(text).name, " ".join(flags)
+        if (name, preset, added) in done:
+            continue
+        folder = out / "-".join([name, preset, *flags]).replace("--", "")
+        command = [sys.executable, "-m", "flair_nas", "search", "--preset", preset, "--text", text, "--device", "cpu"]
+        print("#", *command[1:], *flags, flush=True)
+        code = subprocess.run([*command, "--out", str(folder), *flags]).returncode
+        history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+        last = history[-1]
+        line = {
+            "text": name,
+            "preset": preset,
+            "flags": added,
+            "exit_code": code,
+            "steps": sum(line["steps"] for line in history),
+            "seconds": round(sum(line["seconds"] + line["evaluation_seconds"] for line in history), 1),
+            "unigram_perplexity": round(last["unigram_perplexity"], 1),
+            "valid_perplexity": [line["valid_perplexity"] and round(line["valid_perplexity"], 1) for line in history],
+            "training_perplexity": [round(math.exp(line["training_loss"]), 1) for line in history],
+            "verdict": json.loads((folder / "genotype.json").read_text())["origin"].get("verdict", ""),
+        }
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def results() -> list[dict[str, Any]]:
+    """Return what RESULTS holds."""
+    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+
+
+def table() -> None:
+    """Print a line for each search."""
+    print("| text | preset | steps | seconds | word frequencies alone | first epoch | last epoch | learned |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    size = {"demo": 2_000, **{str(size.types): size.types for size in SIZES}}
+    for line in sorted(results(), key=lambda line: (size[line["text"]], PRESETS.index(line["preset"]))):
+        first, last = line["valid_perplexity"][0], line["valid_perplexity"][-1]
+        preset = " ".join([line["preset"], *line["flags"].split()])
+        learned = "yes" if line["exit_code"] == 0 else "no"
+        figures = (line["steps"], line["seconds"], line["unigram_perplexity"], first, last)
+        print("|", " | ".join(map(str, (line["text"], f"`{preset}`", *figures, learned))), "|")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    maker = verbs.add_parser("make")
+    maker.add_argument("--text", type=Path, required=True)
+    maker.add_argument("--out", type=Path, required=True)
+    runner = verbs.add_parser("run")
+    runner.add_argument("texts", nargs="+", help="folders that make wrote, or demo")
+    runner.add_argument("--presets", nargs="+", default=PRESETS)
+    runner.add_argument("--out", type=Path, required=True)
+    verbs.add_parser("table")
+    arguments, flags = parser.parse_known_args()
+    if arguments.verb == "make":
+        make(arguments.text, arguments.out)
+    elif arguments.verb == "run":
+        run(arguments.texts, arguments.presets, arguments.out, flags)
+    else:
+        table()
