@@ -134,7 +134,7 @@ def test_every_epoch_has_its_health_and_the_result_its_verdict(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(TextObjective, "guess", lambda self: Guess("unigram", "word frequencies alone", 99.0))
+    monkeypatch.setattr(TextObjective, "guess", lambda *_: Guess("unigram", "word frequencies alone", 99.0))
     text = write_text(tmp_path / "text", train_lines=60, valid_lines=12)
     result = search_genotype(small(text, **KINDS[kind]), tmp_path / "run", progress=False)
     lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
@@ -223,9 +223,20 @@ def test_every_strategy_has_something_to_surpass(
     kind: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for cost, learned in ((0.0, False), (99.0, True)):
-        monkeypatch.setattr(TextObjective, "guess", lambda self: Guess("unigram", "word frequencies", cost))  # noqa: B023
+        monkeypatch.setattr(TextObjective, "guess", lambda *_: Guess("unigram", "word frequencies", cost))  # noqa: B023
         result = search_genotype(small(text, **KINDS[kind]), tmp_path / str(cost), progress=False)
         assert result.learned == learned == (not result.verdict.startswith("This search learned nothing"))
+
+
+def test_sampled_cells_are_judged_by_the_word_frequencies_of_the_training_part(text: Path, tmp_path: Path) -> None:
+    config = small(text, sampling="straight-through", learning_rate=1e-6, frequency_bias=False)
+    result = search_genotype(config, tmp_path / "run", progress=False)
+    assert result.verdict.startswith("This search learned nothing: its train perplexity is ")
+    words = [*(text / "train.txt").read_text().replace("\n", " <eos> ").split()]
+    counts = {**Counter(words), "<unk>": 1}
+    entropy = -sum(math.log(counts[word] / sum(counts.values())) for word in words) / len(words)
+    guess = objective_of(small(text)).guess("train")
+    assert guess.cost == pytest.approx(entropy)
 
 
 def test_the_softmax_starts_at_the_word_frequencies(text: Path) -> None:

@@ -30,7 +30,7 @@ from flair_nas.tagging.config import TaggerConfig
 log = logging.getLogger("flair_nas")
 
 EXAMPLES = """examples:
-  flair-nas search --preset i-darts-small --text demo --batch-size 8 --out runs/first
+  flair-nas search --preset i-darts-small --text demo --out runs/first
   flair-nas search --preset i-darts-ptb --text my_text/ --out runs/mine --estimate
   flair-nas search --preset ess-ptb --text my_text/ --out runs/ess --precision bfloat16
   flair-nas search --objective tagging --corpus wnut_17 --hidden-size 64 --epochs 10 --out runs/tags

@@ -168,14 +168,17 @@ COMPARE = "flair-nas select compares it with random cells and the LSTM"
 """What to do about a genotype of unknown worth."""
 
 
-def failure(cost: float | None, guess: Guess | None, measure: Measure, losses: Sequence[float | None]) -> str:
+def failure(
+    cost: float | None, guess: Guess | None, measure: Measure, losses: Sequence[float | None], part: str = "valid"
+) -> str:
     """Return what a search that learned nothing shows, and what to change; empty if it did better than a guess.
 
     Args:
-        cost: what it came to on the validation part; None where that cannot be compared.
+        cost: what it came to; None where that cannot be compared.
         guess: what it has to surpass; None where there is none.
         measure: that both are costs of.
         losses: of the training part in each epoch; None where nothing was trained.
+        part: what both costs are of, ``valid`` or ``train``.
     """
     if cost is None or guess is None or cost < guess.cost:
         return ""
@@ -193,7 +196,7 @@ def failure(cost: float | None, guess: Guess | None, measure: Measure, losses: S
             f"{fewer}. If that does not help, see whether the valid part is like the training part."
         )
     return (
-        f"This search learned nothing: its valid {measure.title} is {reached}, that of {guess.name} is {guessed}. "
+        f"This search learned nothing: its {part} {measure.title} is {reached}, that of {guess.name} is {guessed}. "
         f"{advice} Its genotype is arbitrary."
     )
 

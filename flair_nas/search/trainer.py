@@ -311,7 +311,9 @@ class _Search:
     def _failure(self) -> str:
         history = self.run.history
         cost = self.strategy.cost(history) if history else None
-        return failure(cost, self.guess, self.objective.measure, [line["training_loss"] for line in history])
+        part = self.strategy.judged_on
+        losses = [line["training_loss"] for line in history]
+        return failure(cost, self.objective.guess(part), self.objective.measure, losses, part)
 
     def _verdict(self) -> str:
         return self._failure() or self.strategy.verdict(self.run.history)

@@ -82,8 +82,12 @@ class Objective(Protocol):
         self.evaluate()
         return time.perf_counter() - started
 
-    def guess(self) -> Guess | None:
-        """Return what a search has to surpass to have learned anything; None where there is no such figure."""
+    def guess(self, part: str = "valid") -> Guess | None:
+        """Return what a search has to surpass to have learned anything; None where there is no such figure.
+
+        Args:
+            part: ``valid``, or ``train`` where a training loss is compared.
+        """
         return None
 
     def state_dict(self) -> dict[str, Any]:

@@ -264,8 +264,8 @@ class FlairObjective(Objective):
         """Loss and measure on dev in batches of that size, in the mode that is set."""
         raise NotImplementedError
 
-    def guess(self) -> Guess:
-        """Return the accuracy of the most frequent label of train; in F1, that of finding nothing."""
+    def guess(self, part: str = "valid") -> Guess:
+        """Return the accuracy on dev of the most frequent label of train; in F1, that of finding nothing."""
         if self.measure is F1:
             return Guess("empty", "finding nothing", 0.0)
         most = Counter(label for sentence in self.streams["train"] for label in self.labels(sentence)).most_common(1)

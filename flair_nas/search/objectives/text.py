@@ -269,9 +269,10 @@ class TextObjective(Objective):
         self._evaluate(some)
         return (time.perf_counter() - started) * len(self.text.valid) / len(some)
 
-    def guess(self) -> Guess:
-        """Return the loss of the valid part under the training part's word frequencies."""
-        return Guess("unigram", "word frequencies alone", -float(_log_frequencies(self.text)[self.text.valid].mean()))
+    def guess(self, part: str = "valid") -> Guess:
+        """Return the loss of a part under the training part's word frequencies."""
+        loss = -float(_log_frequencies(self.text)[getattr(self.text, part)].mean())
+        return Guess("unigram", "word frequencies alone", loss)
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: at the end of an epoch both streams begin anew."""

@@ -43,6 +43,9 @@ class Strategy(Protocol):
     bears_nan: ClassVar[bool] = False
     """Whether a search goes on when the valid loss after an epoch is not finite, as it is of one cell of many."""
 
+    judged_on: str = "valid"
+    """The part that `cost` is a figure of."""
+
     objective: Objective
 
     finishing: str = ""

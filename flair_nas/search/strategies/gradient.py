@@ -51,6 +51,8 @@ class GradientStrategy(Strategy):
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
         self.descent = WeightDescent(objective, config, reduce)
+        if config.sampling != "none":
+            self.judged_on = "train"
         if config.selection == "perturbation":
             self.finishing = "deciding the nodes"
         groups = objective.supernet.architecture()
@@ -215,7 +217,7 @@ class GradientStrategy(Strategy):
 
     def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
         """Return that of the validation part; of sampled cells that of the training part, which alone runs them."""
-        if self.config.sampling == "none":
+        if self.judged_on == "valid":
             return super().cost(history)
         loss: float | None = history[-1]["training_loss"]
         return loss if self.objective.measure.of_loss else None
