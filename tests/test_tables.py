@@ -258,7 +258,7 @@ def test_a_search_of_before_there_was_a_setting_is_not_run_anew(
     run = ["tables", "run", "-q", "--table", path, "--text", text, "--device", "cpu", "--out", str(out)]
     assert main([*run, "--rows", "found", "--seeds", "1"]) == 0 and len(jobs) == 2
     search, _ = names = list(jobs)
-    written(tmp_path, "", old.replace("frequency_bias: false, ", ""))
+    written(tmp_path, "", old.replace("frequency_bias: false, ", "min_steps: 300, "))
     assert main(["tables", "run", "-q", "--resume", str(out), "--rows", "found", "--seeds", "1"]) == 0
     assert jobs == names and search.startswith("search-")
     assert main([*run[:-1], str(tmp_path / "new"), "--rows", "found", "--seeds", "1"]) == 0

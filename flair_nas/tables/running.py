@@ -50,7 +50,9 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # where something is on a machine; a run is the same wherever they lie
-_BEFORE = {"init_range": None, "storage": None, "delimiter": None, "comment": None, "frequency_bias": False}
+_BEFORE_DERIVED = {"frequency_bias": False, "min_steps": 0}
+"""Settings that follow from the text, and what they were in searches before there were any."""
+_BEFORE = {"init_range": None, "storage": None, "delimiter": None, "comment": None, **_BEFORE_DERIVED}
 """Settings that tables once did not have, and what they stood for."""
 
 
@@ -182,7 +184,7 @@ class _Running:
 
     def _search_job(self, row: Row, column: Column) -> Job:
         now = dataclasses.asdict(search_settings(row, self._placed(column)))
-        older = {name: _BEFORE[name] if name == "frequency_bias" else value for name, value in now.items()}
+        older = {name: _BEFORE_DERIVED.get(name, value) for name, value in now.items()}
         for settings in (older, now):  # a search that began before there was the setting stays
             name = f"search-{_name(row, column, settings, self._data_of(column))}"
             folder = self.run.folder / "runs" / name
