@@ -258,8 +258,8 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert [objective(steps).bptt for steps in (0, 1, words // 40, 10_000)] == [20, 20, 10, 5]
     assert objective(words // 40).steps(1) >= words // 40
     assert objective(10_000, bptt=3).bptt == 3  # never longer than asked for
-    assert "segments of 10 words, not 20, for" in objective(words // 40).derived
-    assert "segments" not in objective(1).derived
+    assert "steps, of 10 words (--min-steps 0: of 20)" in objective(words // 40).derived
+    assert "--min-steps" not in objective(1).derived
 
 
 def test_small_presets_ask_for_enough_steps() -> None:

@@ -282,9 +282,9 @@ class SearchConfig(SearchSettings, TextSettings):
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
     )
-    bptt: int = setting(35, "steps of a segment, for truncated back-propagation", **COUNT)
+    bptt: int = setting(35, "words of a segment, for truncated back-propagation", **COUNT)
     min_steps: int = setting(
-        0, "optimizer steps of an epoch at least: on a short text segments are shorter than bptt, down to 5",
+        0, "optimizer steps of an epoch at least: on a short text segments have fewer words than bptt, down to 5",
         low=0, high=1_000_000,
     )  # fmt: skip
     vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")

@@ -71,8 +71,9 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     )
     derived = []
     if objective.bptt != config.bptt:
-        steps = objective.steps(1)
-        derived.append(f"segments of {objective.bptt} words, not {config.bptt}, for {steps} steps an epoch")
+        derived.append(
+            f"an epoch has {objective.steps(1)} steps, of {objective.bptt} words (--min-steps 0: of {config.bptt})"
+        )
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():
             model.decoder.bias.copy_(torch.as_tensor(_log_frequencies(data)))
