@@ -76,7 +76,8 @@ def test_a_command_that_runs_out_of_time_goes_on_the_next_time(tmp_path: Path, m
         return len(history.read_text().splitlines()) if history.exists() else 0
 
     monkeypatch.setattr(subprocess, "Popen", Stopped)
-    options = ["--preset", "i-darts-small", "--hidden-size", "8", "--epochs", "100000", "--text", "demo"]
+    options = ["--preset", "i-darts-small", "--hidden-size", "8", "--epochs", "100000", "--text", "demo",
+               "--min-steps", "0"]  # fmt: skip
     first, second = (gpu_cases.command(["search"], options, out, torch.device("cpu"), 100) for _ in range(2))
     for found in (first, second):
         assert found["rc"] == 130 and not on_gpu.is_done(found)

@@ -362,7 +362,7 @@ def test_memory_of_graphs_that_are_kept_is_given_to_a_new_one(
     [
         "lm train --rnn ess-ptb --epochs 2 --batch-size 4",
         "search --preset darts-ptb-second --epochs 1 --batch-size 4 --nodes 3",
-        "search --preset ess-small --epochs 1 --batch-size 4 --nodes 3",
+        "search --preset ess-small --min-steps 0 --epochs 1 --batch-size 4 --nodes 3",
         "search --objective tagging --corpus demo --embeddings one-hot --epochs 1 --nodes 2",
         "tag train --corpus demo --embeddings one-hot --rnn i-darts-ptb --epochs 1",
     ],

@@ -192,8 +192,8 @@ class TestPretended:
         "command",
         [
             "lm train --text TEXT --rnn ess-ptb --epochs 2 --batch-size 4",
-            "search --preset i-darts-small --text TEXT --epochs 1 --batch-size 4 --nodes 3 --order 2",
-            "search --preset ess-small --text TEXT --epochs 1 --batch-size 4 --nodes 3",
+            "search --preset i-darts-small --min-steps 0 --text TEXT --epochs 1 --batch-size 4 --nodes 3 --order 2",
+            "search --preset ess-small --min-steps 0 --text TEXT --epochs 1 --batch-size 4 --nodes 3",
             "search --objective tagging --corpus demo --embeddings one-hot --epochs 1 --nodes 3",
             "tag train --corpus demo --embeddings one-hot word:VECTORS --rnn ess-ptb --epochs 1",
         ],
