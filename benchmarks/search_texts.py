@@ -30,7 +30,7 @@ class Size(NamedTuple):
     fresh: float = 0.0
 
 
-SIZES = [Size(5_000, 60_000), Size(12_000, 171_000), Size(30_000, 171_000), Size(100_000, 1_060_000, 0.2)]
+SIZES = [Size(5_000, 60_000), Size(12_000, 171_000), Size(30_000, 171_000), Size(100_000, 300_000, 0.3)]
 LONGEST = 60  # words in a line
 
 
