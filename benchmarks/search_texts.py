@@ -113,16 +113,26 @@ def results() -> list[dict[str, Any]]:
 
 
 def table() -> None:
-    """Print a line for each search."""
-    print("| text | preset | steps | seconds | word frequencies alone | first epoch | last epoch | learned |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    size = {"demo": 2_000, **{str(size.types): size.types for size in SIZES}}
-    for line in sorted(results(), key=lambda line: (size[line["text"]], PRESETS.index(line["preset"]))):
-        first, last = line["valid_perplexity"][0], line["valid_perplexity"][-1]
-        preset = " ".join([line["preset"], *line["flags"].split()])
-        learned = "yes" if line["exit_code"] == 0 else "no"
-        figures = (line["steps"], line["seconds"], line["unigram_perplexity"], first, last)
-        print("|", " | ".join(map(str, (line["text"], f"`{preset}`", *figures, learned))), "|")
+    """Print what each preset ends at on each text, then the searches with further flags."""
+    lines = {(line["text"], line["preset"], line["flags"]): line for line in results()}
+    texts = ["demo", *(str(size.types) for size in SIZES)]
+    print("| preset |", " | ".join(texts), "|\n|", " | ".join(["---"] * (1 + len(texts))), "|")
+    guesses = {text: line["unigram_perplexity"] for (text, _, _), line in lines.items()}
+    print("| word frequencies alone |", " | ".join(str(guesses.get(text, "-")) for text in texts), "|")
+    for preset in PRESETS:
+        print(f"| `{preset}` |", " | ".join(_end(lines.get((text, preset, ""))) for text in texts), "|")
+    print("\n| text | preset and flags | steps | perplexity |\n| --- | --- | --- | --- |")
+    for (text, preset, flags), line in lines.items():
+        if flags:
+            print(f"| {text} | `{preset} {flags}` | {line['steps']} | {_end(line)} |")
+
+
+def _end(line: dict[str, Any] | None) -> str:
+    """Return the perplexity at the end of a search, of the training part where cells are sampled."""
+    if line is None:
+        return "-"
+    key = "training_perplexity" if line["preset"] == "gdas-small" else "valid_perplexity"
+    return f"{line[key][-1]}{'' if line['exit_code'] == 0 else ', learned nothing'}"
 
 
 if __name__ == "__main__":

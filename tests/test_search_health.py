@@ -28,6 +28,7 @@ from flair_nas.search.health import (
     verdict_of_decisions,
     verdict_of_scores,
 )
+from flair_nas.search.objectives.flair_model import F1
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
 from flair_nas.settings import preset_names, resolve
@@ -212,9 +213,11 @@ def test_what_to_change_follows_from_the_training_loss() -> None:
     assert failure(5.9, guess, PERPLEXITY, [7.0, 8.0]) == failure(None, guess, PERPLEXITY, []) == ""
     assert failure(5.9, None, PERPLEXITY, []) == ""
     assert "rose from 7.00 to 8.00: give it a lower --learning-rate" in failure(6.5, guess, PERPLEXITY, [7.0, 8.0])
-    assert "fell from 7.00 to 6.00, so it may be too early: give it more --epochs" in failure(
-        6.5, guess, PERPLEXITY, [7, 6]
-    )
+    said = failure(6.5, guess, PERPLEXITY, [7.0, 6.1])
+    assert "fell from 7.00 to 6.10, and is still above the 6.00 of word frequencies alone: give it a lower" in said
+    assert "fell from 7.00 to 5.50: see whether the valid part" in failure(6.5, guess, PERPLEXITY, [7.0, 5.5])
+    assert "hardly fell, from 7.00 to 6.99: give it a higher" in failure(6.5, guess, PERPLEXITY, [7.0, 6.99])
+    assert "fell from 7.00 to 5.50, so it may be too early" in failure(0, Guess("empty", "", 0.0), F1, [7.0, 5.5])
     assert "After one epoch it may be too early" in failure(math.inf, guess, PERPLEXITY, [7.0])
 
 
@@ -258,7 +261,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert [objective(steps).bptt for steps in (0, 1, words // 40, 10_000)] == [20, 20, 10, 5]
     assert objective(words // 40).steps(1) >= words // 40
     assert objective(10_000, bptt=3).bptt == 3  # never longer than asked for
-    assert "steps, of 10 words (--min-steps 0: of 20)" in objective(words // 40).derived
+    assert "(--min-steps 0 keeps 20 words)" in objective(words // 40).derived
     assert "--min-steps" not in objective(1).derived
 
 

@@ -18,6 +18,9 @@ from flair_nas.search.convergence import drift, drifts, flattened
 EPOCHS = 3
 """How many epochs back the nodes are looked for that have changed."""
 
+STILL = 0.03
+"""A training loss that fell by less, in nats, has hardly moved."""
+
 CLEAR = 0.1
 """A choice whose kept edge is less than this share of itself ahead of the next one is not clear."""
 
@@ -186,15 +189,22 @@ def failure(
     fewer = ", or a smaller --vocabulary-size" if measure.of_loss else ""
     trained = [loss for loss in losses if loss is not None]
     trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
+    early = "it may be too early: give it more --epochs or a smaller --batch-size"
     if len(trained) < 2:
-        advice = f"After one epoch it may be too early: give it more --epochs or a smaller --batch-size{fewer}."
+        advice = f"After one epoch {early}{fewer}."
     elif trained[-1] >= trained[0]:
         advice = f"Its training loss rose {trend}: give it a lower --learning-rate{fewer}."
-    else:
+    elif trained[0] - trained[-1] < STILL:
+        advice = f"Its training loss hardly fell, {trend}: give it a higher --learning-rate or more --epochs."
+    elif not measure.of_loss:
+        advice = f"Its training loss fell {trend}, so {early}."
+    elif trained[-1] > guess.cost:
         advice = (
-            f"Its training loss fell {trend}, so it may be too early: give it more --epochs or a smaller --batch-size"
-            f"{fewer}. If that does not help, see whether the valid part is like the training part."
+            f"Its training loss fell {trend}, and is still above the {guess.cost:.2f} of {guess.name}: give it a lower "
+            f"--learning-rate or more --epochs{fewer}."
         )
+    else:
+        advice = f"Its training loss fell {trend}: see whether the valid part is like the training part; or add text."
     return (
         f"This search learned nothing: its {part} {measure.title} is {reached}, that of {guess.name} is {guessed}. "
         f"{advice} Its genotype is arbitrary."

@@ -72,7 +72,8 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     derived = []
     if objective.bptt != config.bptt:
         derived.append(
-            f"an epoch has {objective.steps(1)} steps, of {objective.bptt} words (--min-steps 0: of {config.bptt})"
+            f"segments have {objective.bptt} words, so that an epoch has {objective.steps(1)} steps "
+            f"(--min-steps 0 keeps {config.bptt} words)"
         )
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():

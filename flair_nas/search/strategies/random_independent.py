@@ -77,7 +77,7 @@ class IndependentRandomSearch(Candidates):
         if first_rung.stop < len(self.alive):
             raise FlairNasError(
                 f"{len(self.alive)} candidates cannot share {self.total} steps in {config.rungs} "
-                f"rung{'s' if config.rungs > 1 else ''}: each needs one; set fewer candidates or more epochs"
+                f"rung{'s' if config.rungs > 1 else ''}: each needs one; set a smaller --samples or more --epochs"
             )
         self.rung, self.place = 0, 0  # whose turn it is
         self.trained: dict[int, int] = {}  # steps of each candidate
