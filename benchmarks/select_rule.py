@@ -11,6 +11,7 @@ those that are among the hundred best of all.
 """
 
 import argparse
+import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -53,9 +54,12 @@ def halves(losses: np.ndarray, best: int | None) -> list[np.ndarray]:
 def by_halving(rule: Rule, epochs: int) -> Choose:
     """Gives the place of the winner among candidates, of what is seen of them, [candidates, epochs]."""
 
+    rungs = rule.rungs(epochs)
+    counts = functools.cache(lambda candidates: rule.counts(candidates, rungs))
+
     def choose(seen: np.ndarray) -> int:
-        rungs, alive = rule.rungs(epochs), [str(number) for number in range(len(seen))]
-        for rung, count in zip(rungs[:-1], rule.counts(len(seen), rungs)[1:]):
+        alive = [str(number) for number in range(len(seen))]
+        for rung, count in zip(rungs[:-1], counts(len(seen))[1:]):
             alive = survivors({name: seen[int(name), rung - 1] for name in alive}, count)
         return int(survivors({name: seen[int(name), -1] for name in alive}, 1)[0])
 

@@ -63,13 +63,11 @@ def worth(layers: list[dict[int, dict]], by: str, epochs: int) -> float:
     """The mean test F1 of the layer that is taken."""
     draw = np.random.default_rng(1)
     mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
+    figures = [[seen(run, by, epochs) for run in runs.values()] for runs in layers]
     total = 0.0
     for _ in range(TRIALS):
         of = draw.choice(len(layers), min(DRAWN, len(layers) - 1), replace=False)
-        found = []
-        for layer in of:
-            runs = list(layers[layer].values())
-            found.append(seen(runs[draw.integers(len(runs))], by, epochs))
+        found = [figures[layer][draw.integers(len(figures[layer]))] for layer in of]
         total += mean[of[int(np.argmax(found))]]
     return total / TRIALS
 
@@ -85,7 +83,7 @@ def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: in
     draw = np.random.default_rng(1)
     mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
     count = min(rule.most_candidates(budget * max(EPOCHS), max(EPOCHS)), len(layers))
-    of_layers = [[costs(run, by) for run in runs.values()] for runs in layers]
+    of_layers = [[np.array(costs(run, by)) for run in runs.values()] for runs in layers]
     choose = by_halving(rule, max(EPOCHS))
     total = 0.0
     for _ in range(TRIALS):
