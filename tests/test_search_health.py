@@ -265,8 +265,9 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert "--min-steps" not in objective(1).derived
 
 
-def test_small_presets_ask_for_enough_steps() -> None:
+def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
     names = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
     assert len(names) == 8
-    assert all(resolve(SearchConfig, kind="search", preset=name).min_steps == 300 for name in names)
-    assert resolve(SearchConfig, kind="search", preset="i-darts-ptb").min_steps == 0
+    for name in [*names, "i-darts-ptb"]:
+        config = resolve(SearchConfig, kind="search", preset=name)
+        assert (config.min_steps, config.vocabulary_size) == ((300, 30_000) if name in names else (0, None))
