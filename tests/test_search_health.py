@@ -270,4 +270,4 @@ def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
     assert len(names) == 8
     for name in [*names, "i-darts-ptb"]:
         config = resolve(SearchConfig, kind="search", preset=name)
-        assert (config.min_steps, config.vocabulary_size) == ((300, 30_000) if name in names else (0, None))
+        assert (config.min_steps, config.vocabulary_size) == ((600, 30_000) if name in names else (0, None))
