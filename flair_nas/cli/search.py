@@ -142,8 +142,8 @@ def _say_scale(arguments: argparse.Namespace, config: SearchSettings) -> None:
     if not chosen and isinstance(config, SearchConfig) and config.strategy != "sample":
         small = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
         log.warning(
-            "without --preset a search is as large as those of the papers: about seven hours for a million words on two "
-            "CPU cores (--estimate measures it). These presets take minutes to an hour: %s",
+            "without --preset a search is as large as those of the papers: about seven hours for a million words on "
+            "two CPU cores (--estimate measures it). These presets take minutes to an hour: %s",
             ", ".join(small),
         )
 
