@@ -132,13 +132,11 @@ def test_a_case_that_takes_its_process_with_it_or_hangs_does_not_take_the_others
     )
     out = tmp_path / "out"
     command = [sys.executable, str(script), "--minutes", "1", "--out", str(out), "--device", "cpu"]
-    for _ in range(2):
-        subprocess.run(command, check=True, capture_output=True)
-    first, second = on_gpu.lines_of(out)[:5], on_gpu.lines_of(out)[5:]
+    subprocess.run(command, check=True, capture_output=True)
+    first = on_gpu.lines_of(out)
     assert [line["case"] for line in first] == ["dies", "hangs", "breaks CUDA", "works", "works, too"]
     assert "status -6" in first[0]["error"] and "status -14" in first[1]["error"] and "illegal" in first[2]["error"]
     assert first[3]["pid"] == first[4]["pid"]  # a new process only where it must be
-    assert [line["case"] for line in second] == ["dies", "hangs", "breaks CUDA"]  # tried again, once
 
 
 def test_commands_run_on_the_engine_that_is_right_and_fastest() -> None:

@@ -112,8 +112,8 @@ def test_columns_are_a_token_a_tab_and_a_tag(lines: list[str], tokenized: bool, 
 @example(["# # #", "\xa0 \u200b", "Hugo -DOCSTART- Brandt"], True, False)
 def test_columns_are_read_back(lines: list[str], tokenized: bool, spans: bool) -> None:
     tagged = [s for s in tag_lines(tagger(spans), lines, tokenized=tokenized) if s is not None]
-    # a first sentence, as a file in which every word is a comment or O says nothing of its tags
-    known = "Leeds\tB-LOC\n\n" if spans else "Leeds\tNOUN\n\n"
+    # a first sentence with all tags: one that no other word than # has is not known as a tag
+    known = "Leeds\tB-LOC\n\n" if spans else "Leeds\tNOUN\nHugo\tPROPER NOUN\n\n"
     with tempfile.TemporaryDirectory() as folder:
         (file := Path(folder, "tagged.txt")).write_bytes(
             (known + "".join(to_columns("", sentence, "ner") + "\n" for sentence in tagged)).encode()
