@@ -60,8 +60,9 @@ def make(source: Path, out: Path) -> None:
                 break
         folder = out / str(size.types)
         folder.mkdir(parents=True, exist_ok=True)
-        for part, start in (("train", 0), ("valid", 1)):
-            some = [line for number, line in enumerate(kept) if (number % 10 == 9) == bool(start)]
+        valid = kept[9::10]
+        train = [line for number, line in enumerate(kept) if number % 10 != 9]
+        for part, some in (("train", train), ("valid", valid)):
             (folder / f"{part}.txt").write_text("\n".join(some) + "\n", encoding="utf-8")
         print(f"{folder}: {len(seen):,} types, {words:,} words")
 

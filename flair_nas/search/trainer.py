@@ -129,6 +129,8 @@ class _Search:
         self.reduce = make_reduce(accelerator)
         self.strategy = strategy_class(config.strategy)(objective, config, self.reduce)
         self.guess = objective.guess()
+        part = self.strategy.judged_on
+        self.judged_against = self.guess if part == "valid" else objective.guess(part)
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -311,9 +313,8 @@ class _Search:
     def _failure(self) -> str:
         history = self.run.history
         cost = self.strategy.cost(history) if history else None
-        part = self.strategy.judged_on
         losses = [line["training_loss"] for line in history]
-        return failure(cost, self.objective.guess(part), self.objective.measure, losses, part)
+        return failure(cost, self.judged_against, self.objective.measure, losses, self.strategy.judged_on)
 
     def _verdict(self) -> str:
         return self._failure() or self.strategy.verdict(self.run.history)
