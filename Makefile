@@ -52,7 +52,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PIP) --editable .
 	touch $@
 
-# tests need more: linter, types, pytest, triton
+# tests need more: linter, types, pytest
 $(READY_FOR_TESTS): $(READY)
 	$(PIP) --editable '.[dev]'
 	touch $@

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from types import ModuleType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from flair_nas.kernels import choice, columns, elementwise, graphs, native, triton_elementwise
+from flair_nas.kernels import choice, columns, native
 from flair_nas.kernels.engine import Engine, Normalisation, Recurrence
 from flair_nas.kernels.gate import state_gate_factor
 from flair_nas.kernels.plan import CellPlan, GatePlan
@@ -18,13 +16,8 @@ from flair_nas.kernels.tracing import untraced
 from flair_nas.operations import masked, product, product_dtype
 from flair_nas.packing import Packing
 
-ENGINES: dict[str, tuple[Engine, ModuleType]] = {
-    "native": (native.run, elementwise),
-    "columns": (columns.run, elementwise),
-    "triton": (partial(columns.run, elementwise=triton_elementwise), triton_elementwise),
-    "graphs": (graphs.run, elementwise),
-}
-"""Engines, and what does the elementwise work of the state gate, which is computed before them."""
+ENGINES: dict[str, Engine] = {"native": native.run, "columns": columns.run}
+"""Engines by name."""
 
 
 class GateLike(Protocol):
@@ -179,7 +172,7 @@ def run_engine(
 ) -> Tensor:
     """The same by the engine that is the fastest here; arguments and returns as `run_equations`."""
     plan, dtype = cell.plan(), product_dtype(cell.weight_hidden)
-    engine, of_gate = ENGINES[choice.engine_for(plan, cell.weight_hidden, dtype)]
+    engine = ENGINES[choice.engine_for(plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
     shares = cell.shares()
     if shares is not None:
@@ -188,7 +181,7 @@ def run_engine(
         assert past is not None
         gate = cell.state_gate
         weights = gate.weight_entry, gate.weight_nodes
-        sources["factor"] = state_gate_factor(gate.plan(), *weights, gate.shares(), past, packing, of_gate)  # [S, H]
+        sources["factor"] = state_gate_factor(gate.plan(), *weights, gate.shares(), past, packing)  # [S, H]
     if cell.input_gate is None:
         sources["projected"] = product(data, cell.weight_input)  # [S, W]
     else:

@@ -14,7 +14,6 @@ WHY = "no C++ compiler found (g++ or clang++); install one"
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLAIR_NAS_KERNELS", raising=False)
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
 
 
 def there_are(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:

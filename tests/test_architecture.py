@@ -48,7 +48,7 @@ for engine in engines:
     print(engine)
 """
 CASES = {
-    "silu": (0, 4, "silu0-silu1/state=silu-silu+silu1/input=silu-silu+silu1", "residual"),
+    "silu": (0, 3, "silu0-silu1/state=silu-silu+silu1/input=silu-silu+silu1", "residual"),
     "bounded": (1, 3, "tanh0-relu1/state=tanh-tanh+relu1/input=sigmoid-tanh+relu1", "bounded"),
 }
 
@@ -61,21 +61,10 @@ def test_a_recipe_is_enough(name: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "flair_nas", tmp_path / "flair_nas", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "resources", tmp_path / "resources")
     subprocess.run(["git", "apply", "-"], cwd=tmp_path, input=recipe, text=True, check=True)
-    engines = ["columns", "triton"] + (["native"] if build.built().library else [])
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"}
+    engines = ["columns"] + (["native"] if build.built().library else [])
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     environment["FLAIR_NAS_KERNELS_CACHE"] = str(tmp_path / "kernels")
-    if not _has_triton():
-        engines.remove("triton")
     command = [sys.executable, "-c", CHECK, line, form, *engines]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == engines
-
-
-def _has_triton() -> bool:
-    """Whether there is a Triton whose interpreter runs the kernels; test_kernels_triton.py says why not any."""
-    try:
-        import triton
-    except ImportError:
-        return False
-    return tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)

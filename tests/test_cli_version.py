@@ -26,21 +26,6 @@ def test_what_needs_nothing_built_builds_nothing(monkeypatch: pytest.MonkeyPatch
     assert f"kernels on CPU: {setting}, as FLAIR_NAS_KERNELS says" in describe()
 
 
-@pytest.mark.parametrize(
-    ("interpreted", "native", "expected"),
-    [("1", True, "triton"), ("0", True, "native"), (None, True, "native"), (None, False, "columns")],
-)
-def test_triton_on_a_cpu_is_for_its_interpreter(
-    monkeypatch: pytest.MonkeyPatch, interpreted: str | None, native: bool, expected: str
-) -> None:
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "triton")
-    if interpreted is not None:
-        monkeypatch.setenv("TRITON_INTERPRET", interpreted)
-    there_are(monkeypatch, native)
-    (line,) = [line for line in describe() if line.startswith("kernels on CPU: ")]
-    assert line.split()[3].strip(",").lower() == expected
-
-
 def test_the_description_names_versions_and_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     there_are(monkeypatch, True)
     lines = describe()

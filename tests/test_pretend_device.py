@@ -9,7 +9,6 @@ import copy
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +25,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas import SearchedRNN, load_genotype
 from flair_nas.cli import main
-from flair_nas.kernels import columns, elementwise, padding
-from flair_nas.kernels.engine import Recurrence
-from flair_nas.recurrence import ENGINES
 from flair_nas.supernet import CellSupernet
 from flair_nas.tagging.batches import moved_at_once
 
@@ -112,24 +108,6 @@ class TestPretended:
         data = data.to(pretend_device.DEVICE)
         found = outcome(layer.to(pretend_device.DEVICE), PackedSequence(data, sizes) if ragged else data)
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
-
-    @pytest.mark.parametrize("name", ["darts-v2", "ess-ptb"])
-    def test_what_is_padded_for_graphs(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-            dense, given, rows = padding.padded(recurrence, sources)
-            assert rows is not None and given["alive"].device == pretend_device.DEVICE
-            return columns.run(dense, given).index_select(0, rows)
-
-        layer = SearchedRNN(7, 5, load_genotype(name), bidirectional=True, recurrent_dropout=0.3)
-        layer.to(pretend_device.DEVICE)
-        data = PackedSequence(torch.randn(9, 7).to(pretend_device.DEVICE), torch.tensor([3, 3, 2, 1]))
-        found = []
-        for engine in (columns.run, run):
-            monkeypatch.setitem(ENGINES, "columns", (engine, elementwise))
-            layer.zero_grad()
-            torch.manual_seed(1)  # of dropout
-            found.append(outcome(layer, data))
-        torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
 
     def test_dropout_and_a_state_that_goes_on(self) -> None:
         options: dict[str, Any] = {"recurrent_dropout": 0.3, "input_dropout": 0.2, "dropout": 0.1}

@@ -1,4 +1,4 @@
-"""What a report of a problem should say: ``flair-nas --version -v``."""
+"""Description of this installation for reports of problems: ``flair-nas --version -v``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flair_nas.version import __version__
 
 
 def describe() -> list[str]:
-    """Versions, and what recurrences run on here; native kernels are compiled for that if need be.
+    """Return versions and the engines that are used here; native kernels are compiled if need be.
 
     Raises:
         FlairNasError: ``FLAIR_NAS_KERNELS`` has a value that is not known.
@@ -30,23 +30,22 @@ def describe() -> list[str]:
 
 def _on_cpu() -> str:
     wanted = choice.setting()
-    if wanted == "plain" or (wanted not in ("auto", "native") and choice.chosen(torch.device("cpu")) == wanted):
+    if wanted in ("plain", "columns"):
         return f"{wanted}, as {choice.VARIABLE} says"
-    found = build.built()
-    if found.library is None:
+    built = build.built()
+    if built.library is None:
         instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
-        return f"{instead}: {found.reason}"
-    told = f"native{_instructions(found.library)}, compiled with {found.compiler}; {found.place}"
-    return f"{told} (Triton's need a GPU, or TRITON_INTERPRET=1)" if wanted == "triton" else told
+        return f"{instead}: {built.reason}"
+    return f"native{_instructions(built.library)}, compiled with {built.compiler}; {built.place}"
 
 
 def _instructions(library: ctypes.CDLL) -> str:
-    """The instruction set that the library was compiled for, after a blank; empty where it does not tell."""
+    """Return the instruction set that the library was compiled for, after a blank, or an empty string."""
     return f" {build.told(library, 'flair_nas_isa')}" if hasattr(library, "flair_nas_isa") else ""
 
 
 def _on_cuda() -> str:
     if not torch.cuda.is_available():
         return "none, this PyTorch sees no GPU"
-    name = "plain" if choice.setting() == "plain" else choice.chosen(torch.device("cuda"))
+    name = {"plain": "plain", "native": "none (native kernels are for CPUs)"}.get(choice.setting(), "columns")
     return f"{name} on {torch.cuda.get_device_name()}"

@@ -1,9 +1,8 @@
-"""What runs a recurrence: the equations, or an engine: native kernels, or PyTorch's operators alone or in graphs."""
+"""Choice of what runs a recurrence: the equations, or an engine."""
 
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -14,11 +13,11 @@ from flair_nas.kernels.plan import CellPlan
 from flair_nas.kernels.tracing import is_transformed
 
 VARIABLE = "FLAIR_NAS_KERNELS"
-SETTINGS = ("auto", "native", "columns", "triton", "graphs", "plain")
+SETTINGS = ("auto", "native", "columns", "plain")
 
 
 def wants_equations() -> bool:
-    """Whether the equations are wanted: ``FLAIR_NAS_KERNELS`` says ``plain``, or something looks into what runs.
+    """Return True if `FLAIR_NAS_KERNELS=plain` is set or something traces or transforms the operators.
 
     Raises:
         FlairNasError: the variable's value is not known.
@@ -27,18 +26,18 @@ def wants_equations() -> bool:
 
 
 def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
-    """The engine of one recurrence where the equations are not wanted; asked once a sequence.
+    """Choose the engine of one recurrence, once a sequence, where the equations are not wanted.
 
     Args:
-        plan: of its cell.
+        plan: the plan of the cell.
         weight: one of its weights, for device and dtype.
-        product: dtype that products are taken in, a lower one under autocast.
+        product: the dtype that products are taken in; a lower one under autocast.
 
     Returns:
-        ``native``, ``columns``, ``triton`` (columns with Triton's kernels) or ``graphs`` (CUDA graphs of these).
+        ``native`` or ``columns``.
 
     Raises:
-        FlairNasError: as `chosen`.
+        FlairNasError: see `chosen`.
     """
     name = chosen(weight.device)
     if name != "native":
@@ -50,36 +49,36 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
 
 
 def chosen(device: torch.device) -> str:
-    """The engine for a device, as the environment variable ``FLAIR_NAS_KERNELS`` says, if it is not ``plain``.
+    """Return the engine that `FLAIR_NAS_KERNELS` selects on a device, if it is not ``plain``.
 
-    The first call that may give native kernels compiles them if the cache has none; the other settings compile nothing.
+    The first call that may give native kernels compiles them if the cache has none; ``columns`` compiles nothing.
 
     Args:
         device: where the recurrence runs.
 
     Returns:
-        As `engine_for`.
+        ``native`` or ``columns``.
 
     Raises:
-        FlairNasError: the variable's value is not known, or asks for kernels that there cannot be here.
+        FlairNasError: the variable's value is not known, or native kernels are asked for where there are none.
     """
     wanted = setting()
-    if wanted == "triton" and (device.type == "cuda" or device.type == "cpu" and _triton_is_interpreted()):
-        if find_spec("triton") is None:
-            raise FlairNasError(f"{VARIABLE} asks for Triton's kernels, and there is no Triton; pip install triton")
-        return wanted
-    if device.type != "cpu" or wanted == "columns":
-        return "graphs" if wanted == "graphs" and device.type == "cuda" else "columns"
     if wanted == "native":
-        found = build.built()
-        if found.library is None:
-            raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {found.reason}")
+        if device.type != "cpu":
+            raise FlairNasError(
+                f"{VARIABLE}=native: native kernels run on CPUs alone, and this layer is on {device}; set it to columns"
+            )
+        built = build.built()
+        if built.library is None:
+            raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {built.reason}")
         return "native"
+    if device.type != "cpu" or wanted == "columns":
+        return "columns"
     return "columns" if build.library() is None else "native"
 
 
 def setting() -> str:
-    """What ``FLAIR_NAS_KERNELS`` says.
+    """Return the value of `FLAIR_NAS_KERNELS`, by default ``auto``.
 
     Raises:
         FlairNasError: the value is not known.
@@ -89,7 +88,3 @@ def setting() -> str:
         known = ", ".join(SETTINGS)
         raise FlairNasError(f"unknown {VARIABLE} {value!r}; {did_you_mean(value, SETTINGS)}there are {known}")
     return value
-
-
-def _triton_is_interpreted() -> bool:
-    return os.environ.get("TRITON_INTERPRET") == "1"

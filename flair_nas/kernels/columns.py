@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from flair_nas.kernels import elementwise as of_pytorch
+from flair_nas.kernels.elementwise import highway_edges, highway_mixture
 from flair_nas.kernels.engine import Recurrence
 from flair_nas.kernels.gate import gate_factor, ordered_by_tail
 from flair_nas.kernels.plan import CellPlan, PairPlan
@@ -22,17 +21,16 @@ from flair_nas.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.operations import OPERATIONS, masked
 
 
-def run(recurrence: Recurrence, sources: Mapping[str, Tensor], elementwise: ModuleType = of_pytorch) -> Tensor:
-    """Runs a recurrence, as `flair_nas.kernels.engine.Engine` says.
+def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
+    """Run a recurrence (`flair_nas.kernels.engine.Engine`).
 
     Args:
         recurrence: what to run.
         sources: what it depends on.
-        elementwise: the elementwise work: `flair_nas.kernels.elementwise`, or what has the same functions.
     """
     columns = {
         name: sources[name].transpose(-1, -2).contiguous()  # [H, B], [m - 1, H, B], [D, S], [H, S], [W, S]
-        for name in ("hidden", "past", "data", "factor", "projected", "alive")
+        for name in ("hidden", "past", "data", "factor", "projected")
         if name in sources
     }
     if "shares" in sources:
@@ -41,8 +39,7 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor], elementwise: Modu
         assert recurrence.gate is not None
         columns["entry_shares"] = sources["entry_shares"]
         columns["gate_shares"] = ordered_by_tail(recurrence.gate.pairs, sources["gate_shares"])
-    loop = _Loop(recurrence, elementwise)
-    return run_sequence(loop, _weights(recurrence, sources), columns).t().contiguous()
+    return run_sequence(_Loop(recurrence), _weights(recurrence, sources), columns).t().contiguous()
 
 
 def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
@@ -83,8 +80,8 @@ def _transposed(weight: Tensor) -> Tensor:
 class _Loop:
     """The steps of a recurrence, as `run_sequence` wants them."""
 
-    def __init__(self, recurrence: Recurrence, elementwise: ModuleType) -> None:
-        self.recurrence, self.elementwise = recurrence, elementwise
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.recurrence = recurrence
         self.mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
 
     def __call__(
@@ -96,7 +93,6 @@ class _Loop:
         data: Tensor | None = None,
         past: Tensor | None = None,
         factor: Tensor | None = None,
-        alive: Tensor | None = None,
         shares: Tensor | None = None,
         entry_shares: Tensor | None = None,
         gate_shares: Tensor | None = None,
@@ -108,7 +104,6 @@ class _Loop:
         assert given is not None
         steps = given.split(list(sizes), dim=1)  # T tensors [W, B_t] or [D, B_t]
         factors = factor.split(list(sizes), dim=1) if factor is not None else ()
-        tokens = alive.split(list(sizes), dim=1) if alive is not None else ()
         of_gate = None if entry_shares is None or gate_shares is None else (entry_shares, gate_shares)
         # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
         history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.entries))
@@ -129,13 +124,11 @@ class _Loop:
             if size < hidden.shape[1]:  # the shortest sequences have ended
                 hidden = hidden[:, :size]
                 mask = None if mask is None else mask[:, :size]
-            if alive is not None:  # what is behind the end of a sequence stays small
-                hidden = hidden * tokens[t]
             step = steps[t]
             if gate is not None:
                 history.appendleft(enter(hidden))
                 entries = [entered[i][:, :size] for i, entered in enumerate(history)]
-                step = products("input", step * gate_factor(gate, entries, multiply_gate, of_gate, self.elementwise))
+                step = products("input", step * gate_factor(gate, entries, multiply_gate, of_gate))
             gated = hidden if factor is None else hidden * factors[t]  # ĥ_{t-1}
             pre = step + products("hidden", masked(gated, mask))  # [c_0 | z_0], [W, B]
             hidden = self._step(pre, gated if recurrence.cell.gated_carry else hidden, multiply, shares)
@@ -149,14 +142,14 @@ class _Loop:
         plan, normalisation = self.recurrence.cell, self.recurrence.normalisation
         if not plan.highway:
             return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
-        (state,) = self.elementwise.highway_edges(pre, carry, [("tanh",)])
+        (state,) = highway_edges(pre, carry, [("tanh",)])
         if shares is None:
-            return _discrete(plan, state, multiply, self.elementwise.highway_edges)
+            return _discrete(plan, state, multiply, highway_edges)
 
         def normalised(state: Tensor) -> Tensor:
             return state if normalisation is None else normalisation(state[None])[0]
 
-        return _relaxed(plan, normalised(state), multiply, shares, normalised, self.elementwise)
+        return _relaxed(plan, normalised(state), multiply, shares, normalised)
 
 
 def _discrete(
@@ -197,13 +190,12 @@ def _relaxed(
     multiply: Callable[[int, Tensor], Tensor],
     shares: Tensor,
     normalised: Callable[[Tensor], Tensor],
-    elementwise: ModuleType,
 ) -> Tensor:
     """The supernet's cell: each node gives a mixture of all operations to each later one."""
     totals: Tensor | None = None
     outputs: list[Tensor] = []
     for tail, of_tail in enumerate(shares.split([*range(len(plan.nodes), 0, -1)])):
-        given = elementwise.highway_mixture(multiply(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
+        given = highway_mixture(multiply(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
         totals = given if totals is None else totals[1:] + given
         state = normalised(totals[0])
         outputs.append(state)

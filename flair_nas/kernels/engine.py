@@ -70,8 +70,7 @@ class Engine(Protocol):
             sources: tensors that the output depends on:
                 ``projected`` x W_x, [S, W], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
                 ``past``, the states before that, [m - 1, B, H], with an input gate; ``factor`` of h_{t-1}, [S, H], with
-                a state gate; ``alive``, [S, 1], where the rows of some steps are no tokens (0 for those), of `graphs`
-                for `columns`; of relaxed parts ``shares`` and ``gate_shares``, [pairs, 5], ``entry_shares``, [m, 5];
+                a state gate; of relaxed parts ``shares`` and ``gate_shares``, [pairs, 5], ``entry_shares``, [m, 5];
                 ``weight_hidden`` [H, W], ``weight_nodes`` [N, H, W], and with an input gate ``weight_input`` [D, W],
                 ``weight_entry`` [m, H, D], ``weight_gate`` [m, D, D].
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
-from types import ModuleType
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from flair_nas.genotype import OPERATIONS
-from flair_nas.kernels.elementwise import FUNCTIONS
+from flair_nas.kernels.elementwise import FUNCTIONS, mixture
 from flair_nas.kernels.plan import GatePlan, PairPlan
 from flair_nas.operations import GATE_FORMS, product
 from flair_nas.packing import Packing
@@ -25,7 +24,6 @@ def gate_factor(
     entries: Sequence[Tensor],
     multiply: Multiply,
     shares: tuple[Tensor, Tensor] | None,
-    elementwise: ModuleType,
 ) -> Tensor:
     """What a gate multiplies a vector with (ESS eq. 5 and 6 in their form).
 
@@ -34,12 +32,11 @@ def gate_factor(
         entries: the products v_i W_i^in, m tensors [G, B] or [S, G].
         multiply: multiplies a node's state with the matrices of its heads.
         shares: of a relaxed gate those of its entries, [m, 5], and those of its pairs by tail, then head, [pairs, 5].
-        elementwise: `flair_nas.kernels.elementwise`, or what has the same functions.
 
     Returns:
         [G, B] or [S, G].
     """
-    states = _relaxed(entries, multiply, *shares, elementwise) if shares else _discrete(plan, entries, multiply)
+    states = _relaxed(entries, multiply, *shares) if shares else _discrete(plan, entries, multiply)
     return GATE_FORMS[plan.form].factor(reduce(torch.add, states) / len(states))
 
 
@@ -55,17 +52,15 @@ def _discrete(plan: GatePlan, entries: Sequence[Tensor], multiply: Multiply) -> 
     return states
 
 
-def _relaxed(
-    entries: Sequence[Tensor], multiply: Multiply, of_entries: Tensor, of_pairs: Tensor, elementwise: ModuleType
-) -> list[Tensor]:
+def _relaxed(entries: Sequence[Tensor], multiply: Multiply, of_entries: Tensor, of_pairs: Tensor) -> list[Tensor]:
     """The same with a mixture of all operations at each entry and pair."""
-    totals = elementwise.mixture(torch.stack(list(entries)), of_entries)  # [m, G, B], what the nodes have so far
+    totals = mixture(torch.stack(list(entries)), of_entries)  # [m, G, B], what the nodes have so far
     if not len(of_pairs):  # nodes do not read one another
         return list(totals.unbind())
     states: list[Tensor] = []
     for tail, of_tail in enumerate(of_pairs.split([*range(len(entries) - 1, 0, -1)])):  # m - 1 - j pairs of node j
         states.append(totals[0])
-        totals = totals[1:] + elementwise.mixture(multiply(tail, totals[0]), of_tail)
+        totals = totals[1:] + mixture(multiply(tail, totals[0]), of_tail)
     return [*states, totals[0]]
 
 
@@ -77,7 +72,6 @@ def ordered_by_tail(pairs: PairPlan, shares: Tensor) -> Tensor:
 @cache
 @torch.inference_mode(False)  # or no gradient could depend on it later
 def _places(pairs: PairPlan, device: torch.device) -> Tensor:
-    # kept for ever: nothing is copied to a GPU while a graph is captured, and a graph goes on reading it
     return torch.tensor([pair for of_tail in pairs.by_tail() for pair, _ in of_tail], dtype=torch.long, device=device)
 
 
@@ -88,7 +82,6 @@ def state_gate_factor(
     shares: tuple[Tensor, Tensor] | None,
     past: Tensor,
     packing: Packing,
-    elementwise: ModuleType,
 ) -> Tensor:
     """What the state gate multiplies each h_{t-1} with, for the whole sequence: it depends on inputs alone.
 
@@ -99,7 +92,6 @@ def state_gate_factor(
         shares: of a relaxed gate, of its entries and of its pairs by head, then tail; else None.
         past: inputs before the sequence, latest first, and those of the sequence, [m * B + S, D].
         packing: where the tokens lie.
-        elementwise: as of `gate_factor`.
 
     Returns:
         [S, H].
@@ -124,4 +116,4 @@ def state_gate_factor(
         return pre.view(len(pre), -1, state.shape[1]).transpose(0, 1)  # [k, S, H]
 
     relaxed = None if shares is None else (shares[0], ordered_by_tail(plan.pairs, shares[1]))
-    return gate_factor(plan, entries, multiply, relaxed, elementwise)
+    return gate_factor(plan, entries, multiply, relaxed)
