@@ -10,14 +10,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy
 import pytest
 import torch
 import torch.utils.backend_registration
-from flair.data import Sentence
 from gensim.models import KeyedVectors
 from test_language_model_training import write_text_folder
 from torch import Tensor, nn
@@ -26,7 +24,6 @@ from torch.nn.utils.rnn import PackedSequence
 from flair_nas import SearchedRNN, load_genotype
 from flair_nas.cli import main
 from flair_nas.supernet import CellSupernet
-from flair_nas.tagging.batches import moved_at_once
 
 HERE = os.environ.get("FLAIR_NAS_TEST_PRETEND") == "1"
 if HERE:
@@ -125,45 +122,6 @@ class TestPretended:
         wanted = outcome(copy.deepcopy(net), data)
         found = outcome(net.to(pretend_device.DEVICE), data.to(pretend_device.DEVICE))
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
-
-    @pytest.mark.usefixtures("everything_there")
-    def test_the_vectors_of_a_batch_are_moved_at_once(self) -> None:
-        import flair
-        from flair.models import SequenceTagger
-
-        sentences = [Sentence(text, use_tokenizer=False) for text in ("a b c d e", "f g h", "i")]
-        learned, found, moves = [], [], []
-        for sentence in sentences:
-            for number, token in enumerate(sentence):
-                learned.append(torch.full((2,), float(number), device=flair.device, requires_grad=True))
-                token.set_embedding("b, learned", learned[-1])
-                token.set_embedding("a, kept", torch.randn(3))
-                token.set_embedding("of another tagger", torch.randn(4))
-        names = ["b, learned", "a, kept"]
-        embeddings = SimpleNamespace(get_names=lambda: names, embedding_length=5)
-        tagger: Any = SimpleNamespace(embeddings=embeddings, linear=nn.Linear(1, 1))
-        make = SequenceTagger._make_padded_tensor_for_batch
-        for function in (make.__wrapped__, make):  # type: ignore[attr-defined]
-            before = pretend_device.run["aten::_copy_from"]
-            lengths, batch = function(tagger, sentences)
-            moves.append(pretend_device.run["aten::_copy_from"] - before)
-            assert lengths.tolist() == [5, 3, 1] and batch.device == flair.device
-            batch.square().sum().backward()
-            found.append([batch.detach().cpu(), *(vector.grad.cpu() for vector in learned)])
-            for vector in learned:
-                vector.grad = None
-        assert moves[0] >= 9 and moves[1] <= 3, moves
-        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
-        kept = sentences[0][0].get_embedding(["a, kept"])
-        for other in (torch.randn(3).double(), None, torch.randn(2)):  # of another type, none, shorter: Flair's affair
-            sentences[0][0].clear_embeddings(["a, kept"])
-            if other is not None:
-                sentences[0][0].set_embedding("a, kept", other)
-            assert moved_at_once(sentences, names, flair.device, torch.float32) is None
-        sentences[0][0].set_embedding("a, kept", kept)
-        there = ["b, learned"], flair.device, torch.float32
-        assert moved_at_once(sentences, *there) is None  # there is nothing to move
-        assert moved_at_once([Sentence([])], *there) is None
 
     @pytest.mark.usefixtures("everything_there")
     @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Registers searched cells with Flair's `SequenceTagger` and `DocumentRNNEmbeddings`.
 
 Flair chooses a recurrent layer by the name `rnn_type`; here the few methods that do so, and those that save the name,
-learn about genotypes. Flair's own names take Flair's own way, but for the names of stacked embeddings (`stacking.py`)
-and for how vectors get to a GPU (`batches.py`).
+learn about genotypes. Flair's own names take Flair's own way, but for the names of stacked embeddings (`stacking.py`).
 A saved file carries the genotype in its `rnn_type`.
 """
 
@@ -35,7 +34,7 @@ def imported_by_file() -> None:
 def register_sequence_tagger(tagger: Any) -> None:
     """Teaches `SequenceTagger` of `flair.models.sequence_tagger_model` about genotypes; once is enough."""
     flair_init, flair_rnn, flair_state_dict = tagger.__init__, tagger.RNN, tagger._get_state_dict
-    flair_from_state, flair_batch = tagger._init_model_with_state_dict.__func__, tagger._make_padded_tensor_for_batch
+    flair_from_state = tagger._init_model_with_state_dict.__func__
     signature = inspect.signature(flair_init)
 
     @functools.wraps(flair_init)
@@ -73,19 +72,7 @@ def register_sequence_tagger(tagger: Any) -> None:
         state = {**state, "reproject_embeddings": _width_of(state)}
         return flair_from_state(cls, state, **kwargs)
 
-    @functools.wraps(flair_batch)
-    def batch(self: Any, sentences: Any) -> Any:
-        import flair
-
-        found = None
-        if flair.device.type != "cpu":
-            from flair_nas.tagging.batches import moved_at_once
-
-            found = moved_at_once(sentences, self.embeddings.get_names(), flair.device, self.linear.weight.dtype)
-        return flair_batch(self, sentences) if found is None else found
-
     tagger.__init__ = init
-    tagger._make_padded_tensor_for_batch = batch
     tagger.RNN = staticmethod(rnn)
     tagger._get_state_dict = state_dict
     tagger._init_model_with_state_dict = classmethod(from_state)
