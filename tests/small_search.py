@@ -52,8 +52,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
     "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
     "decided": {"selection": "perturbation", "selection_steps": 1, "sampling": "straight-through"},
-    "sample": {"strategy": "sample"},
-    "sample with gates": {"strategy": "sample", **JOINT},
 }
 
 

@@ -97,13 +97,6 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     assert (written["hidden_size"], written["text"]) == (4, text)
 
 
-def test_a_sampled_cell_is_printed_without_a_history(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
-    assert main(arguments(text, tmp_path / "run", strategy="sample")) == 0
-    shown = capsys.readouterr().out
-    assert "epochs: 0, 0 s\n" in shown and f"settings: {tmp_path / 'run' / 'config.yaml'}" in shown
-    assert "perplexity" not in shown and "history" not in shown and "picture" not in shown
-
-
 def test_the_next_command_has_the_same_text_and_sizes(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
     single, run = f"{text}/train.txt", tmp_path / "run"
     flags = ["--valid-share", "0.2", "--vocabulary-size", "15", "--min-count", "2", "--lowercase"]
@@ -214,7 +207,7 @@ def test_without_a_preset_a_search_says_how_long_it_takes_and_what_takes_minutes
     assert main(["search", "--text", text, "--estimate"]) == 0
     said = capsys.readouterr().err
     assert "about seven hours" in said and "i-darts-small" in said and "conll" not in said
-    for flags in (["--preset", "i-darts-small"], ["--epochs", "1"], ["--strategy", "sample"]):
+    for flags in (["--preset", "i-darts-small"], ["--epochs", "1"]):
         assert main(["search", "--text", text, *flags, "--estimate"]) == 0
         assert "seven hours" not in capsys.readouterr().err
 
@@ -225,7 +218,7 @@ def test_without_a_preset_a_search_says_how_long_it_takes_and_what_takes_minutes
         ({"preset": "i-darts-pbt"}, ("i-darts-pbt", "i-darts-ptb")),
         ({"learn": "joint"}, ("history must be at least 1",)),
         ({"learn": "inter", "phase-steps": 5}, ("history", "fixed", "phase_steps")),
-        ({"order": 2, "strategy": "sample", "batch-size": 5, "parts": 2}, ("order 2", "cannot be divided")),
+        ({"order": 2, "strategy": "random-shared", "batch-size": 5, "parts": 2}, ("order 2", "cannot be divided")),
         ({"fixed": "nothing-known"}, ("fixed", "nothing-known")),
         ({"text": "no/such/folder"}, ("no/such/folder",)),
         ({"batch-size": 5000}, ("train", "5,000")),

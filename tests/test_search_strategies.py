@@ -29,7 +29,6 @@ from flair_nas.search.strategies import Strategy, gradient
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_independent import IndependentRandomSearch
 from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch
-from flair_nas.search.strategies.sample import Sampling
 from flair_nas.search.strategies.whole_cells import draw
 from flair_nas.supernet import mean_absolute_deviation
 
@@ -499,16 +498,6 @@ def test_more_candidates_than_steps(text: Path) -> None:
         strategy_of(small(text, strategy="random-independent", samples=20, epochs=1))
 
 
-def test_sampling_draws_one_architecture(text: Path) -> None:
-    config = small(text, strategy="sample", nodes=5, edges_per_node=2)
-    strategy = strategy_of(config)
-    assert isinstance(strategy, Sampling) and strategy.steps(1) == 0 and strategy.converged()
-    assert strategy.genotype() == strategy_of(config).genotype()
-    assert [len(edges) for edges in strategy.genotype().nodes] == [2] * 5
-    drawn = {strategy_of(small(text, strategy="sample", seed=seed)).genotype() for seed in range(8)}
-    assert len(drawn) > 4
-
-
 def test_seeds_and_numbers_give_different_draws() -> None:
     drawn = {draw(SearchConfig(seed=seed), number) for seed in range(20) for number in range(20)}
     assert len(drawn) == 400
@@ -584,7 +573,7 @@ def test_the_temperature_falls_to_its_end(text: Path) -> None:
 
 
 def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> None:
-    config = small(text, strategy="sample", learn="joint", history=2, gate="product", epochs=0)
+    config = small(text, strategy="random-shared", learn="joint", history=2, gate="product")
     assert strategy_of(config).genotype().gate == "product"
 
 
@@ -593,7 +582,7 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
     [
         ({"strategy": "random-shared", "avoid_first": True}, "avoid_first"),
         ({"strategy": "random-independent", "schedule": "cosine"}, "schedule must be constant"),
-        ({"strategy": "sample", "history": 2}, "history must be 0"),
+        ({"strategy": "random-shared", "history": 2}, "history must be 0"),
         ({"strategy": "random-shared", "sampling": "gumbel", "arch_clip": 0.1}, "sampling belongs .*arch_clip belongs"),
         ({"strategy": "random-shared", "most_identity": 0, "temperature": 1.0}, "temperature belongs .*most_identity"),
         ({"gate_links": False}, "gate_links belongs to gates"),

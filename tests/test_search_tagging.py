@@ -180,7 +180,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "perturbation": {"selection": "perturbation", "selection_steps": 1, "sampling": "straight-through"},
     "random-shared": {"strategy": "random-shared"},
     "halving": {"strategy": "random-independent", "rungs": 2},
-    "sample": {"strategy": "sample"},
     "softmax": {"crf": False, "dropout": 0.2, "input_dropout": 0.2, "recurrent_dropout": 0.2, "parts": 2},
 }
 
@@ -190,7 +189,7 @@ def test_every_kind_of_search_ends_with_its_genotype(kind: str, corpus: str, tmp
     found = run(corpus, tmp_path / "run", **KINDS[kind])
     assert load_genotype(tmp_path / "run" / "genotype.json") == found.genotype and len(found.genotype.nodes) == 2
     assert found.genotype.origin["corpus"].startswith("corpus") and found.measure.key == "valid_f1"
-    assert [line["epoch"] for line in found.history] == ([] if kind == "sample" else [1, 2])
+    assert [line["epoch"] for line in found.history] == [1, 2]
     assert all(0 <= line["valid_f1"] <= 100 for line in found.history)
 
 

@@ -299,7 +299,7 @@ def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
 def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
     files: dict[str, str], cache: Path, tmp_path: Path, storage: str | None, is_file: bool
 ) -> None:
-    settings = search_settings(files, strategy="sample", epochs=0)
+    settings = search_settings(files, strategy="random-shared", samples=1, epochs=1)
     found = search_genotype(TaggingSearchConfig(**settings, storage=storage), tmp_path / "run", progress=False)
     assert (cache / "embeddings").exists() == is_file and "storage" not in found.genotype.origin["settings"]
     again = search_genotype(TaggingSearchConfig(**settings), tmp_path / "run", progress=False)  # it may change
@@ -337,7 +337,7 @@ def test_what_is_embedded_anew_is_told_once(
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="flair_nas"):
         config_of_search = TaggingSearchConfig(
-            **search_settings(files, embeddings=[specs[0], "char"], epochs=0, strategy="sample")
+            **search_settings(files, embeddings=[specs[0], "char"], epochs=1, samples=1, strategy="random-shared")
         )
         search_genotype(config_of_search, tmp_path / "search", progress=False)
     assert f"{said}{char}, which learn" in caplog.text and "pooled" not in caplog.text

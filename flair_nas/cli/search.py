@@ -139,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _say_scale(arguments: argparse.Namespace, config: SearchSettings) -> None:
     """Say that a search on text without a preset is as large as those of the papers."""
     chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
-    if not chosen and isinstance(config, SearchConfig) and config.strategy != "sample":
+    if not chosen and isinstance(config, SearchConfig):
         small = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
         log.warning(
             "without --preset a search is as large as those of the papers: about seven hours for a million words on "

@@ -34,7 +34,6 @@ STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
     "random-shared": "random_shared:SharedRandomSearch",
     "random-independent": "random_independent:IndependentRandomSearch",
-    "sample": "sample:Sampling",
 }
 """What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
 

@@ -1,4 +1,4 @@
-"""What the strategies share that draw whole cells at random (Li and Talwalkar, UAI 2019), and compare them."""
+"""Strategies that draw whole cells at random (Li and Talwalkar, UAI 2019) and compare them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ _OF_GRADIENTS = (
 """Settings that only a gradient has a use for."""
 
 
-class WholeCells(Strategy):
-    """What all strategies share that draw whole cells, and learn no architecture weights."""
+class Candidates(Strategy):
+    """A search among random cells: one supernet that runs one architecture at a time, and the scores so far."""
 
+    finishing = "comparing the candidates"
     bears_nan = True  # a random cell has no normalisation, and one that fails is no reason to stop
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
-        """Settings that belong to a gradient."""
+        """Return what is wrong with the settings: those of a gradient, and nothing to compare."""
         found, name = [], config.strategy
         if config.order == 2:
             found.append(f"order 2 belongs to strategy gradient, not {name}")
@@ -51,26 +52,14 @@ class WholeCells(Strategy):
         found += [f"{setting} belongs to strategy gradient, not {name}" for setting in changed(config, *_OF_GRADIENTS)]
         if config.avoid_first:
             found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
+        if config.samples == 0 and not config.candidates:
+            found.append(f"samples must be at least 1 for strategy {name}")
         return found
 
     @staticmethod
     def range_of(width: int) -> float:
-        """That of a cell: nothing is mixed or normalised."""
+        """Return the initialisation bound of a cell: nothing is mixed or normalised."""
         return default_range(width)
-
-
-class Candidates(WholeCells):
-    """What both searches share: one supernet that runs one architecture at a time, and the scores so far."""
-
-    finishing = "comparing the candidates"
-
-    @staticmethod
-    def contradictions(config: SearchSettings) -> list[str]:
-        """Nothing to compare, too."""
-        found = WholeCells.contradictions(config)
-        if config.samples == 0 and not config.candidates:
-            found.append(f"samples must be at least 1 for strategy {config.strategy}")
-        return found
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
