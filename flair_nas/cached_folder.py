@@ -85,27 +85,6 @@ def cached_folder(
         raise _explained(error, folder, kind.content) from error
 
 
-def kept_folders(kind: Kind, cache: Path | None) -> dict[Path, dict[str, Any]]:
-    """What is kept in each folder of a kind, as `build` of `cached_folder` returned it; damaged ones are warned of.
-
-    Args:
-        kind: what is kept there.
-        cache: as for `flair_nas.paths.cache_root`.
-    """
-    kept = {}
-    for aside in (cache_root(cache) / kind.folder).glob(".*.old"):  # of a process that was killed
-        folder = aside.with_name(aside.name[1:].removesuffix(".old"))
-        with locked(_lock(folder)):
-            _put_back(folder)
-    for folder in sorted((cache_root(cache) / kind.folder).glob("[!.]*")):
-        content, problem = _look(folder)
-        if content is not None:
-            kept[folder] = content
-        else:
-            log.warning("%s: one of these %s is damaged (%s), and not used", folder, kind.content, problem)
-    return kept
-
-
 def _explained(error: OSError, folder: Path, content: str) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         message = f"no room for the {content} (nothing half-written is left); free some disk space, or "

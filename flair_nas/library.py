@@ -40,29 +40,18 @@ def bundled_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in resource_path("genotypes").glob("*.json")))
 
 
-def known_names() -> tuple[str, ...]:
-    """The names of the bundled genotypes, and of the indexes that were added."""
-    from flair_nas.sharing.index import indexes
-
-    bundled = bundled_names()
-    return (*bundled, *sorted({name for names in indexes().values() for name in names} - set(bundled)))
-
-
 def load_genotype(source: str | Path | Genotype) -> Genotype:
     """Gives the genotype that a name, a file or a written form stands for.
 
     Args:
         source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
             one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
-            `flair_nas.sharing.downloads.download`), a name of an index that was added, or a `Genotype`, which is
-            returned as it is.
+            `flair_nas.sharing.downloads.download`), or a `Genotype`, which is returned as it is.
 
     Raises:
         GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
         FlairNasError: it cannot be fetched.
     """
-    from flair_nas.sharing.index import look_up
-
     if isinstance(source, Genotype):
         return source
     text = str(source)
@@ -74,11 +63,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         path = user_path(source)
         found = path / "genotype.json"  # what a search leaves in its folder
         return Genotype.load(found if found.is_file() else path)
-    if known := look_up(text):
-        return _fetched(known)
     if _looks_written(text):
         return Genotype.parse(text)
-    names = known_names()
+    names = bundled_names()
     hint = instead_of(text, names)
     if text.upper() in ("LSTM", "GRU", "RNN"):
         hint = f"{text} is one of Flair's own layers, which has no genotype"

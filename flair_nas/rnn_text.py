@@ -12,7 +12,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import OPTION_NAMES, Genotype
-from flair_nas.library import UnknownGenotype, instead_of, known_names, load_genotype
+from flair_nas.library import UnknownGenotype, bundled_names, instead_of, load_genotype
 
 log = logging.getLogger("flair_nas")
 
@@ -56,7 +56,7 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
     try:
         return dataclasses.replace(load_genotype(source), **changes), numbers
     except UnknownGenotype:
-        names = (*others, *known_names())
+        names = (*others, *bundled_names())
         hint = instead_of(source, names)
         raise FlairNasError(
             f"unknown {name} {brief(source)}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "

@@ -25,7 +25,6 @@ from hypothesis import given, settings
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Edge, Gate, GateNode, Genotype, GenotypeError, random_genotype
 from flair_nas.library import bundled_names, load_genotype
-from flair_nas.sharing.index import read_index
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("tanh", "relu", "sigmoid", "identity")
@@ -725,8 +724,7 @@ def test_the_operations_are_in_the_order_of_the_architecture_weights() -> None:
 
 def test_the_forms_in_the_docs_are_one_genotype() -> None:
     text = (Path(__file__).parent.parent / "docs" / "genotypes.md").read_text(encoding="utf-8")
-    index, written = re.findall(r"^```json\n(.*?)^```$", text, re.M | re.S)
-    assert set(read_index("https://localhost/index.json", index.encode())) == {"our-ner-cell", "our-other-cell"}
+    (written,) = re.findall(r"^```json\n(.*?)^```$", text, re.M | re.S)
     line = re.search(r"In one line this is `(.+?)`", text)
     assert line is not None and Genotype.parse(written) == Genotype.parse(line[1])
     blocks = re.findall(r"^```text\n(.*?)\n```$", text, re.M | re.S)

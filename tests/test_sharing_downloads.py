@@ -309,7 +309,7 @@ def test_get(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.startswith(random_genotype(6).one_line())
     assert main(["genotypes", "get", "some-cell"]) == 2
     said = capsys.readouterr().err
-    assert "no https:// or hf:// address, no bundled genotype, and no index has it; none was added yet" in said
+    assert "no https:// or hf:// address and no bundled genotype" in said
     assert "genotypes list names the bundled ones" in said
     assert main(["genotypes", "get", "dart-v1"]) == 2
     assert "did you mean darts-v1" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import os
 import sys
 from pathlib import Path
@@ -24,14 +23,12 @@ EXAMPLES = """examples:
   flair-nas genotypes compare darts-v1 darts-v2
   flair-nas genotypes get hf://owner/name@main
   flair-nas genotypes get https://example.org/cell.json --out cell.json
-  flair-nas genotypes add-index https://example.org/index.json
   flair-nas genotypes publish runs/search --repository owner/name --license mit --out hub/
   flair-nas genotypes random --seed 3 --history 2 --out random.json
   flair-nas genotypes validate *.json
 
-A genotype is a bundled name, a file of any written form, the folder of a search, a one-line genotype, an address
-(https://... or hf://owner/name[@revision], each with #sha256=... if you like), or a name of an index that was added."""
-log = logging.getLogger("flair_nas")
+A genotype is a bundled name, a file of any written form, the folder of a search, a one-line genotype, or an address
+(https://... or hf://owner/name[@revision], each with #sha256=... if you like)."""
 
 _FORMATS = ("svg", "png", "dot", "txt")
 MEASURED = "zoo-small"  # the table whose figures bundled genotypes tell, as "zoo-small: COLUMN, FIGURE"
@@ -64,17 +61,9 @@ def add_parser(verbs: Any) -> None:
 
     parser = add_action(actions, "get", "Fetch one into the cache, which all commands read.", EXAMPLES)
     parser.set_defaults(run=get)
-    parser.add_argument("source", metavar="SOURCE", help="an address, or a name of an index")
+    parser.add_argument("source", metavar="SOURCE", help="https://... or hf://owner/name[@revision]")
     parser.add_argument("--refresh", action="store_true", help="fetch it anew, also when it is in the cache")
     parser.add_argument("--out", metavar="FILE", help="also write it to a file, as it was fetched")
-
-    parser = add_action(actions, "add-index", "Add the names that an index has, or bring them up to date.", EXAMPLES)
-    parser.set_defaults(run=add)
-    parser.add_argument("url", metavar="URL", help="https://...; docs/genotypes.md has the form")
-
-    parser = add_action(actions, "remove-index", "Forget the names of an index.", EXAMPLES)
-    parser.set_defaults(run=remove)
-    parser.add_argument("url", metavar="URL")
 
     parser = add_action(actions, "publish", "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
     parser.set_defaults(run=publish)
@@ -119,7 +108,6 @@ def list_all(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes list``."""
     from flair_nas.comparing import depth_of
     from flair_nas.library import bundled_names, load_genotype
-    from flair_nas.sharing.index import indexes
 
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
     for name in arguments.genotypes or bundled_names():
@@ -156,8 +144,6 @@ def list_all(arguments: argparse.Namespace) -> int:
         "measured: all alike at a small size, test perplexity on PTB, test F1 on WNUT-2017, mean ± standard deviation "
         "over seeds, or one seed (docs/figures.md)"
     )
-    for url, names in indexes().items() if not arguments.genotypes else ():
-        print(f"from {url}: {', '.join(names) or 'none'}")
     return 0
 
 
@@ -249,20 +235,16 @@ def get(arguments: argparse.Namespace) -> int:
     from flair_nas.library import bundled_names
     from flair_nas.sharing import is_address
     from flair_nas.sharing.downloads import download
-    from flair_nas.sharing.index import indexes, look_up
 
-    source = arguments.source if is_address(arguments.source) else look_up(arguments.source)
-    if source is None:
+    if not is_address(arguments.source):
         if arguments.source in bundled_names():
             raise FlairNasError(f"{arguments.source} is bundled, so there is nothing to fetch; genotypes show has it")
-        known = [name for names in indexes().values() for name in names]
-        hint = did_you_mean(arguments.source, [*known, *bundled_names()])
-        there = f"names there: {', '.join(known)}" if known else "none was added yet, by genotypes add-index"
+        hint = did_you_mean(arguments.source, bundled_names())
         raise FlairNasError(
-            f"{brief(arguments.source)} is no https:// or hf:// address, no bundled genotype, and no index has it; "
-            f"{hint}{there}; genotypes list names the bundled ones, which want no fetching"
+            f"{brief(arguments.source)} is no https:// or hf:// address and no bundled genotype; {hint}"
+            "genotypes list names the bundled ones, which want no fetching"
         )
-    found = download(source, refresh=arguments.refresh)
+    found = download(arguments.source, refresh=arguments.refresh)
     print(Genotype.load(found.path).one_line())
     print(f"in the cache: {found.path}")
     print(f"always this very file: {found.address}#sha256={found.sha256}")
@@ -270,28 +252,6 @@ def get(arguments: argparse.Namespace) -> int:
         with whole_file(user_path(arguments.out)) as temporary:
             temporary.write_bytes(found.path.read_bytes())
         print(f"written: {arguments.out}")
-    return 0
-
-
-def add(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes add-index``."""
-    from flair_nas.library import bundled_names
-    from flair_nas.sharing.index import add_index
-
-    names = add_index(arguments.url)
-    for name, source in names.items():
-        print(f"{name}: {source}")
-    for name in set(names) & set(bundled_names()):
-        log.warning("%s is bundled, too, and the bundled one is what the name means", name)
-    print(f"{len(names)} names, for --rnn and wherever else a genotype is asked for")
-    return 0
-
-
-def remove(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes remove-index``."""
-    from flair_nas.sharing.index import remove_index
-
-    remove_index(arguments.url)
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MOST_BYTES = 1_000_000
-"""Of a genotype or an index that is fetched."""
+"""The size limit of a genotype that is fetched."""
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 

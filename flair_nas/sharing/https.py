@@ -143,7 +143,7 @@ def _body(url: str, answer: requests.Response) -> bytes:
     for part in answer.iter_content(1024):
         content += part
         if len(content) > MOST_BYTES:
-            raise FlairNasError(f"{url}: has more than {MOST_BYTES:,} bytes, so it is no genotype and no index")
+            raise FlairNasError(f"{url}: has more than {MOST_BYTES:,} bytes, so it is no genotype")
         if time.monotonic() > end:
             raise FlairNasError(f"{url}: took more than {_WHOLE_SECONDS:g} seconds; try again later")
     promised = answer.headers.get("Content-Length", "")
