@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flair_nas.drawing.graph import Graph, Vertex
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.paths import meant, read_file
 
@@ -222,6 +223,30 @@ class Genotype:
         """Whether s_0 keeps a part of the gated h, which can grow without bound; files of version 1 with gates do."""
         return self.highway and self.state_gate is not None and self.carry == "gated"
 
+    def graphs(self) -> list[Graph]:
+        """Return the genotype as graphs to be drawn: its cell, then its gates."""
+        live = self.live_nodes
+        nodes = tuple(
+            Vertex(f"s{n}", f"s{n}", tuple((e.op, f"s{e.tail}") for e in edges), n in self.output, n not in live)
+            for n, edges in enumerate(self.nodes, start=1)
+        )
+        plain = "" if self.highway else ", without highway"
+        cell = Graph(
+            f"cell{plain}",
+            f"s0 of x[t] and h[t-1], h[t] = mean of {_listed(self.output)}",
+            (Vertex("s0", "s0"), *nodes),
+        )
+        product = "1 + " if self.gate == "residual" else ""
+        graphs = [cell]
+        for gate, title, past, letter, what in (
+            (self.state_gate, "state gate", "x", "f", "h[t-1]"),
+            (self.input_gate, "input gate", "h", "g", "x[t]"),
+        ):
+            if gate is not None:
+                factor = f"({product}mean of {letter}1 to {letter}{gate.history})"
+                graphs.append(Graph(title, f"{what} * {factor}", _gate_vertices(gate, past, letter)))
+        return graphs
+
     # --- the field's named tuple ---
 
     @classmethod
@@ -283,7 +308,7 @@ class Genotype:
         return self.one_line()
 
     def _repr_svg_(self) -> str:
-        """What a notebook shows."""
+        """Return the picture that a notebook shows."""
         from flair_nas.drawing.cell import to_svg
 
         return to_svg(self)
@@ -412,6 +437,26 @@ class Genotype:
         from flair_nas.files import write_text
 
         write_text(path, self.to_json())
+
+
+def _gate_vertices(gate: Gate, past: str, letter: str) -> tuple[Vertex, ...]:
+    entries = [Vertex(f"v{n}", f"{past}[t-{n}]") for n in range(1, gate.history + 1)]
+    nodes = [
+        Vertex(
+            f"{letter}{n}",
+            f"{letter}{n}",
+            ((node.entry, f"v{n}"), *((edge.op, f"{letter}{edge.tail}") for edge in node.edges)),
+            output=True,
+        )
+        for n, node in enumerate(gate.nodes, start=1)
+    ]
+    return (*entries, *nodes)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"s{numbers[0]} to s{numbers[-1]}"
+    return ", ".join(f"s{number}" for number in numbers)
 
 
 def random_genotype(

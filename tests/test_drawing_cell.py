@@ -15,7 +15,7 @@ from matplotlib.textpath import TextPath
 
 from flair_nas import Genotype, load_genotype, random_genotype
 from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, shapes_of, to_dot, to_png, to_svg
-from flair_nas.drawing.graph import equations_of, graphs_of, layout, text_of
+from flair_nas.drawing.graph import equations_of, layout, text_of
 from flair_nas.library import bundled_names
 
 DRAWN = [
@@ -149,7 +149,7 @@ def test_the_colour_blind_can_tell_operations_apart(kind: str) -> None:
 
 
 def test_columns_are_ordered_so_that_few_edges_cross() -> None:
-    (graph,) = graphs_of(Genotype.parse("tanh0-relu0-sigmoid2-tanh1"))
+    (graph,) = Genotype.parse("tanh0-relu0-sigmoid2-tanh1").graphs()
     columns = layout(graph).columns
     assert [len(column) for column in columns] == [1, 2, 2]
     first, second = columns[1], columns[2]
@@ -158,7 +158,7 @@ def test_columns_are_ordered_so_that_few_edges_cross() -> None:
 
 def test_equations_and_dot_and_png() -> None:
     genotype = Genotype.parse("tanh0-relu1-relu0-tanh3:2/state=tanh-relu+sigmoid1")
-    cell, gate = graphs_of(genotype)
+    cell, gate = genotype.graphs()
     assert equations_of(cell)[:4] == [
         "s1 = tanh(s0)",
         "s2 = relu(s1)",

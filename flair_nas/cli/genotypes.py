@@ -205,14 +205,14 @@ def _write(genotype: Genotype, path: Path, dark: bool) -> None:
 def compare(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes compare``."""
     from flair_nas.comparing import edit_distance
-    from flair_nas.drawing.graph import equations_of, graphs_of
+    from flair_nas.drawing.graph import equations_of
     from flair_nas.library import load_genotype
 
     if (given := len(arguments.genotypes)) != 2:
         raise FlairNasError(f"two genotypes are compared, and {given} {'is' if given == 1 else 'are'} given")
     genotypes = [load_genotype(name) for name in arguments.genotypes]
     parts = [
-        {graph.title.partition(",")[0]: [graph.title, *equations_of(graph)] for graph in graphs_of(genotype)}
+        {graph.title.partition(",")[0]: [graph.title, *equations_of(graph)] for graph in genotype.graphs()}
         for genotype in genotypes
     ]
     names = [*dict.fromkeys([*parts[0], *parts[1]]), "options"]

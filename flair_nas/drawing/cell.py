@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from flair_nas.drawing.graph import Graph, Layout, Vertex, graphs_of, layout
-from flair_nas.genotype import Genotype
+from flair_nas.drawing.graph import Drawable, Graph, Layout, Vertex, layout
 
 # near those of Okabe and Ito (2008); the colour-blind of each kind can tell them apart, which is tested
 COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00C08B", "identity": "#E69F00"}
@@ -44,7 +43,7 @@ class Shape:
     data: Mapping[str, str] = field(default_factory=dict)
 
 
-def shapes_of(genotype: Genotype) -> tuple[list[Shape], float, float]:
+def shapes_of(genotype: Drawable) -> tuple[list[Shape], float, float]:
     """All shapes of a picture, and its width and height.
 
     Args:
@@ -52,7 +51,7 @@ def shapes_of(genotype: Genotype) -> tuple[list[Shape], float, float]:
     """
     shapes: list[Shape] = []
     top, width = float(_MARGIN), 0.0
-    for graph in graphs_of(genotype):
+    for graph in genotype.graphs():
         found, right, bottom = _placed(graph, layout(graph), top)
         shapes += found
         top, width = bottom + _MARGIN, max(width, right)
@@ -126,7 +125,7 @@ def _boxes(vertex: Vertex, x: float, y: float, wide: float) -> list[Shape]:
 # --- formats ---
 
 
-def to_svg(genotype: Genotype) -> str:
+def to_svg(genotype: Drawable) -> str:
     """The picture as SVG, light or dark as its reader is.
 
     Args:
@@ -167,7 +166,7 @@ def _svg_of(shape: Shape) -> str:
     return f'<rect {place} stroke-width="{3 if "double" in shape.style else 1}"{dash} {paint}{data}/>'
 
 
-def to_png(genotype: Genotype, scale: float = 2.0, dark: bool = False) -> bytes:
+def to_png(genotype: Drawable, scale: float = 2.0, dark: bool = False) -> bytes:
     """The picture as PNG.
 
     Args:
@@ -210,14 +209,14 @@ def to_png(genotype: Genotype, scale: float = 2.0, dark: bool = False) -> bytes:
     return stream.getvalue()
 
 
-def to_dot(genotype: Genotype) -> str:
+def to_dot(genotype: Drawable) -> str:
     """The graphs in Graphviz's language.
 
     Args:
         genotype: any one.
     """
     lines = ["digraph genotype {", "  rankdir=LR; node [shape=box, style=rounded];"]
-    for number, graph in enumerate(graphs_of(genotype)):
+    for number, graph in enumerate(genotype.graphs()):
         lines.append(f'  subgraph cluster_{number} {{ label="{graph.title}: {graph.result}";')
         for vertex in graph.vertices:
             marks = ", peripheries=2" * vertex.output + ", color=grey, fontcolor=grey" * vertex.dead

@@ -1,4 +1,4 @@
-"""A genotype as graphs to be drawn, one for the cell and one for each gate; and where their vertices lie."""
+"""Graphs to be drawn, one for the cell and one for each gate, and the layout of their vertices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from flair_nas.genotype import Gate, Genotype
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -57,60 +56,21 @@ class Layout:
     routes: Mapping[tuple[str, int], tuple[str, ...]]
 
 
-def graphs_of(genotype: Genotype) -> list[Graph]:
-    """The graphs of a genotype: its cell, then its gates.
+class Drawable(Protocol):
+    """Something that is drawn as graphs: a `flair_nas.Genotype`."""
 
-    Args:
-        genotype: any one.
-    """
-    live = genotype.live_nodes
-    nodes = tuple(
-        Vertex(f"s{n}", f"s{n}", tuple((e.op, f"s{e.tail}") for e in edges), n in genotype.output, n not in live)
-        for n, edges in enumerate(genotype.nodes, start=1)
-    )
-    plain = "" if genotype.highway else ", without highway"
-    cell = Graph(
-        f"cell{plain}",
-        f"s0 of x[t] and h[t-1], h[t] = mean of {_listed(genotype.output)}",
-        (Vertex("s0", "s0"), *nodes),
-    )
-    product = "1 + " if genotype.gate == "residual" else ""
-    graphs = [cell]
-    for gate, title, past, letter, what in (
-        (genotype.state_gate, "state gate", "x", "f", "h[t-1]"),
-        (genotype.input_gate, "input gate", "h", "g", "x[t]"),
-    ):
-        if gate is not None:
-            factor = f"({product}mean of {letter}1 to {letter}{gate.history})"
-            graphs.append(Graph(title, f"{what} * {factor}", _of_gate(gate, past, letter)))
-    return graphs
+    def graphs(self) -> list[Graph]:
+        """Return the graphs, the cell first."""
 
-
-def _of_gate(gate: Gate, past: str, letter: str) -> tuple[Vertex, ...]:
-    entries = [Vertex(f"v{n}", f"{past}[t-{n}]") for n in range(1, gate.history + 1)]
-    nodes = [
-        Vertex(
-            f"{letter}{n}",
-            f"{letter}{n}",
-            ((node.entry, f"v{n}"), *((edge.op, f"{letter}{edge.tail}") for edge in node.edges)),
-            output=True,
-        )
-        for n, node in enumerate(gate.nodes, start=1)
-    ]
-    return (*entries, *nodes)
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
-        return f"s{numbers[0]} to s{numbers[-1]}"
-    return ", ".join(f"s{number}" for number in numbers)
+    def one_line(self) -> str:
+        """Return its structure as text."""
 
 
 def equations_of(graph: Graph) -> list[str]:
     """A graph as lines of text, one for each vertex that reads others, and its result.
 
     Args:
-        graph: one of `graphs_of`.
+        graph: one of `Genotype.graphs`.
     """
     return [*(_equation(graph, vertex, {}) for vertex in graph.vertices if vertex.reads), graph.result]
 
@@ -129,7 +89,7 @@ def _painted(text: str, colour: str | None) -> str:
     return f"\x1b[38;2;{';'.join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))}m{text}\x1b[0m"
 
 
-def text_of(genotype: Genotype, colours: Mapping[str, str] | None = None) -> str:
+def text_of(genotype: Drawable, colours: Mapping[str, str] | None = None) -> str:
     """All graphs of a genotype as text: level by level, each further in than what it reads.
 
     Args:
@@ -137,7 +97,7 @@ def text_of(genotype: Genotype, colours: Mapping[str, str] | None = None) -> str
         colours: for a terminal: of operations, and of ``dead`` nodes, #rrggbb.
     """
     lines = []
-    for graph in graphs_of(genotype):
+    for graph in genotype.graphs():
         levels = levels_of(graph)
         vertices = sorted((v for v in graph.vertices if v.reads), key=lambda vertex: levels[vertex.key])  # stable
         lines += [f"{graph.title}:"]
@@ -150,7 +110,7 @@ def levels_of(graph: Graph) -> dict[str, int]:
     """How far each vertex is from what comes from outside.
 
     Args:
-        graph: one of `graphs_of`.
+        graph: one of `Genotype.graphs`.
     """
     level: dict[str, int] = {}
     for vertex in graph.vertices:
@@ -165,7 +125,7 @@ def layout(graph: Graph, sweeps: int = 12) -> Layout:
     """Puts vertices into columns, and orders each so that few edges cross.
 
     Args:
-        graph: one of `graphs_of`.
+        graph: one of `Genotype.graphs`.
         sweeps: how often columns are ordered by their neighbours.
     """
     level = levels_of(graph)
