@@ -17,16 +17,7 @@ from flair_nas.paths import meant, typed, user_path
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
-from flair_nas.settings import (
-    COUNT,
-    Kind,
-    UnknownSettings,
-    kinds_of,
-    peek,
-    read_mapping,
-    read_settings,
-    resolve,
-)
+from flair_nas.settings import COUNT, Kind, UnknownSettings, kinds_of, peek, read_mapping, read_settings, resolve
 from flair_nas.tables.config import TableConfig
 from flair_nas.tagging.config import TaggerConfig
 

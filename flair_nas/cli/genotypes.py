@@ -95,7 +95,7 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
         raise FlairNasError("--hidden-size and --input-size must be at least 1")
     import torch
 
-    from flair_nas.comparing import multiply_adds
+    from flair_nas.genotype.complexity import multiply_adds
     from flair_nas.recurrent import SearchedRNN
 
     with torch.device("meta"):
@@ -106,7 +106,7 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
 
 def list_all(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes list``."""
-    from flair_nas.comparing import depth_of
+    from flair_nas.genotype.complexity import depth_of
     from flair_nas.library import bundled_names, load_genotype
 
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
@@ -149,9 +149,9 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes show``."""
-    from flair_nas.comparing import depth_of
     from flair_nas.drawing.cell import COLOURS
     from flair_nas.drawing.graph import text_of
+    from flair_nas.genotype.complexity import depth_of
     from flair_nas.library import load_genotype
     from flair_nas.sharing.card import words_of
 
@@ -204,8 +204,8 @@ def _write(genotype: Genotype, path: Path, dark: bool) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes compare``."""
-    from flair_nas.comparing import edit_distance
     from flair_nas.drawing.graph import equations_of
+    from flair_nas.genotype.complexity import edit_distance
     from flair_nas.library import load_genotype
 
     if (given := len(arguments.genotypes)) != 2:

@@ -21,14 +21,7 @@ from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
 from flair_nas.select.budget import Budget
-from flair_nas.select.candidates import (
-    Candidate,
-    Layer,
-    candidates_of,
-    matched_lstm,
-    named_layers,
-    random_layers,
-)
+from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
