@@ -230,7 +230,7 @@ DRAWN: dict[str, tuple[int, Callable[[int], Genotype]]] = {  # how many, and eac
 
 def write(name: str, figures: dict[str, Any]) -> None:
     """Writes one file of figures."""
-    from flair_nas.files import write_text
+    from flair_nas.storage.files import write_text
 
     RESULTS.mkdir(parents=True, exist_ok=True)
     write_text(RESULTS / f"{name}.json", json.dumps(figures, indent=1) + "\n")

@@ -23,16 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from killing import (
-    contents,
-    differences,
-    draw_moments,
-    processes,
-    run_killed,
-    run_whole,
-    tensors,
-    write_text,
-)
+from killing import contents, differences, draw_moments, processes, run_killed, run_whole, tensors, write_text
 
 RESULTS = Path(__file__).parent / "results" / "kill_and_resume.jsonl"
 SEARCH: dict[str, Any] = {

@@ -391,7 +391,7 @@ def main() -> None:
         return
     if unknown := sorted(set(arguments.starts) - set(STARTS)):
         parser.error(f"unknown starts {', '.join(unknown)}; there are {', '.join(STARTS)}")
-    from flair_nas.files import write_text
+    from flair_nas.storage.files import write_text
     from flair_nas.tagging import training
 
     training.load_corpus = functools.cache(training.load_corpus)  # its embeddings are computed once

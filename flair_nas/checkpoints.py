@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import whole_file
-from flair_nas.paths import check_regular
+from flair_nas.storage.files import whole_file
+from flair_nas.storage.paths import check_regular
 
 log = logging.getLogger("flair_nas")
 

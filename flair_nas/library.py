@@ -8,31 +8,13 @@ from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
-from flair_nas.paths import meant, user_path
 from flair_nas.sharing import is_address
+from flair_nas.storage.paths import meant, user_path
+from flair_nas.storage.resources import resource_path
 
 
 class UnknownGenotype(GenotypeError):
     """A name that stands for no genotype."""
-
-
-def resource_path(*parts: str) -> Path:
-    """Finds a bundled resource: inside an installed package, or at the top of a checkout.
-
-    Args:
-        *parts: the path below ``resources/``.
-
-    Raises:
-        FileNotFoundError: it is in neither place; the installation is broken.
-    """
-    package = Path(__file__).resolve().parent
-    candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]
-    for path in candidates:
-        if path.exists():
-            return path
-    raise FileNotFoundError(
-        f"bundled resource {'/'.join(parts)} is missing: looked in {candidates}; reinstall flair-nas"
-    )
 
 
 def bundled_names() -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from flair_nas.checkpoints import START_OVER, Checkpoints, is_whole
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.files import is_part, sum_of_data, write_text
-from flair_nas.locks import Held, locked
-from flair_nas.paths import check_regular, read_file, typed, user_path
 from flair_nas.settings import UnknownSettings, read_run_settings, to_yaml
+from flair_nas.storage.files import is_part, sum_of_data, write_text
+from flair_nas.storage.locks import Held, locked
+from flair_nas.storage.paths import check_regular, read_file, typed, user_path
 
 log = logging.getLogger("flair_nas")
 

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
-from flair_nas.library import resource_path
-from flair_nas.paths import read_file, user_path
+from flair_nas.storage.paths import read_file, user_path
+from flair_nas.storage.resources import resource_path
 
 Config = TypeVar("Config")
 

@@ -15,9 +15,9 @@ import pytest
 
 import flair_nas
 from flair_nas.cli import main
-from flair_nas.library import resource_path
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings import resolve
+from flair_nas.storage.resources import resource_path
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -18,11 +18,11 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.cli import main
-from flair_nas.locks import locked
 from flair_nas.runs import LOCK
 from flair_nas.select import on_tags
 from flair_nas.select.flair_script import flair_script
 from flair_nas.select.workers import Died, Job, Outcome, Pool
+from flair_nas.storage.locks import locked
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
 

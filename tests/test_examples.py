@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from flair_nas.genotype import Genotype
-from flair_nas.library import resource_path
+from flair_nas.storage.resources import resource_path
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

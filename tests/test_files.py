@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from flair_nas.files import check_writable, whole_file, write_text
+from flair_nas.storage.files import check_writable, whole_file, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 OLD = "what was there before\n"

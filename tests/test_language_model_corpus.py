@@ -28,7 +28,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model import corpus as corpus_module
 from flair_nas.language_model import text_parts
 from flair_nas.language_model.corpus import END, UNKNOWN, TextCorpus, Vocabulary, batchify, load_text
-from flair_nas.library import resource_path
+from flair_nas.storage.resources import resource_path
 
 TRAIN = "the cat saw the dog\nthe dog ran\n"
 VALID = "the bird ran\n"

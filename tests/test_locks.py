@@ -14,7 +14,7 @@ import pytest
 from own_process import python
 
 from flair_nas.errors import FlairNasError
-from flair_nas.locks import Held, locked
+from flair_nas.storage.locks import Held, locked
 
 HOLD = """
 import signal

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flair_nas.errors import FlairNasError
-from flair_nas.paths import cache_root, how_to_convert, meant, not_ours, read_file, typed, user_path
+from flair_nas.storage.paths import cache_root, how_to_convert, meant, not_ours, read_file, typed, user_path
 
 
 @pytest.mark.parametrize(

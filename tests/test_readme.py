@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flair_nas.library import resource_path
+from flair_nas.storage.resources import resource_path
 
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)

@@ -28,7 +28,7 @@ from small_search import (
     write_text,
 )
 
-from flair_nas import cli, files
+from flair_nas import cli
 from flair_nas.errors import FlairNasError
 from flair_nas.runs import open_run
 from flair_nas.search import trainer
@@ -39,6 +39,7 @@ from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
+from flair_nas.storage import files
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -36,7 +36,6 @@ from small_search import (
     write_text,
 )
 
-from flair_nas import files
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
@@ -51,6 +50,7 @@ from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.settings import peek, preset_names, read_settings, resolve
+from flair_nas.storage import files
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from https_server import Server, be_impatient, content, redirect, serve
 
-from flair_nas import FlairNasError, Genotype, cached_folder, load_genotype, random_genotype
+from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.sharing import https
 from flair_nas.sharing.downloads import download
+from flair_nas.storage import cache
 
 GENOTYPE = random_genotype(5)
 JSON = GENOTYPE.to_json()
@@ -112,7 +113,7 @@ def test_a_kill_while_a_newer_one_is_put_in_place_loses_nothing(
     url = server.put("/cell.json", JSON, random_genotype(6).to_json())
     assert load_genotype(url) == GENOTYPE
     with monkeypatch.context() as patch:
-        patch.setattr(cached_folder, "_put_in_place", lambda *_: os._exit(9))
+        patch.setattr(cache, "_put_in_place", lambda *_: os._exit(9))
         child = os.fork()
         if not child:
             try:

@@ -10,26 +10,13 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from reference_supernet import (
-    OPS,
-    BatchNorm,
-    State,
-    as_sets,
-    derive_nodes,
-    edges_of_rows,
-    leave,
-    run_sequence,
-)
+from reference_supernet import OPS, BatchNorm, State, as_sets, derive_nodes, edges_of_rows, leave, run_sequence
 from reference_supernet import derive_gate as gate_by_brute_force
 from torch import Tensor, nn
 
 from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
 from flair_nas.recurrent import RecurrentState, SearchedRNN
-from flair_nas.supernet import (
-    CellSupernet,
-    InterCellSupernet,
-    derive,
-)
+from flair_nas.supernet import CellSupernet, InterCellSupernet, derive
 
 pytestmark = pytest.mark.usefixtures("kernels")  # all of it on every engine
 

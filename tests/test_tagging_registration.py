@@ -28,8 +28,8 @@ from flair.training_utils import store_embeddings
 
 import flair_nas
 from flair_nas import FlairNasError, SearchedRNN, bundled_names, load_genotype, random_genotype
-from flair_nas.library import resource_path
 from flair_nas.rnn_text import parse_rnn
+from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.rnn_type import build_rnn

@@ -28,7 +28,7 @@ from flair.models import LanguageModel, SequenceTagger
 from safetensors.torch import load_file, save_file
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
-from flair_nas.files import sum_of_file
+from flair_nas.storage.files import sum_of_file
 from flair_nas.tagging import training
 from flair_nas.tagging.corpora import load_corpus
 from flair_nas.tagging.embeddings import _alphabet

@@ -11,9 +11,9 @@ from typing import Any
 
 from flair_nas.cli.flags import add_action, add_hub_flags, repository_of
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.files import whole_file
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.paths import typed, user_path
+from flair_nas.storage.files import whole_file
+from flair_nas.storage.paths import typed, user_path
 
 EXAMPLES = """examples:
   flair-nas genotypes list

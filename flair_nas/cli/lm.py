@@ -13,8 +13,8 @@ from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, ch
 from flair_nas.cli.log import quiet_libraries
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.paths import typed
 from flair_nas.stopping import stopped_at_once
+from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
     from flair_nas.language_model.compare import Comparison, WordChange

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flair_nas.files import whole_file
+from flair_nas.storage.files import whole_file
 
 
 def draw_comparison(panels: Mapping[str, Mapping[str, Sequence[float]]], path: str | Path) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flair_nas.files import whole_file
 from flair_nas.measure import Measure
+from flair_nas.storage.files import whole_file
 
 
 def draw_progress(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, measure: Measure) -> None:

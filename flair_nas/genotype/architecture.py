@@ -39,7 +39,7 @@ from flair_nas.genotype.vocabulary import (
     VERSION,
     GenotypeError,
 )
-from flair_nas.paths import meant, read_file
+from flair_nas.storage.paths import meant, read_file
 
 _MOST_BYTES = 10_000_000  # of a file; it may be a whole log
 
@@ -355,7 +355,7 @@ class Genotype:
 
     def save(self, path: str | Path) -> None:
         """Writes the JSON form, whole or not at all."""
-        from flair_nas.files import write_text
+        from flair_nas.storage.files import write_text
 
         write_text(path, self.to_json())
 

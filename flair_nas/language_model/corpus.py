@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from flair_nas.cached_folder import Kind, cached_folder
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.text_parts import LINE_END, PARTS, Piece, Text, files_beside, find_text
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.paths import typed
+from flair_nas.storage.cache import Kind, cached_folder
+from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
     from torch import LongTensor

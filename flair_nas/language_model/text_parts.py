@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.library import resource_path
-from flair_nas.paths import how_to_convert, siblings, user_path
+from flair_nas.storage.paths import how_to_convert, siblings, user_path
+from flair_nas.storage.resources import resource_path
 
 PARTS = ("train", "valid", "test")
 DEMO = "demo"  # the bundled text

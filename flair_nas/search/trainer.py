@@ -23,7 +23,6 @@ from accelerate import Accelerator
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.measure import Measure
-from flair_nas.paths import user_path
 from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
@@ -35,6 +34,7 @@ from flair_nas.search.health import failure
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.settings import changed
+from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import copy_whole
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
@@ -24,6 +23,7 @@ from flair_nas.rnn_text import text_of
 from flair_nas.select.counts import packed
 from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.settings import as_flags, kinds_of
+from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import write_text
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
@@ -29,6 +28,7 @@ from flair_nas.select.rule import Rule
 from flair_nas.select.tasks import TAGGING, Task
 from flair_nas.select.training import Runs, wanted_of
 from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
+from flair_nas.storage.files import write_text
 from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.files import write_text
 from flair_nas.genotype import Genotype
 from flair_nas.sharing.hub import FILE
+from flair_nas.storage.files import write_text
 
 PICTURE = "genotype.svg"
 

@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flair_nas.cached_folder import Kind, cached_folder
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype, GenotypeError
 from flair_nas.sharing.https import fetch
 from flair_nas.sharing.hub import FILE, PREFIX, fetch_from_hub
+from flair_nas.storage.cache import Kind, cached_folder
 
 log = logging.getLogger("flair_nas")
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.files import write_text
-from flair_nas.paths import user_path
 from flair_nas.rnn_text import say_risks
 from flair_nas.runs import Run, open_run
 from flair_nas.search.display import duration
@@ -27,6 +25,8 @@ from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.tasks import TASKS
 from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
+from flair_nas.storage.files import write_text
+from flair_nas.storage.paths import user_path
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.sizing import count_size, measure_size
 from flair_nas.tables.spec import (

@@ -8,7 +8,7 @@ from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.paths import how_to_convert, user_path
+from flair_nas.storage.paths import how_to_convert, user_path
 from flair_nas.tagging.corpora import TaggingCorpus, digest_of
 
 LABEL = "__label__"

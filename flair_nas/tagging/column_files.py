@@ -13,7 +13,7 @@ from flair.data import Sentence
 from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.paths import user_path
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.column_rows import Block, Row, count_columns, read_blocks
 from flair_nas.tagging.column_sentences import FEATURES, HEAD, SPACE, Tags, begins, make_sentences
 from flair_nas.tagging.label_forms import SPAN_TAG, LabelFault, form_of

@@ -16,8 +16,8 @@ from flair.datasets import CONLL_2000, WNUT_17
 from torch.utils.data import Dataset
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
-from flair_nas.library import resource_path
-from flair_nas.paths import siblings, typed, user_path
+from flair_nas.storage.paths import siblings, typed, user_path
+from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.column_files import check_columns, pick_label_type, read_part
 from flair_nas.tagging.column_rows import count_columns
 from flair_nas.tagging.quiet import no_flair_remarks

@@ -23,7 +23,7 @@ from flair.embeddings import (
 )
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
-from flair_nas.paths import user_path
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.corpora import sentences_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks

@@ -14,8 +14,8 @@ from flair.models import SequenceTagger
 from flair.training_utils import EmbeddingStorageMode
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import write_text
-from flair_nas.paths import user_path
+from flair_nas.storage.files import write_text
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.column_files import PREDICTED
 from flair_nas.tagging.corpora import TaggingCorpus, is_token_level, labels_of, sentences_of
 from flair_nas.tagging.frozen import changing_names

@@ -21,9 +21,9 @@ from flair.embeddings import PooledFlairEmbeddings, TokenEmbeddings
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from flair_nas.cached_folder import Kind, cached_folder
-from flair_nas.paths import cache_root
 from flair_nas.randomness import random_state, restore_random_state
+from flair_nas.storage.cache import Kind, cached_folder
+from flair_nas.storage.paths import cache_root
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
 
 log = logging.getLogger("flair_nas")
@@ -76,7 +76,7 @@ def keep_frozen(
         on_disk: keep them in a file of the cache, made by the first process that needs it, or in memory. None: in
             memory, if a quarter of what is free is enough.
         progress: draw a progress bar.
-        cache: as for `flair_nas.paths.cache_root`.
+        cache: as for `flair_nas.storage.paths.cache_root`.
 
     Raises:
         FlairNasError: the cache cannot be written.
@@ -99,7 +99,7 @@ def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus, cache: Path | No
     Args:
         embeddings: those of a tagger.
         corpus: the corpus that is embedded.
-        cache: as for `flair_nas.paths.cache_root`.
+        cache: as for `flair_nas.storage.paths.cache_root`.
     """
     sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
     return (cache_root(cache) / VECTORS.folder / _fingerprint(frozen_members(embeddings), sentences)).exists()

@@ -17,10 +17,10 @@ from flair.models import SequenceTagger
 from flair_nas.checkpoints import check_sums
 from flair_nas.device import choose_device
 from flair_nas.errors import FlairNasError
-from flair_nas.paths import no_model, typed, user_path
 from flair_nas.settings import UnknownSettings, is_of_another_command, read_run_settings
 from flair_nas.sharing.hub import PREFIX, fetch_folder
 from flair_nas.sharing.offline import refuse_offline
+from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks

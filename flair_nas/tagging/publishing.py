@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.files import copy_whole, write_text
 from flair_nas.genotype import Genotype
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.runs import read_figures
@@ -23,6 +22,7 @@ from flair_nas.sharing.card import (
     write_picture,
 )
 from flair_nas.sharing.hub import FILE
+from flair_nas.storage.files import copy_whole, write_text
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import NAMES
 from flair_nas.tagging.prediction import load_tagger

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.files import sum_of_file, whole_file, write_text
-from flair_nas.paths import read_file
+from flair_nas.storage.files import sum_of_file, whole_file, write_text
+from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY
 from flair_nas.tagging.rnn_type import is_self_contained

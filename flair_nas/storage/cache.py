@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.files import sum_of_data, sum_of_file, write_text
-from flair_nas.locks import locked
-from flair_nas.paths import cache_root, check_regular
+from flair_nas.storage.files import sum_of_data, sum_of_file, write_text
+from flair_nas.storage.locks import locked
+from flair_nas.storage.paths import cache_root, check_regular
 
 log = logging.getLogger("flair_nas")
 
@@ -48,7 +48,7 @@ def cached_folder(
         kind: what is kept there.
         fingerprint: stands for everything that the folder is made of.
         build: writes files to an empty folder, and returns what else is to be kept, for JSON.
-        cache: as for `flair_nas.paths.cache_root`.
+        cache: as for `flair_nas.storage.paths.cache_root`.
         refresh: make it anew, also when it is there; it stays if that fails.
 
     Returns:

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from flair_nas.errors import FlairNasError
-from flair_nas.paths import read_file
+from flair_nas.storage.paths import read_file
 
 
 class Held(Exception):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flair_nas.paths import check_regular
+from flair_nas.storage.paths import check_regular
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

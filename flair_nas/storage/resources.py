@@ -1,0 +1,24 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def resource_path(*parts: str) -> Path:
+    """Finds a bundled resource: inside an installed package, or at the top of a checkout.
+
+    Args:
+        *parts: the path below ``resources/``.
+
+    Raises:
+        FileNotFoundError: it is in neither place; the installation is broken.
+    """
+    package = Path(__file__).resolve().parent
+    candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]
+    for path in candidates:
+        if path.exists():
+            return path
+    raise FileNotFoundError(
+        f"bundled resource {'/'.join(parts)} is missing: looked in {candidates}; reinstall flair-nas"
+    )
