@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flair_nas.device import check_precision
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Gate, Genotype
+from flair_nas.runs.device import check_precision
 
 Call = Callable[[], Any]
 

@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 
 from flair_nas import random_genotype
-from flair_nas.device import forget_peak_memory
+from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.tagging.config import TaggerConfig
 
 RANDOM_CELL = random_genotype(1).one_line()

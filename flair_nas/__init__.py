@@ -7,10 +7,10 @@ two packages is imported first.
 
 from __future__ import annotations
 
-from flair_nas import stopping
+from flair_nas.runs import signals
 
-if stopping.is_command():  # all of it takes a moment to load, and so far there is nothing to put in order
-    stopping.stop_at_once()
+if signals.is_command():  # all of it takes a moment to load, and so far there is nothing to put in order
+    signals.stop_at_once()
 
 from importlib import import_module
 from types import ModuleType

@@ -32,8 +32,8 @@ def bfloat16() -> None:
     """Asked for by tests that train in bfloat16, which not every processor can."""
     import torch
 
-    from flair_nas.device import check_precision
     from flair_nas.errors import FlairNasError
+    from flair_nas.runs.device import check_precision
 
     try:
         check_precision("bfloat16", torch.device("cpu"))

@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from flair_nas.measure import Evaluation, Measure
+from flair_nas.runs.metric import Evaluation, Measure
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import Objective

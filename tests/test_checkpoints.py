@@ -13,8 +13,8 @@ import pytest
 import torch
 from own_process import python
 
-from flair_nas.checkpoints import Checkpoints, read_checkpoint
 from flair_nas.errors import FlairNasError
+from flair_nas.runs.checkpoints import Checkpoints, read_checkpoint
 
 
 def names_in(folder: Path) -> list[str]:

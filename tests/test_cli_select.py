@@ -18,7 +18,7 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.cli import main
-from flair_nas.runs import LOCK
+from flair_nas.runs.run import LOCK
 from flair_nas.select import on_tags
 from flair_nas.select.flair_script import flair_script
 from flair_nas.select.workers import Died, Job, Outcome, Pool

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from flair_nas.cli import main
-from flair_nas.device import check_fits, check_precision, choose_device, float32_products, is_out_of_memory
 from flair_nas.errors import FlairNasError
+from flair_nas.runs.device import check_precision, choose_device, float32_products
+from flair_nas.runs.memory import check_fits, is_out_of_memory
 from flair_nas.storage.resources import resource_path
 
 OF_AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}  # what most laptops have

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.measure import Evaluation, Measure
+from flair_nas.runs.metric import Evaluation, Measure
 
 F1 = Measure("f1", "F1", higher_is_better=True, form=".2f")
 ERROR = Measure("error_rate", "error rate")

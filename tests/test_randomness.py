@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy
 import torch
 
-from flair_nas.checkpoints import Checkpoints, read_checkpoint
-from flair_nas.randomness import random_state, restore_random_state
+from flair_nas.runs.checkpoints import Checkpoints, read_checkpoint
+from flair_nas.runs.random_state import random_state, restore_random_state
 
 
 def draws() -> list[float]:

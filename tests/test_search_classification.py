@@ -17,7 +17,7 @@ from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
-from flair_nas.runs import RunStopped
+from flair_nas.runs.run import RunStopped
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.classification import ClassificationObjective, build, read

@@ -21,8 +21,8 @@ from small_search import NO_DROPOUT, SMALL, assert_same_runs, patched
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library import load_genotype
-from flair_nas.measure import Evaluation
-from flair_nas.runs import RunStopped
+from flair_nas.runs.metric import Evaluation
+from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchConfig, strategy_class
 from flair_nas.search.estimate import estimate_search

@@ -16,7 +16,7 @@ from small_search import KINDS, objective_of, small, write_text
 from flair_nas.cli import main
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.measure import Guess
+from flair_nas.runs.metric import Guess
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import (
     Changes,

@@ -30,7 +30,7 @@ from small_search import (
 
 from flair_nas import cli
 from flair_nas.errors import FlairNasError
-from flair_nas.runs import open_run
+from flair_nas.runs.run import open_run
 from flair_nas.search import trainer
 from flair_nas.search.bilevel import first_order, mean_gradients, second_order
 from flair_nas.search.descent import WeightDescent

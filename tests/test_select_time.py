@@ -16,7 +16,7 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runs import RunStopped
+from flair_nas.runs.run import RunStopped
 from flair_nas.select import on_tags
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.counts import packed

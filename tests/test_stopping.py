@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flair_nas import stopping
+from flair_nas.runs import signals
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,15 +52,15 @@ def test_a_signal_while_the_command_starts_is_answered_in_a_line(
 
 def test_within_the_block_a_signal_ends_and_afterwards_all_is_as_before() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with stopping.stopped_at_once():
-        assert all(signal.getsignal(number) is stopping._end for number in before)
+    with signals.stopped_at_once():
+        assert all(signal.getsignal(number) is signals._end for number in before)
     assert {number: signal.getsignal(number) for number in before} == before
 
 
 def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with stopping.stopped_at_once():
+        with signals.stopped_at_once():
             os.kill(os.getpid(), signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
@@ -82,7 +82,7 @@ def test_a_program_that_imports_the_package_is_not_the_command(
 ) -> None:
     monkeypatch.setattr(sys, "argv", argv)
     monkeypatch.setattr(sys, "orig_argv", original)
-    assert stopping.is_command() is expected
+    assert signals.is_command() is expected
 
 
 def test_importing_the_package_leaves_signals_alone() -> None:

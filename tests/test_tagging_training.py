@@ -28,10 +28,10 @@ from gensim.models import KeyedVectors
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
-from flair_nas import runs
 from flair_nas.errors import FlairNasError
 from flair_nas.library import load_genotype
-from flair_nas.runs import RunStopped
+from flair_nas.runs import run
+from flair_nas.runs.run import RunStopped
 from flair_nas.select import on_tags
 from flair_nas.settings import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
@@ -436,7 +436,7 @@ INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         patch, epochs, "evaluate_tagger", lambda tagger, *_, **__: "epoch" in str(tagger.model_card)
     ),
     "between model and checkpoint": lambda patch: interrupt_while(
-        patch, runs, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
+        patch, run, "write_text", lambda path, text: path.name == "history.jsonl" and text.count("\n") == 2
     ),
     "while a checkpoint is written": lambda patch: interrupt_while(
         patch, torch, "save", lambda state, *_, **__: state.get("epoch") == 2

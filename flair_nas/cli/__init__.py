@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from flair_nas.cli import genotypes, lm, search, select, tables, tag
 from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
-from flair_nas.stopping import ignore, is_command, stopped_in_order
+from flair_nas.runs.signals import ignore, is_command, stopped_in_order
 from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect), or a search learned nothing;
@@ -121,7 +121,7 @@ def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    from flair_nas.device import is_out_of_memory  # it loads torch, which parsing need not
+    from flair_nas.runs.memory import is_out_of_memory  # it loads torch, which parsing need not
 
     return is_out_of_memory(error)
 

@@ -13,7 +13,7 @@ from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, ch
 from flair_nas.cli.log import quiet_libraries
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.stopping import stopped_at_once
+from flair_nas.runs.signals import stopped_at_once
 from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
     check_batch_size(arguments.batch_size)
     quiet_libraries(arguments)
     with stopped_at_once():
-        from flair_nas.device import choose_device
         from flair_nas.language_model.evaluation import evaluate_language_model
         from flair_nas.language_model.saved import is_one_file
+        from flair_nas.runs.device import choose_device
 
     part = _part(arguments)
     score = evaluate_language_model(
@@ -189,8 +189,8 @@ def compare(arguments: argparse.Namespace) -> int:
             raise FlairNasError(f"{flag} must be at least 1, got {getattr(arguments, name)}")
     quiet_libraries(arguments)
     with stopped_at_once():
-        from flair_nas.device import choose_device
         from flair_nas.language_model.compare import compare_language_models
+        from flair_nas.runs.device import choose_device
 
     comparison = compare_language_models(
         arguments.a,

@@ -20,10 +20,10 @@ from flair_nas.cli.flags import (
 from flair_nas.cli.log import quiet_flair, quiet_libraries
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.runs.signals import stopped_at_once
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.settings import as_flags, changed, preset_names, resolve
-from flair_nas.stopping import stopped_at_once
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
 
@@ -150,7 +150,7 @@ def _say_scale(arguments: argparse.Namespace, config: SearchSettings) -> None:
 
 def _estimate(config: SearchSettings, progress: bool) -> int:
     with stopped_at_once():
-        from flair_nas.search.display import duration
+        from flair_nas.runs.duration import duration
         from flair_nas.search.estimate import estimate_search
 
     found = estimate_search(config, progress=progress)

@@ -10,7 +10,7 @@ from typing import Any
 from flair_nas.cli.flags import add_action, add_list_flag, add_setting_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.stopping import stopped_at_once
+from flair_nas.runs.signals import stopped_at_once
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.tables.config import TableConfig
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flair_nas.measure import Measure
+from flair_nas.runs.metric import Measure
 from flair_nas.storage.files import whole_file
 
 

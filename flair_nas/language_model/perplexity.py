@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, detach
-from flair_nas.measure import Measure
+from flair_nas.runs.metric import Measure
 
 TOKENS_AT_ONCE = 2048
 """Tokens per forward pass, all columns together, unless told otherwise: enough that the softmax is one good product."""

@@ -13,8 +13,6 @@ import torch
 from torch import nn
 
 from flair_nas.cell import papers_range
-from flair_nas.checkpoints import check_sums
-from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
@@ -24,6 +22,8 @@ from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
+from flair_nas.runs.checkpoints import check_sums
+from flair_nas.runs.memory import check_fits
 from flair_nas.settings import is_of_another_command
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import no_model, user_path

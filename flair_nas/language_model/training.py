@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
@@ -37,9 +36,11 @@ from flair_nas.language_model.saved import (
     save_language_model,
 )
 from flair_nas.language_model.segments import Draw, segment_lengths
-from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.rnn_text import comparable, say_risks
-from flair_nas.runs import Run, open_run
+from flair_nas.runs.device import check_precision, choose_device
+from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.runs.run import Run, open_run
 
 log = logging.getLogger("flair_nas")
 

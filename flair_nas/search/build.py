@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from flair_nas.device import check_fits
 from flair_nas.errors import FlairNasError
+from flair_nas.runs.memory import check_fits
 from flair_nas.search.config import SearchSettings, objective_kind, strategy_class
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import time
 from typing import Any
 
 from tqdm import tqdm
 
-from flair_nas.measure import Measure
+from flair_nas.runs.duration import duration
+from flair_nas.runs.metric import Measure
 from flair_nas.search.strategies import Strategy
 
 log = logging.getLogger("flair_nas")
@@ -77,11 +77,3 @@ class Display:
             self.bar.write(text, file=sys.stderr)
         else:
             log.info("%s", text)
-
-
-def duration(seconds: float) -> str:
-    """A time in words: seconds, minutes, or hours and minutes."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = math.ceil(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from flair_nas.device import peak_memory_mb
+from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.objectives import Objective

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.genotype import Genotype
-from flair_nas.measure import Guess, Measure
+from flair_nas.runs.metric import Guess, Measure
 from flair_nas.search.convergence import drift, drifts, flattened
 
 EPOCHS = 3

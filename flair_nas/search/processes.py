@@ -13,8 +13,8 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor
 
-from flair_nas.device import check_precision, choose_device
 from flair_nas.errors import FlairNasError, shown
+from flair_nas.runs.device import check_precision, choose_device
 
 if TYPE_CHECKING:
     from flair_nas.search.bilevel import Reduce

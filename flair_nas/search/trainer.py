@@ -22,10 +22,10 @@ from accelerate import Accelerator
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.measure import Measure
-from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.rnn_text import say_risks
-from flair_nas.runs import Run, open_run
+from flair_nas.runs.metric import Measure
+from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.runs.run import Run, open_run
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchSettings, strategy_class
 from flair_nas.search.descent import REMEDY, NotFinite

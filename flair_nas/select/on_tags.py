@@ -85,7 +85,7 @@ def _layer(config: TaggerConfig, width: int) -> nn.Module:
 
 def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
     """Steps of the layer alone, on random numbers in batches of sentences as long as those of the corpus."""
-    from flair_nas.device import choose_device
+    from flair_nas.runs.device import choose_device
     from flair_nas.tagging.corpora import sentences_of
     from flair_nas.tagging.embeddings import build_embeddings
 
@@ -121,7 +121,7 @@ def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
     import flair
     from flair.training_utils import store_embeddings
 
-    from flair_nas.device import choose_device
+    from flair_nas.runs.device import choose_device
     from flair_nas.tagging.corpora import sentences_of
     from flair_nas.tagging.frozen import frozen_members, is_kept
     from flair_nas.tagging.training import build_tagger
@@ -183,7 +183,7 @@ def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
 
 def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
     """Trains a tagger."""
-    from flair_nas.device import forget_peak_memory
+    from flair_nas.runs.memory import forget_peak_memory
     from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
 
     be_quiet()

@@ -66,7 +66,7 @@ def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callab
 
 def _stepped(settings: Mapping[str, Any], data: TextCorpus) -> tuple[LanguageModel, Callable[[], None]]:
     """Build a model, and a step of its training."""
-    from flair_nas.device import choose_device
+    from flair_nas.runs.device import choose_device
 
     config = LanguageModelConfig(**settings)
     device = choose_device(config.device)
@@ -108,8 +108,8 @@ def prepare(settings: Mapping[str, Any], data: TextCorpus, progress: bool) -> No
 
 def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
     """Trains a language model."""
-    from flair_nas.device import forget_peak_memory
     from flair_nas.language_model.training import train_language_model
+    from flair_nas.runs.memory import forget_peak_memory
 
     be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
@@ -135,7 +135,7 @@ def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, An
 
 def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]:
     """What the model predicts of each sentence of test, or of valid."""
-    from flair_nas.device import choose_device
+    from flair_nas.runs.device import choose_device
 
     model = load_language_model(folder, choose_device(device)).model
     ids, end = data.valid if data.test is None else data.test, data.vocabulary.index(END)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flair_nas.search.display import duration
+from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, is_to_beat
 from flair_nas.select.config import SelectSettings, budget_of, seconds_of
 from flair_nas.select.counts import unpacked

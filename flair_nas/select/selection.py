@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.rnn_text import say_risks
-from flair_nas.runs import Run, open_run
-from flair_nas.search.display import duration
+from flair_nas.runs.duration import duration
+from flair_nas.runs.run import Run, open_run
 from flair_nas.select.budget import Budget
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectSettings

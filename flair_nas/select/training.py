@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
-from flair_nas.search.display import duration
+from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, Layer, lstm_of_size
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.ledger import Ledger

@@ -194,7 +194,7 @@ def make_pool(config: PoolSettings) -> Pool | RayPool:
         from flair_nas.select.ray_pool import RayPool
 
         return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
-    from flair_nas.device import choose_device
+    from flair_nas.runs.device import choose_device
 
     device, cores = choose_device(config.device), len(os.sched_getaffinity(0))
     gpus = _gpus_of(device)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.rnn_text import say_risks
-from flair_nas.runs import Run, open_run
-from flair_nas.search.display import duration
+from flair_nas.runs.duration import duration
+from flair_nas.runs.run import Run, open_run
 from flair_nas.select.candidates import identity
 from flair_nas.select.config import seconds_of
 from flair_nas.select.ledger import Ledger

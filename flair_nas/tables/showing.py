@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flair_nas.search.display import duration
+from flair_nas.runs.duration import duration
 from flair_nas.select.counts import unpacked
 from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import epoch_seconds, mean_and_spread

@@ -18,10 +18,10 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.randomness import random_state, restore_random_state
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import comparable
-from flair_nas.runs import Run
+from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import TaggingCorpus, sentences_of

@@ -24,11 +24,12 @@ from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 from torch.utils.data import ConcatDataset
 
-from flair_nas.checkpoints import is_whole
-from flair_nas.device import check_fits, check_precision, choose_device, peak_memory_mb
 from flair_nas.errors import FlairNasError
 from flair_nas.rnn_text import parse_rnn, say_risks
-from flair_nas.runs import Run, open_run, read_figures
+from flair_nas.runs.checkpoints import is_whole
+from flair_nas.runs.device import check_precision, choose_device
+from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.tagging.column_files import parse_columns

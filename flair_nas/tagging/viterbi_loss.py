@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flair_nas.device import float32_products
+from flair_nas.runs.device import float32_products
 from flair_nas.tagging.once import once
 
 _MADE_OF = "_flair_nas_made_of"

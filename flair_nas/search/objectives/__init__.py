@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor, nn
 
-    from flair_nas.measure import Evaluation, Guess, Measure
+    from flair_nas.runs.metric import Evaluation, Guess, Measure
     from flair_nas.search.config import SearchSettings
     from flair_nas.supernet import Supernet
 

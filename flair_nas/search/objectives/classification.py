@@ -14,7 +14,7 @@ from flair.models import TextClassifier
 from torch import nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.measure import Evaluation
+from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.supernet import BothDirections

@@ -12,7 +12,7 @@ from flair.data import Sentence
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.measure import Evaluation, Guess, Measure
+from flair_nas.runs.metric import Evaluation, Guess, Measure
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.objectives import Objective

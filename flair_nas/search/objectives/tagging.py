@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from flair.data import Sentence
 
 from flair_nas.errors import FlairNasError
-from flair_nas.measure import Evaluation
+from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of

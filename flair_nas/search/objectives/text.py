@@ -18,7 +18,7 @@ from flair_nas.language_model.corpus import Ids, TextCorpus, batchify, load_text
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
 from flair_nas.language_model.segments import SHORTEST, Draw, segment_lengths
-from flair_nas.measure import Evaluation, Guess
+from flair_nas.runs.metric import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import Objective

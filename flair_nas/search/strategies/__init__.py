@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from flair_nas.cell import papers_range
 from flair_nas.genotype import Genotype
-from flair_nas.measure import Evaluation
+from flair_nas.runs.metric import Evaluation
 
 if TYPE_CHECKING:
     from flair_nas.search.bilevel import Reduce

@@ -12,7 +12,7 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.randomness import random_state, restore_random_state
+from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.convergence import Convergence

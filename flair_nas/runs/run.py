@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flair_nas.checkpoints import START_OVER, Checkpoints, is_whole
 from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.runs.checkpoints import START_OVER, Checkpoints, is_whole
 from flair_nas.settings import UnknownSettings, read_run_settings, to_yaml
 from flair_nas.storage.files import is_part, sum_of_data, write_text
 from flair_nas.storage.locks import Held, locked
