@@ -28,7 +28,7 @@ from flair_nas.language_model.saved import build_language_model, encode_text, lo
 from flair_nas.language_model.segments import segment_lengths
 from flair_nas.language_model.training import stops_improving, train_language_model
 from flair_nas.runs.run import Run, RunStopped
-from flair_nas.settings import load_preset, preset_names, resolve
+from flair_nas.settings.fields import load_preset, preset_names, resolve
 
 GATED = "tanh0-tanh1/state=tanh-tanh+tanh1,init_range=0.2"
 SECONDS = ("seconds", "cpu_seconds", "evaluation_seconds")  # no two runs have the same

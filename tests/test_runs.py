@@ -18,7 +18,7 @@ from own_process import python
 
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import Run, RunStopped, open_run
-from flair_nas.settings import problems_of, raise_problems, setting, to_yaml
+from flair_nas.settings.fields import problems_of, raise_problems, setting, to_yaml
 
 
 @dataclass

@@ -49,7 +49,7 @@ from flair_nas.search.descent import NotFinite
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.settings import peek, preset_names, read_settings, resolve
+from flair_nas.settings.fields import peek, preset_names, read_settings, resolve
 from flair_nas.storage import files
 
 

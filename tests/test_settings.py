@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from flair_nas import settings
 from flair_nas.cli.flags import add_run_flags, add_setting_flags, given_flags, settings_of_run
 from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig
-from flair_nas.settings import (
+from flair_nas.settings import fields
+from flair_nas.settings.fields import (
     as_flags,
     kinds_of,
     load_preset,
@@ -60,7 +60,7 @@ def presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "presets"
     (folder / "soup").mkdir(parents=True)
     (folder / "soup" / "leek.yaml").write_text("name: leek\nlitres: 2e-1\nminutes: 30\n")
-    monkeypatch.setattr(settings, "resource_path", lambda *parts: tmp_path.joinpath(*parts))
+    monkeypatch.setattr(fields, "resource_path", lambda *parts: tmp_path.joinpath(*parts))
     return folder / "soup"
 
 

@@ -33,7 +33,7 @@ from flair_nas.library import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
 from flair_nas.select import on_tags
-from flair_nas.settings import load_preset, preset_names, read_settings, resolve, to_yaml
+from flair_nas.settings.fields import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import describe_corpus, load_corpus

@@ -23,7 +23,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import stopped_at_once
 from flair_nas.search.config import OBJECTIVES, SearchConfig, SearchSettings, settings_class
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.settings import as_flags, changed, preset_names, resolve
+from flair_nas.settings.fields import as_flags, changed, preset_names, resolve
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
 

@@ -24,7 +24,7 @@ from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.rnn_text import parse_rnn
 from flair_nas.runs.signals import stopped_at_once
-from flair_nas.settings import read_mapping
+from flair_nas.settings.fields import read_mapping
 from flair_nas.sharing.hub import PREFIX
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 
 def rising(numbers: list[int]) -> str:

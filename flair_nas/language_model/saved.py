@@ -24,7 +24,7 @@ from flair_nas.recurrent import SearchedRNN
 from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.memory import check_fits
-from flair_nas.settings import is_of_another_command
+from flair_nas.settings.fields import is_of_another_command
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import no_model, user_path
 

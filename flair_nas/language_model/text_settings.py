@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flair_nas.settings import COUNT, problems_of, raise_problems, setting
+from flair_nas.settings.fields import COUNT, problems_of, raise_problems, setting
 
 
 @dataclass

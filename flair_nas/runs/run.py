@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, is_whole
-from flair_nas.settings import UnknownSettings, read_run_settings, to_yaml
+from flair_nas.settings.fields import UnknownSettings, read_run_settings, to_yaml
 from flair_nas.storage.files import is_part, sum_of_data, write_text
 from flair_nas.storage.locks import Held, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
@@ -44,7 +44,7 @@ class Run:
 
     Args:
         folder: it is there, and `open_run` keeps it for this process, or for the one that this one works with.
-        config: the settings, a dataclass of `flair_nas.settings` with `epochs`.
+        config: the settings, a dataclass of `flair_nas.settings.fields` with `epochs`.
         whole: the run of which this is a part.
 
     Attributes:
@@ -201,7 +201,7 @@ def open_run(
 
     Args:
         out: a folder that is new or empty, or one that holds a run with the same settings in its ``config.yaml``.
-        config: the settings, a dataclass of `flair_nas.settings`.
+        config: the settings, a dataclass of `flair_nas.settings.fields`.
         may_change: names of settings that may differ from those of the run that is there.
         quantity: what errors call the run.
         command: how such a run is started, as ``flair-nas tag train``. If it is given, a Ctrl-C in the block becomes a

@@ -11,7 +11,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text_settings import TextSettings
-from flair_nas.settings import COUNT, PROBABILITY, changed, problems_of, raise_problems, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, changed, problems_of, raise_problems, setting
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not
     from flair_nas.search.objectives import ObjectiveModule

@@ -33,7 +33,7 @@ from flair_nas.search.display import Display
 from flair_nas.search.health import failure
 from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
-from flair_nas.settings import changed
+from flair_nas.settings.fields import changed
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 

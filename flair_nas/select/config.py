@@ -13,7 +13,15 @@ from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.tasks import TAGGING, TEXT, Task
-from flair_nas.settings import COUNT, kinds_of, load_preset, problems_of, raise_problems, setting, takes_flair_names
+from flair_nas.settings.fields import (
+    COUNT,
+    kinds_of,
+    load_preset,
+    problems_of,
+    raise_problems,
+    setting,
+    takes_flair_names,
+)
 from flair_nas.tagging.config import TaggerConfig, all_different
 
 SEARCHES: dict[str, dict[str, Any]] = {

@@ -22,7 +22,7 @@ from flair_nas.language_model.text_settings import TextSettings
 from flair_nas.rnn_text import text_of
 from flair_nas.select.counts import packed
 from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step
-from flair_nas.settings import as_flags, kinds_of
+from flair_nas.settings.fields import as_flags, kinds_of
 from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flair_nas.settings import COUNT, PROBABILITY, problems_of, raise_problems, setting, takes_flair_names
+from flair_nas.settings.fields import COUNT, PROBABILITY, problems_of, raise_problems, setting, takes_flair_names
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""

@@ -11,7 +11,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.recurrent import SearchedRNN
 from flair_nas.runs.run import read_figures
-from flair_nas.settings import read_run_settings, to_yaml
+from flair_nas.settings.fields import read_run_settings, to_yaml
 from flair_nas.sharing.card import (
     PICTURE,
     cell_section,

@@ -21,7 +21,7 @@ from flair_nas.search.health import Changes, Figures, Health, figures_of, verdic
 from flair_nas.search.objectives import Objective
 from flair_nas.search.selection import select_by_perturbation
 from flair_nas.search.strategies import StepFigures, Strategy
-from flair_nas.settings import changed
+from flair_nas.settings.fields import changed
 
 PHASE_STEPS = 115
 """Steps of a phase of joint search, by the costs that ESS publishes."""

@@ -15,7 +15,7 @@ from flair_nas.search.descent import WeightDescent
 from flair_nas.search.health import verdict_of_scores
 from flair_nas.search.objectives import Objective
 from flair_nas.search.strategies import Strategy
-from flair_nas.settings import changed
+from flair_nas.settings.fields import changed
 from flair_nas.supernet import InterCellSupernet
 
 
