@@ -13,7 +13,7 @@ from statistics import mean
 from fill import kept
 from scipy.stats import spearmanr
 
-from flair_nas.library import load_genotype
+from flair_nas.library.named import load_genotype
 from flair_nas.tables.showing import panels_of
 
 TABLE, TEXT, TAGS = "zoo-small", "PTB", "WNUT-2017"

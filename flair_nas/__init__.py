@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from flair_nas.language_model.model import LanguageModel as LanguageModel
     from flair_nas.language_model.saved import load_language_model as load_language_model
     from flair_nas.language_model.training import train_language_model as train_language_model
-    from flair_nas.library import bundled_names as bundled_names
-    from flair_nas.library import load_genotype as load_genotype
+    from flair_nas.library.named import bundled_names as bundled_names
+    from flair_nas.library.named import load_genotype as load_genotype
     from flair_nas.recurrent import SearchedRNN as SearchedRNN
     from flair_nas.search.config import SearchConfig as SearchConfig
     from flair_nas.search.estimate import estimate_search as estimate_search
@@ -70,8 +70,8 @@ _HOMES = {
     "LanguageModel": "language_model.model",
     "load_language_model": "language_model.saved",
     "train_language_model": "language_model.training",
-    "bundled_names": "library",
-    "load_genotype": "library",
+    "bundled_names": "library.named",
+    "load_genotype": "library.named",
     "RecurrentState": "state",
     "SearchedRNN": "recurrent",
     "SearchConfig": "search.config",

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trustme
 
-from flair_nas.sharing import https
+from flair_nas.library import https
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 

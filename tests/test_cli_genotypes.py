@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from flair_nas import Genotype, SearchedRNN, load_genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.genotype.complexity import depth_of, edit_distance, multiply_adds
-from flair_nas.library import bundled_names
+from flair_nas.library.named import bundled_names
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:

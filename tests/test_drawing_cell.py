@@ -16,7 +16,7 @@ from matplotlib.textpath import TextPath
 from flair_nas import Genotype, load_genotype, random_genotype
 from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, shapes_of, to_dot, to_png, to_svg
 from flair_nas.drawing.graph import equations_of, layout, text_of
-from flair_nas.library import bundled_names
+from flair_nas.library.named import bundled_names
 
 DRAWN = [
     *map(load_genotype, bundled_names()),

@@ -24,7 +24,7 @@ from hypothesis import given, settings
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Edge, Gate, GateNode, Genotype, GenotypeError, random_genotype
-from flair_nas.library import bundled_names, load_genotype
+from flair_nas.library.named import bundled_names, load_genotype
 
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("tanh", "relu", "sigmoid", "identity")

@@ -15,7 +15,7 @@ import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, GenotypeError, random_genotype
-from flair_nas.library import bundled_names, load_genotype
+from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.storage.resources import resource_path
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,7 +12,7 @@ import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.rnn_text import _split_options, parse_rnn, say_risks, text_of
+from flair_nas.library.layer_spec import _split_options, parse_rnn, say_risks, text_of
 from flair_nas.tagging.rnn_type import build_rnn
 
 

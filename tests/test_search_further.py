@@ -20,7 +20,7 @@ import yaml
 from small_search import NO_DROPOUT, SMALL, assert_same_runs, patched
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library import load_genotype
+from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective

@@ -40,7 +40,7 @@ from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import perplexity_of
-from flair_nas.library import load_genotype
+from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped, open_run
 from flair_nas.search import convergence, trainer

@@ -17,8 +17,8 @@ from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import random_genotype
-from flair_nas.library import bundled_names, load_genotype
-from flair_nas.rnn_text import parse_rnn, text_of
+from flair_nas.library.layer_spec import parse_rnn, text_of
+from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.runs.run import RunStopped
 from flair_nas.select import on_tags
 from flair_nas.select.candidates import (

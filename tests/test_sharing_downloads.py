@@ -18,9 +18,9 @@ from https_server import Server, be_impatient, content, redirect, serve
 
 from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
-from flair_nas.rnn_text import parse_rnn
-from flair_nas.sharing import https
-from flair_nas.sharing.downloads import download
+from flair_nas.library import https
+from flair_nas.library.downloads import download
+from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.storage import cache
 
 GENOTYPE = random_genotype(5)
@@ -284,7 +284,7 @@ def test_a_process_that_is_killed_half_way_leaves_nothing_that_is_trusted(server
         gone.wait(10)
 
     url = server.put("/cell.json", stops, JSON)
-    script = f"from flair_nas.sharing import https; https._ANSWER_SECONDS = 60; {FETCH}"
+    script = f"from flair_nas.library.address import https; https._ANSWER_SECONDS = 60; {FETCH}"
     process = subprocess.Popen([sys.executable, "-c", script, url])
     assert half_way.wait(30)
     os.kill(process.pid, signal.SIGKILL)

@@ -20,7 +20,7 @@ from test_tagging_training import write_corpus
 from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
-from flair_nas.rnn_text import parse_rnn
+from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.select import on_tags, on_text
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.counts import packed, unpacked, unseen_in

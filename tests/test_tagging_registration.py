@@ -28,7 +28,7 @@ from flair.training_utils import store_embeddings
 
 import flair_nas
 from flair_nas import FlairNasError, SearchedRNN, bundled_names, load_genotype, random_genotype
-from flair_nas.rnn_text import parse_rnn
+from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.prediction import load_tagger
@@ -126,10 +126,10 @@ def load_all():
     classes = {**vars(flair.models), **vars(flair.nn)}
     return [classes[name].load(path) for name, path in files]
 models = load_all()
-import flair_nas.library
+import flair_nas.library.named
 pathlib.Path(empty, "genotypes").mkdir(parents=True)
-flair_nas.library.resource_path = pathlib.Path(empty).joinpath
-assert not flair_nas.library.bundled_names()
+flair_nas.library.named.resource_path = pathlib.Path(empty).joinpath
+assert not flair_nas.library.named.bundled_names()
 models += load_all()
 result = [importlib.import_module(helpers).predictions(model) for model in models]
 """

@@ -233,7 +233,7 @@ def test_no_dictionary_is_read_from_a_path_and_none_is_fetched(folder: Path) -> 
 def test_a_layer_that_is_elsewhere_is_not_looked_for(
     folder: Path, rnn_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.library.load_genotype", lambda source: pytest.fail(f"looked for {source}"))
+    monkeypatch.setattr("flair_nas.library.named.load_genotype", lambda source: pytest.fail(f"looked for {source}"))
     settings = json.loads((folder / "config.json").read_text())["settings"]
     change(folder, settings=settings | {"rnn_type": rnn_type})
     with pytest.raises(FlairNasError, match=r"config.json: rnn_type .* is a name or an address"):

@@ -29,7 +29,7 @@ from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library import load_genotype
+from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
 from flair_nas.select import on_tags

@@ -107,7 +107,7 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
 def list_all(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes list``."""
     from flair_nas.genotype.complexity import depth_of
-    from flair_nas.library import bundled_names, load_genotype
+    from flair_nas.library.named import bundled_names, load_genotype
 
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
     for name in arguments.genotypes or bundled_names():
@@ -152,8 +152,8 @@ def show(arguments: argparse.Namespace) -> int:
     from flair_nas.drawing.cell import COLOURS
     from flair_nas.drawing.graph import text_of
     from flair_nas.genotype.complexity import depth_of
-    from flair_nas.library import load_genotype
-    from flair_nas.sharing.card import words_of
+    from flair_nas.library.card import words_of
+    from flair_nas.library.named import load_genotype
 
     genotype = load_genotype(arguments.genotype)
     weights, work = _size(genotype, arguments)
@@ -172,7 +172,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 def draw(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes draw``."""
-    from flair_nas.library import bundled_names, load_genotype
+    from flair_nas.library.named import bundled_names, load_genotype
 
     out = user_path(arguments.out)
     if arguments.genotype == "all":
@@ -206,7 +206,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes compare``."""
     from flair_nas.drawing.graph import equations_of
     from flair_nas.genotype.complexity import edit_distance
-    from flair_nas.library import load_genotype
+    from flair_nas.library.named import load_genotype
 
     if (given := len(arguments.genotypes)) != 2:
         raise FlairNasError(f"two genotypes are compared, and {given} {'is' if given == 1 else 'are'} given")
@@ -232,9 +232,9 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def get(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes get``."""
-    from flair_nas.library import bundled_names
-    from flair_nas.sharing import is_address
-    from flair_nas.sharing.downloads import download
+    from flair_nas.library.address import is_address
+    from flair_nas.library.downloads import download
+    from flair_nas.library.named import bundled_names
 
     if not is_address(arguments.source):
         if arguments.source in bundled_names():
@@ -257,8 +257,8 @@ def get(arguments: argparse.Namespace) -> int:
 
 def publish(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes publish``."""
-    from flair_nas.library import load_genotype
-    from flair_nas.sharing.card import publish_genotype
+    from flair_nas.library.card import publish_genotype
+    from flair_nas.library.named import load_genotype
 
     out = user_path(arguments.out)
     repository = repository_of(arguments)
@@ -282,7 +282,7 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes validate``."""
-    from flair_nas.library import bundled_names, load_genotype
+    from flair_nas.library.named import bundled_names, load_genotype
 
     faults = 0
     for name in arguments.files:

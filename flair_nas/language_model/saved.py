@@ -20,8 +20,8 @@ from flair_nas.language_model.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Voc
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
+from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
 from flair_nas.recurrent import SearchedRNN
-from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.memory import check_fits
 from flair_nas.settings.fields import is_of_another_command

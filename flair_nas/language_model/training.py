@@ -36,7 +36,7 @@ from flair_nas.language_model.saved import (
     save_language_model,
 )
 from flair_nas.language_model.segments import Draw, segment_lengths
-from flair_nas.rnn_text import comparable, say_risks
+from flair_nas.library.layer_spec import comparable, say_risks
 from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state

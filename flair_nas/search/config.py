@@ -65,7 +65,7 @@ def genotype_of(text: str) -> Genotype:
     Raises:
         FlairNasError: there is none, or an option that is not one of a genotype's.
     """
-    from flair_nas.rnn_text import parse_rnn
+    from flair_nas.library.layer_spec import parse_rnn
 
     genotype, numbers = parse_rnn(text, name="genotype")
     if numbers:

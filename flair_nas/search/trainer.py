@@ -22,7 +22,7 @@ from accelerate import Accelerator
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.rnn_text import say_risks
+from flair_nas.library.layer_spec import say_risks
 from flair_nas.runs.metric import Measure
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run

@@ -12,8 +12,8 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import random_genotype
-from flair_nas.library import bundled_names, load_genotype
-from flair_nas.rnn_text import parse_rnn, text_of
+from flair_nas.library.layer_spec import parse_rnn, text_of
+from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import FLAIR_TYPES
 

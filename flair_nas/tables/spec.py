@@ -233,7 +233,7 @@ class _Reader:
 
     def _check(self, row: Row, column: Column) -> None:
         """That the settings of a run can be used, and that the layer is known."""
-        from flair_nas.rnn_text import parse_rnn  # needs torch
+        from flair_nas.library.layer_spec import parse_rnn  # needs torch
 
         place, task = ("rows", row.name), TASKS[column.task]
         self._known((*place, "settings"), row.settings, [n for task in TASKS.values() for n in kinds_of(task.settings)])

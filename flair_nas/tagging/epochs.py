@@ -18,8 +18,8 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
+from flair_nas.library.layer_spec import comparable
 from flair_nas.recurrent import SearchedRNN
-from flair_nas.rnn_text import comparable
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file

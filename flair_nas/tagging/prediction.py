@@ -15,11 +15,11 @@ from flair.data import Label, Sentence
 from flair.models import SequenceTagger
 
 from flair_nas.errors import FlairNasError
+from flair_nas.library.hugging_face import PREFIX, fetch_folder
+from flair_nas.library.offline import refuse_offline
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.device import choose_device
 from flair_nas.settings.fields import UnknownSettings, is_of_another_command, read_run_settings
-from flair_nas.sharing.hub import PREFIX, fetch_folder
-from flair_nas.sharing.offline import refuse_offline
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.evaluation import tags_of

@@ -9,10 +9,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.recurrent import SearchedRNN
-from flair_nas.runs.run import read_figures
-from flair_nas.settings.fields import read_run_settings, to_yaml
-from flair_nas.sharing.card import (
+from flair_nas.library.card import (
     PICTURE,
     cell_section,
     front_matter,
@@ -21,7 +18,10 @@ from flair_nas.sharing.card import (
     without_folders,
     write_picture,
 )
-from flair_nas.sharing.hub import FILE
+from flair_nas.library.hugging_face import FILE
+from flair_nas.recurrent import SearchedRNN
+from flair_nas.runs.run import read_figures
+from flair_nas.settings.fields import read_run_settings, to_yaml
 from flair_nas.storage.files import copy_whole, write_text
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.corpora import NAMES

@@ -25,7 +25,7 @@ from flair.trainers import ModelTrainer
 from torch.utils.data import ConcatDataset
 
 from flair_nas.errors import FlairNasError
-from flair_nas.rnn_text import parse_rnn, say_risks
+from flair_nas.library.layer_spec import parse_rnn, say_risks
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.memory import check_fits, peak_memory_mb

@@ -31,7 +31,7 @@ from flair_nas.kernels import build
 from flair_nas.language_model.corpus import load_text
 from flair_nas.language_model.saved import load_language_model
 from flair_nas.language_model.training import train_language_model
-from flair_nas.library import load_genotype
+from flair_nas.library.named import load_genotype
 from flair_nas.runs.checkpoints import Checkpoints
 from flair_nas.search.trainer import search_genotype
 from flair_nas.tagging.prediction import load_tagger

@@ -30,8 +30,8 @@ from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.corpus import END, TextCorpus, load_text
 from flair_nas.language_model.saved import load_language_model
-from flair_nas.library import bundled_names, load_genotype
-from flair_nas.rnn_text import LAYER_NUMBERS, parse_rnn
+from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
+from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import kinds_of, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging.column_files import parse_columns, read_column_file

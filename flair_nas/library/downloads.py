@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype, GenotypeError
-from flair_nas.sharing.https import fetch
-from flair_nas.sharing.hub import FILE, PREFIX, fetch_from_hub
+from flair_nas.library.https import fetch
+from flair_nas.library.hugging_face import FILE, PREFIX, fetch_from_hub
 from flair_nas.storage.cache import Kind, cached_folder
 
 log = logging.getLogger("flair_nas")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
-from flair_nas.sharing import is_address
+from flair_nas.library.address import is_address
 from flair_nas.storage.paths import meant, user_path
 from flair_nas.storage.resources import resource_path
 
@@ -28,7 +28,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     Args:
         source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
             one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
-            `flair_nas.sharing.downloads.download`), or a `Genotype`, which is returned as it is.
+            `flair_nas.library.downloads.download`), or a `Genotype`, which is returned as it is.
 
     Raises:
         GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
@@ -70,7 +70,7 @@ def instead_of(text: str, names: Sequence[str]) -> str:
 
 
 def _fetched(address: str) -> Genotype:
-    from flair_nas.sharing.downloads import download  # loads requests
+    from flair_nas.library.downloads import download  # loads requests
 
     return Genotype.load(download(address).path)
 

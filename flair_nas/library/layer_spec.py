@@ -12,7 +12,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import OPTION_NAMES, Genotype
-from flair_nas.library import UnknownGenotype, bundled_names, instead_of, load_genotype
+from flair_nas.library.named import UnknownGenotype, bundled_names, instead_of, load_genotype
 
 log = logging.getLogger("flair_nas")
 

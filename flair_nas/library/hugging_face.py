@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.sharing.https import Explain, fetch, why_unreachable
-from flair_nas.sharing.offline import kept_offline_by, refuse_offline
+from flair_nas.library.https import Explain, fetch, why_unreachable
+from flair_nas.library.offline import kept_offline_by, refuse_offline
 
 if TYPE_CHECKING:
     from requests import Response

@@ -11,8 +11,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.sharing import MOST_BYTES
-from flair_nas.sharing.offline import refuse_offline
+from flair_nas.library.address import MOST_BYTES
+from flair_nas.library.offline import refuse_offline
 
 _ANSWER_SECONDS = 10.0  # to a connection, and between two parts of an answer
 _WHOLE_SECONDS = 60.0
