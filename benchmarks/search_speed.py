@@ -45,7 +45,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from flair_nas.cli.version import describe
-from flair_nas.operations import OPERATIONS
+from flair_nas.nn.operations import OPERATIONS
 from flair_nas.search import descent
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import text as text_objective

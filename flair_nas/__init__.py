@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from flair_nas.language_model.training import train_language_model as train_language_model
     from flair_nas.library.named import bundled_names as bundled_names
     from flair_nas.library.named import load_genotype as load_genotype
-    from flair_nas.recurrent import SearchedRNN as SearchedRNN
+    from flair_nas.nn.searched_rnn import SearchedRNN as SearchedRNN
+    from flair_nas.nn.state import RecurrentState as RecurrentState
     from flair_nas.search.config import SearchConfig as SearchConfig
     from flair_nas.search.estimate import estimate_search as estimate_search
     from flair_nas.search.flair_config import ClassificationSearchConfig as ClassificationSearchConfig
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from flair_nas.select.config import SelectConfig as SelectConfig
     from flair_nas.select.config import TextSelectConfig as TextSelectConfig
     from flair_nas.select.selection import select_layer as select_layer
-    from flair_nas.state import RecurrentState as RecurrentState
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.corpora import load_corpus as load_corpus
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
@@ -72,8 +72,8 @@ _HOMES = {
     "train_language_model": "language_model.training",
     "bundled_names": "library.named",
     "load_genotype": "library.named",
-    "RecurrentState": "state",
-    "SearchedRNN": "recurrent",
+    "RecurrentState": "nn.state",
+    "SearchedRNN": "nn.searched_rnn",
     "SearchConfig": "search.config",
     "ClassificationSearchConfig": "search.flair_config",
     "TaggingSearchConfig": "search.flair_config",

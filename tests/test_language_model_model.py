@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.model import LanguageModel, detach
-from flair_nas.recurrent import RecurrentState, SearchedRNN
+from flair_nas.nn.searched_rnn import RecurrentState, SearchedRNN
 
 VOCABULARY, SIZE, STEPS, BATCH = 11, 6, 7, 3
 GENOTYPE = Genotype.parse("tanh0-relu1+identity0/state=tanh-relu+tanh1/input=tanh-sigmoid")

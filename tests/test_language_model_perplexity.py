@@ -14,7 +14,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.language_model import perplexity
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import evaluate_stream, losses_by_sentence, perplexity_of, stream_losses
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
 
 VOCABULARY, SIZE, LENGTH = 13, 5, 101
 STREAM = np.random.default_rng(0).integers(0, VOCABULARY, LENGTH).astype(np.int32)

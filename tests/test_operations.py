@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flair_nas import genotype
-from flair_nas.operations import DERIVATIVES, GATE_FORMS, NAMES, OPERATIONS
+from flair_nas.nn.operations import DERIVATIVES, GATE_FORMS, NAMES, OPERATIONS
 
 COLUMNS = ("drop", "tanh", "relu", "sigmoid", "identity")  # of architecture weights; files rely on this order
 

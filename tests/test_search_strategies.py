@@ -16,7 +16,7 @@ from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, patched, 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.perplexity import perplexity_of
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search import config as settings_of_search
 from flair_nas.search import convergence

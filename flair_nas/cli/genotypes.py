@@ -96,7 +96,7 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
     import torch
 
     from flair_nas.genotype.complexity import multiply_adds
-    from flair_nas.recurrent import SearchedRNN
+    from flair_nas.nn.searched_rnn import SearchedRNN
 
     with torch.device("meta"):
         layer = SearchedRNN(arguments.input_size, arguments.hidden_size, genotype)

@@ -18,7 +18,7 @@ from flair_nas.kernels.engine import Recurrence
 from flair_nas.kernels.gate import gate_factor, ordered_by_tail
 from flair_nas.kernels.plan import CellPlan, PairPlan
 from flair_nas.kernels.sequence_gradient import Products, run_sequence
-from flair_nas.operations import OPERATIONS, masked
+from flair_nas.nn.operations import OPERATIONS, masked
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.kernels.tracing import first_order_only
-from flair_nas.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
+from flair_nas.nn.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
 
 FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
 """The operations, as engines compute them."""

@@ -60,7 +60,7 @@ class Recurrence(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs recurrences; each engine agrees with the plain equations, which `flair_nas.recurrence` runs itself."""
+    """Runs recurrences; each engine agrees with the plain equations, which `flair_nas.nn.recurrence` runs itself."""
 
     def __call__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
         """Runs a recurrence.

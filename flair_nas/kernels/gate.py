@@ -12,8 +12,8 @@ from torch.nn import functional
 from flair_nas.genotype import OPERATIONS
 from flair_nas.kernels.elementwise import FUNCTIONS, mixture
 from flair_nas.kernels.plan import GatePlan, PairPlan
-from flair_nas.operations import GATE_FORMS, product
-from flair_nas.packing import Packing
+from flair_nas.nn.operations import GATE_FORMS, product
+from flair_nas.nn.packing import Packing
 
 Multiply = Callable[[int, Tensor], Tensor]
 """Gives the pre-activations of all heads of a node, [k, G, B] or [k, S, G], from its number and state."""

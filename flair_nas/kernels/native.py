@@ -35,7 +35,7 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
         told = build.told(library, function).split()
         if told != list(names):
             raise FlairNasError(
-                f"the native kernels know {', '.join(told)}, Python {', '.join(names)}: flair_nas/operations.py and "
+                f"the native kernels know {', '.join(told)}, Python {', '.join(names)}: flair_nas/nn/operations.py and "
                 "kernels/native/operations.h must have the same in one order"
             )
     members = [member.rsplit(" ", 1) for member in build.told(library, "flair_nas_members").split(";") if member]

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from flair_nas.kernels.choice import wants_equations
 from flair_nas.kernels.cross_entropy import cross_entropies, mean_cross_entropy
-from flair_nas.state import RecurrentState
+from flair_nas.nn.state import RecurrentState
 
 State = TypeVar("State", Tensor, tuple, RecurrentState, None)
 

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from flair_nas.cell import papers_range
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
@@ -21,7 +20,8 @@ from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.init import papers_range
+from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.memory import check_fits
 from flair_nas.settings.fields import is_of_another_command

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.genotype import Genotype
-from flair_nas.operations import NAMES
+from flair_nas.nn.operations import NAMES
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.descent import WeightDescent

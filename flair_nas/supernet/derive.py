@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.genotype import Edge, Gate, GateNode
-from flair_nas.operations import NAMES
+from flair_nas.nn.operations import NAMES
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes, relax
 
 Ranked = tuple[float, int, int]

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from flair_nas.cell import SearchedCell
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
-from flair_nas.state import RecurrentState
+from flair_nas.nn.cell import SearchedCell
+from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
 from flair_nas.supernet.layer import check_sizes, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation

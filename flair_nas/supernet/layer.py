@@ -8,9 +8,10 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from flair_nas.genotype import CARRIES, GATE_FORMS
-from flair_nas.packing import Packing
-from flair_nas.recurrence import CellLike, run_cell
-from flair_nas.state import RecurrentState, initial_state
+from flair_nas.nn.packing import Packing
+from flair_nas.nn.protocols import CellLike
+from flair_nas.nn.recurrence import run_cell
+from flair_nas.nn.state import RecurrentState, initial_state
 
 
 class _Layer(Protocol):

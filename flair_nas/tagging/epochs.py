@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.library.layer_spec import comparable
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file

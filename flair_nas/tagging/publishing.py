@@ -19,7 +19,7 @@ from flair_nas.library.card import (
     write_picture,
 )
 from flair_nas.library.hugging_face import FILE
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.run import read_figures
 from flair_nas.settings.fields import read_run_settings, to_yaml
 from flair_nas.storage.files import copy_whole, write_text

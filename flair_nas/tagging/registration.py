@@ -11,7 +11,7 @@ import functools
 import inspect
 from typing import Any
 
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.tagging.once import once
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
 

@@ -9,7 +9,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_NUMBERS, carries_gated_unasked, parse_rnn
-from flair_nas.recurrent import SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.tagging.config import FLAIR_TYPES
 
 _CONFIG_FORMAT = "flair-nas/rnn"

@@ -1,4 +1,4 @@
-// The operations of the search space and the forms of inter-cell gates, as `flair_nas/operations.py` has them: the same
+// The operations of the search space and the forms of inter-cell gates, as `flair_nas/nn/operations.py` has them: the same
 // names in the same order, which Python checks. An operation gives y from z, a form what multiplies a vector from the
 // output g of the gate's network; each with its derivative.
 #pragma once

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from flair_nas.cell import papers_range
 from flair_nas.genotype import Genotype
+from flair_nas.nn.init import papers_range
 from flair_nas.runs.metric import Evaluation
 
 if TYPE_CHECKING:

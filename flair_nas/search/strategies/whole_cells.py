@@ -7,8 +7,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from flair_nas.cell import default_range
 from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.nn.init import default_range
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.descent import WeightDescent

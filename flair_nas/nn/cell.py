@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flair_nas.gates import InterCellGate
 from flair_nas.genotype import Genotype
 from flair_nas.kernels.plan import CellPlan, cell_plan
-from flair_nas.operations import OPERATIONS, masked, product
-from flair_nas.recurrence import GateLike
+from flair_nas.nn.gates import InterCellGate
+from flair_nas.nn.init import default_range, ranges
+from flair_nas.nn.operations import OPERATIONS, masked, product
+from flair_nas.nn.protocols import GateLike
 
 
 def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
@@ -32,36 +32,6 @@ def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, high
         return operation(pre)
     c, z = pre.chunk(2, dim=1)
     return state + torch.sigmoid(c) * (operation(z) - state)
-
-
-def default_range(width: int) -> float:
-    """What weights start in, uniform in plus and minus this, where nothing else is said: 1.5 / √width.
-
-    The 0.04 of the papers' code is 1.17 / √850; at other widths the same scale goes with √H. From √3 / √H on a product
-    is longer than its factor, on average, and what relu and identity pass on grows; dropout of h with 0.25 lowers that
-    to 1.5. docs/decisions.md has the figures.
-
-    Args:
-        width: H for the matrices of a cell, the rows of a matrix for those of gates.
-    """
-    return 1.5 / math.sqrt(width)
-
-
-def papers_range(width: int) -> float:
-    """The scale of the papers' code at any width, 0.04 at 850: 1.17 / √width.
-
-    There a relaxed cell starts, whose states are normalised and gradients grow sooner, and a language model, whose
-    learning rates are large.
-
-    Args:
-        width: as for `default_range`.
-    """
-    return 1.17 / math.sqrt(width)
-
-
-def ranges(init_range: float | None, default: Callable[[int], float]) -> Callable[[int], float]:
-    """What gives the range of a matrix for its width: always `init_range`, or `default` where that is None."""
-    return default if init_range is None else lambda width: init_range
 
 
 class SearchedCell(nn.Module):

@@ -48,7 +48,7 @@ GATE_FORMS: dict[str, GateForm] = {
 }
 
 assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES and tuple(GATE_FORMS) == FORM_NAMES, (
-    "flair_nas/operations.py and genotype.py must have the same operations and forms of gates in one order"
+    "flair_nas/nn/operations.py and genotype.py must have the same operations and forms of gates in one order"
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,26 +10,8 @@ from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
 from flair_nas.kernels.plan import GatePlan, gate_plan
-from flair_nas.operations import GATE_FORMS, OPERATIONS, product
-
-
-def reset_gate_parameters(
-    weight_entry: Tensor, weight_nodes: Tensor, form: str, range_of: Callable[[int], float]
-) -> None:
-    """Draws the weights of a gate.
-
-    Args:
-        weight_entry: [m, E, G].
-        weight_nodes: [m, G, G].
-        form: one of `GATE_FORMS`.
-        range_of: gives for the number of rows of a matrix, E or G, the range that it is uniform in, plus and minus. A
-            form that multiplies the signal by the gate alone starts with entry weights of unit gain instead, wider by
-            sqrt(m) because the gate averages m nodes; see docs/decisions.md.
-    """
-    history, entry_size, gate_size = weight_entry.shape
-    entry_range = math.sqrt(3 * history / entry_size) if GATE_FORMS[form].unit_gain else range_of(entry_size)
-    nn.init.uniform_(weight_entry, -entry_range, entry_range)
-    nn.init.uniform_(weight_nodes, -range_of(gate_size), range_of(gate_size))
+from flair_nas.nn.init import reset_gate_parameters
+from flair_nas.nn.operations import GATE_FORMS, OPERATIONS, product
 
 
 class InterCellGate(nn.Module):

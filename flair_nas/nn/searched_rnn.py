@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas.cell import SearchedCell
 from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_NUMBERS
 from flair_nas.library.named import load_genotype
-from flair_nas.operations import product_dtype
-from flair_nas.packing import Packing
-from flair_nas.recurrence import run_cell
-from flair_nas.state import RecurrentState, initial_state
+from flair_nas.nn.cell import SearchedCell
+from flair_nas.nn.operations import product_dtype
+from flair_nas.nn.packing import Packing
+from flair_nas.nn.recurrence import run_cell
+from flair_nas.nn.state import RecurrentState, initial_state
 
 
 class SearchedRNN(nn.Module):
