@@ -110,8 +110,8 @@ def _weights(cell: Any) -> list[Tensor]:
 
 def use(start: str, gate_bias: float) -> None:
     """Has all cells of this process start so; a bias is added to what every gate takes its sigmoid of."""
-    from flair_nas.kernels import elementwise
     from flair_nas.nn.cell import SearchedCell
+    from flair_nas.nn.kernels import elementwise
 
     drawn = getattr(SearchedCell.reset_parameters, "__wrapped__", SearchedCell.reset_parameters)
 

@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from flair_nas.kernels import build
+from flair_nas.nn.kernels.native import build
 
 WHY = "no C++ compiler found (g++ or clang++); install one"
 

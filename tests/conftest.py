@@ -22,7 +22,7 @@ def kernels_are_compiled() -> None:
     """Else the first process that wants them would take long, and say so where a test looks at what it says."""
     import torch
 
-    from flair_nas.kernels.choice import chosen
+    from flair_nas.nn.kernels.dispatch import chosen
 
     chosen(torch.device("cpu"))
 
@@ -59,7 +59,7 @@ def no_server_stays() -> Iterator[None]:
 @pytest.fixture(scope="module", params=["native", "columns", "plain"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """What recurrences run on; a module that uses it runs its tests on each engine."""
-    from flair_nas.kernels import build
+    from flair_nas.nn.kernels.native import build
 
     if request.param == "native" and build.built().library is None:
         pytest.skip("no native kernels here")

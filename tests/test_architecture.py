@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flair_nas.kernels import build
+from flair_nas.nn.kernels.native import build
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = re.findall(

@@ -13,9 +13,9 @@ from portable import NO_COMPILER
 from torch import Tensor, nn
 
 from flair_nas import Genotype, SearchedRNN
-from flair_nas.kernels import gate
-from flair_nas.kernels.cross_entropy import mean_cross_entropy
+from flair_nas.language_model.cross_entropy import mean_cross_entropy
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
+from flair_nas.nn.kernels import gate
 from flair_nas.supernet import CellSupernet
 
 D, H, T, B = 3, 4, 3, 3  # as many steps as the gates look back on, and one

@@ -17,8 +17,8 @@ import psutil
 import pytest
 import torch
 
-from flair_nas.kernels import build, compiler
-from flair_nas.kernels.build import built, library
+from flair_nas.nn.kernels.native import build, compiler
+from flair_nas.nn.kernels.native.build import built, library
 
 ROOT = Path(__file__).resolve().parents[1]
 REAL = next((path for path in map(shutil.which, ("c++", "g++", "clang++")) if path), None)
@@ -411,7 +411,7 @@ def test_an_interrupted_compilation_leaves_nothing(
 
 
 def test_importing_compiles_nothing(cache: Path, compilations: Path) -> None:
-    code = "import flair_nas.kernels.build, flair_nas.kernels.choice, flair_nas.nn.searched_rnn; print('imported')"
+    code = "import flair_nas.nn.kernels.native.build, flair_nas.nn.kernels.dispatch, flair_nas.nn.searched_rnn; print('imported')"
     assert ended(start(cache, code)) == ("imported", [])
     assert not cache.exists() and not compilations.exists()
 

@@ -7,7 +7,7 @@ import torch
 from as_if_built import WHY, no_variables, nothing_is_built, there_are  # noqa: F401  # a fixture
 
 from flair_nas import FlairNasError, Genotype, SearchedRNN
-from flair_nas.kernels.choice import chosen, wants_equations
+from flair_nas.nn.kernels.dispatch import chosen, wants_equations
 
 CPU, CUDA, OTHER = torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from flair_nas.kernels import cross_entropy
-from flair_nas.kernels.cross_entropy import cross_entropies, mean_cross_entropy
+from flair_nas.language_model import cross_entropy
+from flair_nas.language_model.cross_entropy import cross_entropies, mean_cross_entropy
 
 ROWS, SIZE, VOCABULARY = 45, 7, 19
 

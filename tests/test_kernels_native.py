@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
 from flair_nas import FlairNasError, SearchedRNN, load_genotype, random_genotype
-from flair_nas.kernels import build, choice, native
+from flair_nas.nn.kernels import dispatch
+from flair_nas.nn.kernels.native import build, run
 from flair_nas.supernet import CellSupernet
 
 GENOTYPES = {
@@ -178,10 +179,10 @@ def test_passes_that_overlap_share_no_memory() -> None:
     for order in ([0, 1], [1, 0], [0, 1]):
         assert all(torch.equal(a, e) for a, e in zip(gradients(order), expected))
     # older versions of PyTorch do not tell that a graph goes with its backward pass; then nothing is used again
-    assert bool(native._MEMORY.free) == hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
+    assert bool(run._MEMORY.free) == hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
     with torch.no_grad():
         rnns[0](data[0])
-    assert not native._MEMORY.free  # a pass without gradients lets go of it
+    assert not run._MEMORY.free  # a pass without gradients lets go of it
 
 
 def test_python_threads_may_run_at_once() -> None:
@@ -244,7 +245,7 @@ def test_what_is_frozen_costs_no_gradient(frozen: str) -> None:
 def test_a_form_without_native_kernels_runs_on_columns() -> None:
     plain_form = dataclasses.replace(GENOTYPES["darts-v2"], highway=False)
     rnn = SearchedRNN(20, 37, plain_form)
-    assert choice.engine_for(rnn.cells[0].plan(), rnn.cells[0].weight_hidden, torch.float32) == "columns"
+    assert dispatch.engine_for(rnn.cells[0].plan(), rnn.cells[0].weight_hidden, torch.float32) == "columns"
     assert rnn(torch.randn(4, 3, 20))[0].shape == (4, 3, 37)
     assert rnn.to(torch.bfloat16)(torch.randn(4, 3, 20).bfloat16())[0].dtype == torch.bfloat16
 
@@ -329,10 +330,10 @@ def test_a_code_that_is_no_operation_is_an_error(code: int, monkeypatch: pytest.
 
 
 def test_a_library_with_other_operations_or_members_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    native._problem_type.cache_clear()
-    monkeypatch.setattr(native, "OPERATIONS", (*native.OPERATIONS, "silu"))
+    run._problem_type.cache_clear()
+    monkeypatch.setattr(run, "OPERATIONS", (*run.OPERATIONS, "silu"))
     with pytest.raises(FlairNasError, match="know drop, tanh, .*operations.h must have the same"):
         layer("darts-v2")(torch.randn(4, 3, 20))
     with pytest.raises(AttributeError, match="know no breadth"):
         monkeypatch.undo()
-        native._problem({"steps": 1, "breadth": 2})
+        run._problem({"steps": 1, "breadth": 2})

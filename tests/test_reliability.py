@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from flair_nas.kernels import build
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.training import train_language_model
+from flair_nas.nn.kernels.native import build
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from flair_nas.kernels import build, choice
+from flair_nas.nn.kernels import dispatch
+from flair_nas.nn.kernels.native import build
 from flair_nas.version import __version__
 
 
@@ -25,13 +26,13 @@ def describe() -> list[str]:
         except PackageNotFoundError:
             lines.append(f"{package}: not installed")
     lines += [f"kernels on CPU: {_on_cpu()}", f"kernels on CUDA: {_on_cuda()}"]
-    return [*lines, f"{choice.VARIABLE}: {choice.setting()}"]
+    return [*lines, f"{dispatch.VARIABLE}: {dispatch.setting()}"]
 
 
 def _on_cpu() -> str:
-    wanted = choice.setting()
+    wanted = dispatch.setting()
     if wanted in ("plain", "columns"):
-        return f"{wanted}, as {choice.VARIABLE} says"
+        return f"{wanted}, as {dispatch.VARIABLE} says"
     built = build.built()
     if built.library is None:
         instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
@@ -47,5 +48,5 @@ def _instructions(library: ctypes.CDLL) -> str:
 def _on_cuda() -> str:
     if not torch.cuda.is_available():
         return "none, this PyTorch sees no GPU"
-    name = {"plain": "plain", "native": "none (native kernels are for CPUs)"}.get(choice.setting(), "columns")
+    name = {"plain": "plain", "native": "none (native kernels are for CPUs)"}.get(dispatch.setting(), "columns")
     return f"{name} on {torch.cuda.get_device_name()}"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from flair_nas.kernels.choice import wants_equations
-from flair_nas.kernels.cross_entropy import cross_entropies, mean_cross_entropy
+from flair_nas.language_model.cross_entropy import cross_entropies, mean_cross_entropy
+from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.state import RecurrentState
 
 State = TypeVar("State", Tensor, tuple, RecurrentState, None)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from flair_nas.kernels.choice import wants_equations
-from flair_nas.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
+from flair_nas.nn.kernels.dispatch import wants_equations
+from flair_nas.nn.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
 
 
 class _Variational(nn.Module):

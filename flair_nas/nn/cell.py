@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Genotype
-from flair_nas.kernels.plan import CellPlan, cell_plan
 from flair_nas.nn.gates import InterCellGate
 from flair_nas.nn.init import default_range, ranges
+from flair_nas.nn.kernels.plan import CellPlan, cell_plan
 from flair_nas.nn.operations import OPERATIONS, masked, product
 from flair_nas.nn.protocols import GateLike
 

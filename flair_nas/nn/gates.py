@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
-from flair_nas.kernels.plan import GatePlan, gate_plan
 from flair_nas.nn.init import reset_gate_parameters
+from flair_nas.nn.kernels.plan import GatePlan, gate_plan
 from flair_nas.nn.operations import GATE_FORMS, OPERATIONS, product
 
 

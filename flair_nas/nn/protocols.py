@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from flair_nas.kernels.engine import Normalisation
-from flair_nas.kernels.plan import CellPlan, GatePlan
+from flair_nas.nn.kernels.engine import Normalisation
+from flair_nas.nn.kernels.plan import CellPlan, GatePlan
 
 
 class GateLike(Protocol):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from flair_nas.kernels import choice, columns, native
-from flair_nas.kernels.engine import Engine, Recurrence
-from flair_nas.kernels.gate import state_gate_factor
-from flair_nas.kernels.tracing import untraced
+from flair_nas.nn.kernels import columns, dispatch
+from flair_nas.nn.kernels.engine import Engine, Recurrence
+from flair_nas.nn.kernels.gate import state_gate_factor
+from flair_nas.nn.kernels.native import run
+from flair_nas.nn.kernels.tracing import untraced
 from flair_nas.nn.operations import masked, product, product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.protocols import CellLike
 
-ENGINES: dict[str, Engine] = {"native": native.run, "columns": columns.run}
+ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
 """Engines by name."""
 
 
@@ -57,7 +58,7 @@ def run_cell(
     if input_mask is not None:
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
-    run = run_equations if choice.wants_equations() or not packing.batch else run_engine
+    run = run_equations if dispatch.wants_equations() or not packing.batch else run_engine
     output = run(cell, data, packing, hidden, states, past, mask)
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
@@ -122,7 +123,7 @@ def run_engine(
 ) -> Tensor:
     """The same by the engine that is the fastest here; arguments and returns as `run_equations`."""
     plan, dtype = cell.plan(), product_dtype(cell.weight_hidden)
-    engine = ENGINES[choice.engine_for(plan, cell.weight_hidden, dtype)]
+    engine = ENGINES[dispatch.engine_for(plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
     shares = cell.shares()
     if shares is not None:

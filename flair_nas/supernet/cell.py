@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
-from flair_nas.kernels.engine import Normalisation
-from flair_nas.kernels.plan import CellPlan, relaxed_cell_plan
 from flair_nas.nn.cell import SearchedCell, edge
 from flair_nas.nn.gates import InterCellGate
 from flair_nas.nn.init import papers_range, ranges
+from flair_nas.nn.kernels.engine import Normalisation
+from flair_nas.nn.kernels.plan import CellPlan, relaxed_cell_plan
 from flair_nas.nn.operations import OPERATIONS, masked, product
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
-from flair_nas.kernels.plan import GatePlan, relaxed_gate_plan
 from flair_nas.nn.init import reset_gate_parameters
+from flair_nas.nn.kernels.plan import GatePlan, relaxed_gate_plan
 from flair_nas.nn.operations import GATE_FORMS, OPERATIONS, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax, softmax_groups

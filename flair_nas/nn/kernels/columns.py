@@ -13,16 +13,16 @@ from collections.abc import Callable, Hashable, Mapping
 import torch
 from torch import Tensor
 
-from flair_nas.kernels.elementwise import highway_edges, highway_mixture
-from flair_nas.kernels.engine import Recurrence
-from flair_nas.kernels.gate import gate_factor, ordered_by_tail
-from flair_nas.kernels.plan import CellPlan, PairPlan
-from flair_nas.kernels.sequence_gradient import Products, run_sequence
+from flair_nas.nn.kernels.elementwise import highway_edges, highway_mixture
+from flair_nas.nn.kernels.engine import Recurrence
+from flair_nas.nn.kernels.gate import gate_factor, ordered_by_tail
+from flair_nas.nn.kernels.plan import CellPlan, PairPlan
+from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.nn.operations import OPERATIONS, masked
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-    """Run a recurrence (`flair_nas.kernels.engine.Engine`).
+    """Run a recurrence (`flair_nas.nn.kernels.engine.Engine`).
 
     Args:
         recurrence: what to run.

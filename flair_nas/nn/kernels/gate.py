@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from flair_nas.genotype import OPERATIONS
-from flair_nas.kernels.elementwise import FUNCTIONS, mixture
-from flair_nas.kernels.plan import GatePlan, PairPlan
+from flair_nas.nn.kernels.elementwise import FUNCTIONS, mixture
+from flair_nas.nn.kernels.plan import GatePlan, PairPlan
 from flair_nas.nn.operations import GATE_FORMS, product
 from flair_nas.nn.packing import Packing
 

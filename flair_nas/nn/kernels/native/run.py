@@ -15,11 +15,11 @@ from torch.nn.functional import pad
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import GATE_FORMS, OPERATIONS
-from flair_nas.kernels import build
-from flair_nas.kernels.engine import Recurrence
-from flair_nas.kernels.plan import CellPlan, GatePlan, PairPlan
-from flair_nas.kernels.sequence_gradient import keeps_graph
-from flair_nas.kernels.tracing import first_order_only
+from flair_nas.nn.kernels.engine import Recurrence
+from flair_nas.nn.kernels.native import build
+from flair_nas.nn.kernels.plan import CellPlan, GatePlan, PairPlan
+from flair_nas.nn.kernels.sequence_gradient import keeps_graph
+from flair_nas.nn.kernels.tracing import first_order_only
 
 _KINDS: dict[str, type[Any]] = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
@@ -56,7 +56,7 @@ def _problem(members: Mapping[str, Any]) -> ctypes.Structure:
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-    """Runs a recurrence, as `flair_nas.kernels.engine.Engine` says; its cell has the highway form.
+    """Runs a recurrence, as `flair_nas.nn.kernels.engine.Engine` says; its cell has the highway form.
 
     Args:
         recurrence: what to run.

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flair_nas.kernels.tracing import first_order_only, untraced
+from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
 
 class Products:

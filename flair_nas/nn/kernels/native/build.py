@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch  # brings the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.kernels import compiler
+from flair_nas.nn.kernels.native import compiler
 from flair_nas.storage.files import is_part, sum_of_file, whole_file, write_text
 from flair_nas.storage.locks import locked
 from flair_nas.storage.paths import cache_root, not_ours, read_file, user_path

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError, did_you_mean
-from flair_nas.kernels import build
-from flair_nas.kernels.plan import CellPlan
-from flair_nas.kernels.tracing import is_transformed
+from flair_nas.nn.kernels.native import build
+from flair_nas.nn.kernels.plan import CellPlan
+from flair_nas.nn.kernels.tracing import is_transformed
 
 VARIABLE = "FLAIR_NAS_KERNELS"
 SETTINGS = ("auto", "native", "columns", "plain")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flair_nas.kernels.tracing import first_order_only, untraced
+from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
 _LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: what a processor's cache holds; enough to keep a GPU busy
 _ROWS = 128  # of a block at least: with fewer, the products are slow

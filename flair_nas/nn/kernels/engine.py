@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from flair_nas.kernels.plan import CellPlan, GatePlan
+from flair_nas.nn.kernels.plan import CellPlan, GatePlan
 
 
 class Normalisation(NamedTuple):

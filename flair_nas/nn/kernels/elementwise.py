@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flair_nas.kernels.tracing import first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 from flair_nas.nn.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
 
 FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
