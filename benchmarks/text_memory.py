@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from json_lines import lines_in, put
 
-from flair_nas.language_model.corpus import load_text
+from flair_nas.language_model.text.corpus import load_text
 
 RESULTS = Path(__file__).parent / "results" / "text_memory.jsonl"
 PARTS = {"valid": 217_646, "test": 245_569}  # words of WikiText-103's parts, with <eos>

@@ -210,8 +210,8 @@ def train_model(arguments: argparse.Namespace, seed: int, out: Path) -> dict[str
 def norms(arguments: argparse.Namespace, start: str) -> dict[str, Any]:
     """Norms of the gradient of each matrix of a cell, and the size of its states, in the first steps of a model."""
     from flair_nas import LanguageModelConfig
-    from flair_nas.language_model.corpus import batchify, load_text_of
     from flair_nas.language_model.saved import build_language_model
+    from flair_nas.language_model.text.corpus import batchify, load_text_of
 
     config = LanguageModelConfig(
         text=arguments.text,

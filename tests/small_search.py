@@ -16,7 +16,7 @@ import torch
 from killing import contents, differences, write_text
 
 from flair_nas.drawing import progress
-from flair_nas.language_model.corpus import load_text
+from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build
 from flair_nas.search.processes import make_accelerator

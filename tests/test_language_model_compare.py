@@ -13,13 +13,13 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.compare import Comparison, WordChange, compare_language_models
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, Vocabulary
 from flair_nas.language_model.saved import (
     SavedLanguageModel,
     build_language_model,
     load_language_model,
     save_language_model,
 )
+from flair_nas.language_model.text.corpus import END, Vocabulary
 
 WORDS = ("the", "cat", END, "sat", "mat", "on", "<unk>", "dog")
 VOCABULARY = Vocabulary(WORDS, (90, 80, 70, 60, 50, 40, 30, 20))

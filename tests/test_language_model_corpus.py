@@ -25,9 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model import corpus as corpus_module
-from flair_nas.language_model import text_parts
-from flair_nas.language_model.corpus import END, UNKNOWN, TextCorpus, Vocabulary, batchify, load_text
+from flair_nas.language_model.text import corpus as corpus_module
+from flair_nas.language_model.text import sources
+from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, batchify, load_text
 from flair_nas.storage.resources import resource_path
 
 TRAIN = "the cat saw the dog\nthe dog ran\n"
@@ -132,7 +132,7 @@ TEXTS = st.lists(WORDS, max_size=60).map(" ".join)
 @settings(max_examples=60, deadline=None)
 @given(tricky=TRICKY, ending=st.sampled_from(["", "\n", "\r", " "]), mark=st.booleans(), size=st.integers(1, 9))
 def test_ids_give_the_words_back_wherever_the_reading_is_cut(tricky: str, ending: str, mark: bool, size: int) -> None:
-    with tempfile.TemporaryDirectory() as name, mock.patch.object(text_parts, "_PIECE", size):
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(sources, "_PIECE", size):
         folder = folder_of(Path(name), train="\ufeff" * mark + "x y " + tricky + ending, valid=VALID)
         with mock.patch.object(corpus_module, "_BLOCK", size):
             corpus = load_text(folder)
@@ -313,7 +313,7 @@ def test_a_valid_part_beside_a_file_that_was_given_alone_is_named(tmp_path: Path
 @settings(max_examples=40, deadline=None)
 @given(text=TEXTS, share=st.floats(0.01, 0.99), size=st.integers(1, 9))
 def test_the_share_is_of_the_last_lines(text: str, share: float, size: int) -> None:
-    with tempfile.TemporaryDirectory() as name, mock.patch.object(text_parts, "_PIECE", size):
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(sources, "_PIECE", size):
         file = folder_of(Path(name), text=f"x y <eos>\n{text}\nx\n") / "text.txt"
         corpus = load_text(file, valid_share=share)
         lines = file.read_text().count("\n")
@@ -460,7 +460,7 @@ def test_an_unreadable_file(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, cache: Path) -> None:
     folder = folder_of(tmp_path, train=TRAIN, valid=VALID)
-    found = text_parts.find_text(folder, lowercase=False)
+    found = sources.find_text(folder, lowercase=False)
     with mock.patch.object(corpus_module, "find_text", return_value=found):
         folder_of(tmp_path, train=TRAIN + "and more\n")
         assert "train.txt: the file changed while it was read" in error_of(folder)
@@ -777,7 +777,7 @@ def test_where_there_are_no_locks_ids_are_made_all_the_same(tmp_path: Path, monk
 
 def test_neither_torch_nor_flair_is_imported(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, train=TRAIN, valid=VALID)
-    code = "import sys; from flair_nas.language_model.corpus import load_text; load_text(sys.argv[1])\n"
+    code = "import sys; from flair_nas.language_model.text.corpus import load_text; load_text(sys.argv[1])\n"
     code += "assert not {'torch', 'flair'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
 

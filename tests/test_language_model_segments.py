@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from flair_nas.language_model.segments import Draw, segment_lengths
+from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.language_model.training import _DRAW as BY_TORCH
 
 

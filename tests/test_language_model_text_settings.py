@@ -11,8 +11,8 @@ import yaml
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import load_text, load_text_of
-from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.language_model.text.config import TextSettings
+from flair_nas.language_model.text.corpus import load_text, load_text_of
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import as_flags, read_settings, to_yaml
 

@@ -21,11 +21,11 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model import training
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, load_text
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import build_language_model, encode_text, load_language_model
-from flair_nas.language_model.segments import segment_lengths
+from flair_nas.language_model.text.corpus import END, load_text
+from flair_nas.language_model.text.segments import segment_lengths
 from flair_nas.language_model.training import stops_improving, train_language_model
 from flair_nas.runs.run import Run, RunStopped
 from flair_nas.settings.fields import load_preset, preset_names, resolve

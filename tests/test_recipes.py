@@ -15,8 +15,8 @@ from torch import Tensor
 from flair_nas.genotype import Genotype
 from flair_nas.language_model import training
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import batchify, load_text
 from flair_nas.language_model.perplexity import StreamScore
+from flair_nas.language_model.text.corpus import batchify, load_text
 from flair_nas.search.strategies.gradient import GradientStrategy
 
 STEPS = 20

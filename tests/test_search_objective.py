@@ -14,8 +14,8 @@ from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, wr
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import load_text
 from flair_nas.language_model.perplexity import evaluate_stream
+from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.objectives.text import TextObjective
 

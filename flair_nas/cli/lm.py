@@ -255,7 +255,7 @@ def _add_text(parser: argparse.ArgumentParser) -> None:
 def _part(arguments: argparse.Namespace) -> str:
     """The part that is named; test, or valid, and said so, where there is no test."""
     from flair_nas.language_model.saved import is_one_file
-    from flair_nas.language_model.text_parts import find_text
+    from flair_nas.language_model.text.sources import find_text
 
     if arguments.part is not None:
         return str(arguments.part)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import END, UNKNOWN
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
+from flair_nas.language_model.text.corpus import END, UNKNOWN
 
 
 @dataclass(frozen=True)

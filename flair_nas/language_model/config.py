@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.language_model.text.config import TextSettings
 from flair_nas.settings.fields import COUNT, PROBABILITY, problems_of, raise_problems, setting
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.corpus import END, unknown_share
 from flair_nas.language_model.perplexity import (
     StreamScore,
     evaluate_stream,
@@ -17,6 +16,7 @@ from flair_nas.language_model.perplexity import (
     sentence_losses,
 )
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
+from flair_nas.language_model.text.corpus import END, unknown_share
 
 
 class TextScore(NamedTuple):

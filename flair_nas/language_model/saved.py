@@ -15,9 +15,9 @@ from torch import nn
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.text_parts import DEMO, LINE_END, PARTS, find_text
+from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
+from flair_nas.language_model.text.sources import DEMO, LINE_END, PARTS, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
 from flair_nas.nn.init import papers_range

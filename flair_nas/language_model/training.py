@@ -24,7 +24,6 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
 from flair_nas.language_model.saved import (
@@ -35,7 +34,8 @@ from flair_nas.language_model.saved import (
     load_language_model,
     save_language_model,
 )
-from flair_nas.language_model.segments import Draw, segment_lengths
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
+from flair_nas.language_model.text.segments import Draw, segment_lengths
 from flair_nas.library.layer_spec import comparable, say_risks
 from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.memory import check_fits, peak_memory_mb

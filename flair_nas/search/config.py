@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
-from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.language_model.text.config import TextSettings
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, problems_of, raise_problems, setting
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not

@@ -14,11 +14,11 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, sentence_losses, stream_losses
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
-from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.language_model.text.config import TextSettings
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.library.layer_spec import text_of
 from flair_nas.select.counts import packed
 from flair_nas.select.jobs import be_quiet, history_in, seconds_of_steps, train_step

@@ -27,8 +27,8 @@ from small_search import no_picture, small
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.corpus import load_text
 from flair_nas.language_model.saved import load_language_model
+from flair_nas.language_model.text.corpus import load_text
 from flair_nas.language_model.training import train_language_model
 from flair_nas.library.named import load_genotype
 from flair_nas.nn.kernels.native import build

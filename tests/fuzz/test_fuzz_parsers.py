@@ -28,8 +28,8 @@ from test_genotype import KEPT, DartsTuple, genotypes
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.corpus import END, TextCorpus, load_text
 from flair_nas.language_model.saved import load_language_model
+from flair_nas.language_model.text.corpus import END, TextCorpus, load_text
 from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.search.config import SearchConfig

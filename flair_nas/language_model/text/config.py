@@ -9,7 +9,7 @@ from flair_nas.settings.fields import COUNT, problems_of, raise_problems, settin
 
 @dataclass
 class TextSettings:
-    """Settings of a text; `flair_nas.language_model.corpus.load_text` says what they do.
+    """Settings of a text; `flair_nas.language_model.text.corpus.load_text` says what they do.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.

@@ -84,7 +84,7 @@ def find_text(source: Any, lowercase: bool) -> Text:
     """Finds the parts of a text.
 
     Args:
-        source: as for `flair_nas.language_model.corpus.load_text`.
+        source: as for `flair_nas.language_model.text.corpus.load_text`.
         lowercase: words are read in lower case.
 
     Raises:

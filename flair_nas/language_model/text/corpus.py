@@ -25,8 +25,8 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.text_parts import LINE_END, PARTS, Piece, Text, files_beside, find_text
-from flair_nas.language_model.text_settings import TextSettings
+from flair_nas.language_model.text.config import TextSettings
+from flair_nas.language_model.text.sources import LINE_END, PARTS, Piece, Text, files_beside, find_text
 from flair_nas.storage.cache import Kind, cached_folder
 from flair_nas.storage.paths import typed
 
