@@ -47,7 +47,7 @@ def train(
     from flair.data import Corpus
 
     from flair_nas.tagging.config import TaggerConfig
-    from flair_nas.tagging.corpora import digest_of, load_corpus, sentences_of
+    from flair_nas.tagging.data.corpora import digest_of, load_corpus, sentences_of
     from flair_nas.tagging.training import train_taggers
 
     whole = load_corpus("wnut_17", data_root=data_root)

@@ -23,9 +23,9 @@ def measure(arguments: argparse.Namespace) -> dict:
     import torch
 
     from flair_nas import load_tagger
-    from flair_nas.tagging.corpora import load_corpus, sentences_of
+    from flair_nas.tagging.data.corpora import load_corpus, sentences_of
+    from flair_nas.tagging.data.frozen_embeddings import frozen_members, keep_frozen
     from flair_nas.tagging.evaluation import evaluate_tagger
-    from flair_nas.tagging.frozen import frozen_members, keep_frozen
 
     torch.set_num_threads(1)
     tagger = load_tagger(arguments.model)

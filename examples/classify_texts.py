@@ -19,7 +19,7 @@ from flair.models import TextClassifier
 from flair.trainers import ModelTrainer
 
 import flair_nas  # noqa: F401 - without it, Flair silently builds a GRU for every rnn_type but "LSTM"
-from flair_nas.tagging.classes import load_classes
+from flair_nas.tagging.data.classification import load_classes
 
 TEXTS = {
     "weather": [

@@ -18,7 +18,7 @@ from flair.trainers import ModelTrainer
 
 from flair_nas import SearchConfig, load_corpus, search_genotype
 from flair_nas.settings.fields import resolve
-from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.data.embeddings import build_embeddings
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--text", default="demo", help="text to search on: a folder with train and valid files")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from flair_nas.select.config import TextSelectConfig as TextSelectConfig
     from flair_nas.select.selection import select_layer as select_layer
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
-    from flair_nas.tagging.corpora import load_corpus as load_corpus
+    from flair_nas.tagging.data.corpora import load_corpus as load_corpus
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
     from flair_nas.tagging.prediction import load_tagger as load_tagger
     from flair_nas.tagging.prediction import tag_lines as tag_lines
@@ -84,7 +84,7 @@ _HOMES = {
     "TextSelectConfig": "select.config",
     "select_layer": "select.selection",
     "TaggerConfig": "tagging.config",
-    "load_corpus": "tagging.corpora",
+    "load_corpus": "tagging.data.corpora",
     "evaluate_tagger": "tagging.evaluation",
     "load_tagger": "tagging.prediction",
     "tag_lines": "tagging.prediction",

@@ -20,11 +20,11 @@ from test_tagging_training import write_corpus
 from flair_nas.cli import main
 from flair_nas.runs.run import LOCK
 from flair_nas.select import on_tags
-from flair_nas.select.flair_script import flair_script
 from flair_nas.select.workers import Died, Job, Outcome, Pool
 from flair_nas.storage.locks import locked
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
+from flair_nas.tagging.usage_script import flair_script
 
 IN_PROCESSES = Pool.run
 

@@ -31,12 +31,12 @@ from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import tagging
 from flair_nas.select import on_tags
 from flair_nas.select.config import SelectConfig
-from flair_nas.select.flair_script import flair_script
 from flair_nas.settings.fields import read_run_settings
-from flair_nas.tagging.column_files import read_column_file
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import digest_of, load_corpus
+from flair_nas.tagging.data.column_files import read_column_file
+from flair_nas.tagging.data.corpora import digest_of, load_corpus
 from flair_nas.tagging.training import load_corpus_of
+from flair_nas.tagging.usage_script import flair_script
 
 Spans = list[tuple[int, int, str]]
 

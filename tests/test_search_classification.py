@@ -25,9 +25,9 @@ from flair_nas.search.objectives.flair_model import ACCURACY, F1
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
-from flair_nas.tagging.classes import load_classes
-from flair_nas.tagging.corpora import sentences_of
-from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.data.classification import load_classes
+from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.data.embeddings import build_embeddings
 
 
 def write_classes(folder: Path, train: int = 24, dev: int = 7, several: bool = False) -> str:

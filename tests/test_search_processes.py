@@ -165,7 +165,7 @@ def search_on_tags(folder: Path, with_noise: bool) -> tuple[str, list[str]]:
     """A search of an epoch on a few sentences of the demo corpus, and the hash of all weights after each step."""
     from flair_nas.search.flair_config import TaggingSearchConfig
     from flair_nas.search.objectives import tagging as tagging_objective
-    from flair_nas.tagging.corpora import load_corpus
+    from flair_nas.tagging.data.corpora import load_corpus
 
     corpus = load_corpus("demo")
     corpus.corpus._train, corpus.corpus._dev = (  # of one length, as each process takes the mean over its own tokens

@@ -13,8 +13,8 @@ import requests
 from flair.datasets import ColumnCorpus
 
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.column_files import parse_columns, read_column_file
-from flair_nas.tagging.corpora import describe_corpus, load_corpus
+from flair_nas.tagging.data.column_files import parse_columns, read_column_file
+from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
 
 SENTENCE = "Ada B-PER\nLovelace I-PER\nsaw O\nParis B-LOC\n\n"
 COLUMNS = {0: "text", 1: "ner"}

@@ -23,8 +23,8 @@ from gensim.models.fasttext import save_facebook_model
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.corpora import load_corpus
-from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.data.corpora import load_corpus
+from flair_nas.tagging.data.embeddings import build_embeddings
 
 ROOT = Path(__file__).parent.parent
 

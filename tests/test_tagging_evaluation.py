@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from test_tagging_training import settings, write_corpus
 
 from flair_nas.errors import FlairNasError
-from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger, tags_of
 from flair_nas.tagging.training import build_tagger
 

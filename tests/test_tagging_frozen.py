@@ -30,9 +30,9 @@ from flair_nas.tables import running
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import TaggingCorpus, load_corpus, sentences_of
-from flair_nas.tagging.embeddings import build_embeddings
-from flair_nas.tagging.frozen import changing_names, frozen_members, keep_frozen
+from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus, sentences_of
+from flair_nas.tagging.data.embeddings import build_embeddings
+from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen
 from flair_nas.tagging.training import train_taggers
 
 PARTS = ("train", "dev", "test")

@@ -17,10 +17,10 @@ from flair.models import SequenceTagger
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flair_nas.tagging.column_files import read_column_file
+from flair_nas.tagging.data.column_files import read_column_file
+from flair_nas.tagging.data.tokens import tokens_of
 from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.prediction import tag_lines, to_columns, to_json_line, to_text
-from flair_nas.tagging.tokens import tokens_of
 
 ODD = (
     *("\u200b", "\u200c", "\u200d", "\ufeff", "\ufe0f", "\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\x92"),

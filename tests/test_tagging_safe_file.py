@@ -30,8 +30,8 @@ from safetensors.torch import load_file, save_file
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
 from flair_nas.storage.files import sum_of_file
 from flair_nas.tagging import training
-from flair_nas.tagging.corpora import load_corpus
-from flair_nas.tagging.embeddings import _alphabet
+from flair_nas.tagging.data.corpora import load_corpus
+from flair_nas.tagging.data.embeddings import _alphabet
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.safe_file import NotData, read_safe, write_safe
 

@@ -23,8 +23,8 @@ from gensim.models import FastText
 
 import flair_nas  # noqa: F401  # registers
 from flair_nas import FlairNasError
-from flair_nas.tagging.corpora import load_corpus
-from flair_nas.tagging.embeddings import _alphabet
+from flair_nas.tagging.data.corpora import load_corpus
+from flair_nas.tagging.data.embeddings import _alphabet
 
 SENTENCE = "Dr Helen Marsh opened the Harvest Festival in Leeds ."
 Make = Callable[[Corpus], list[TokenEmbeddings]]
@@ -81,7 +81,7 @@ def test_what_flair_alone_has_trained_is_read_as_it_was(
     dictionary = corpus.make_label_dictionary("ner", add_unk=False)
     flair.set_seed(1)
     with monkeypatch.context() as patch:
-        patch.setattr("flair_nas.tagging.stacking.keep_order", lambda *_, **__: None)
+        patch.setattr("flair_nas.tagging.patches.stacked_embeddings.keep_order", lambda *_, **__: None)
         tagger = SequenceTagger(StackedEmbeddings(stack), dictionary, "ner", rnn_type="LSTM", hidden_size=8).eval()
     tagger.save(tmp_path / "model.pt")
     loaded = SequenceTagger.load(tmp_path / "model.pt").eval()

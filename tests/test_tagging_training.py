@@ -36,7 +36,7 @@ from flair_nas.select import on_tags
 from flair_nas.settings.fields import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import describe_corpus, load_corpus
+from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.rnn_type import build_rnn

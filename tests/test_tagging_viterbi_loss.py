@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flair_nas.tagging import viterbi_loss
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import load_corpus
+from flair_nas.tagging.data.corpora import load_corpus
+from flair_nas.tagging.patches import viterbi_loss
+from flair_nas.tagging.patches.viterbi_loss import log_partition
 from flair_nas.tagging.training import build_tagger
-from flair_nas.tagging.viterbi_loss import log_partition
 
 flair_forward = ViterbiLoss.forward.__wrapped__  # type: ignore[attr-defined]
 

@@ -216,8 +216,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         arguments.data_root = arguments.data_root or of_run.get("data_root")
     with stopped_at_once():
         quiet_flair(arguments)
-        from flair_nas.tagging.column_files import parse_columns, read_column_file
-        from flair_nas.tagging.corpora import NAMES, load_corpus
+        from flair_nas.tagging.data.column_files import parse_columns, read_column_file
+        from flair_nas.tagging.data.corpora import NAMES, load_corpus
         from flair_nas.tagging.evaluation import evaluate_tagger
 
     tagger = _load_tagger(arguments)

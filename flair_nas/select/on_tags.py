@@ -59,7 +59,7 @@ def seeded(seed: int) -> dict[str, Any]:
 
 def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
     """Counts the weights of a run's layer, in both directions."""
-    from flair_nas.tagging.embeddings import build_embeddings
+    from flair_nas.tagging.data.embeddings import build_embeddings
 
     lengths: dict[tuple[str, ...], int] = {}  # of a word's vector
 
@@ -86,8 +86,8 @@ def _layer(config: TaggerConfig, width: int) -> nn.Module:
 def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
     """Steps of the layer alone, on random numbers in batches of sentences as long as those of the corpus."""
     from flair_nas.runs.device import choose_device
-    from flair_nas.tagging.corpora import sentences_of
-    from flair_nas.tagging.embeddings import build_embeddings
+    from flair_nas.tagging.data.corpora import sentences_of
+    from flair_nas.tagging.data.embeddings import build_embeddings
 
     config, data = TaggerConfig(**settings), _corpus(settings)
     device = choose_device(config.device)
@@ -122,8 +122,8 @@ def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
     from flair.training_utils import store_embeddings
 
     from flair_nas.runs.device import choose_device
-    from flair_nas.tagging.corpora import sentences_of
-    from flair_nas.tagging.frozen import frozen_members, is_kept
+    from flair_nas.tagging.data.corpora import sentences_of
+    from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept
     from flair_nas.tagging.training import build_tagger
 
     be_quiet()
@@ -164,7 +164,7 @@ def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def shortage(data: Any) -> str:
     """That dev has few labels."""
-    from flair_nas.tagging.corpora import sentences_of
+    from flair_nas.tagging.data.corpora import sentences_of
 
     labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
     return f"dev has {labels} labels in all" if labels < _FEW_LABELS else ""
@@ -172,9 +172,9 @@ def shortage(data: Any) -> str:
 
 def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
     """Describes the corpus, and embeds it for all processes."""
-    from flair_nas.tagging.corpora import describe_corpus
-    from flair_nas.tagging.embeddings import build_embeddings
-    from flair_nas.tagging.frozen import keep_frozen
+    from flair_nas.tagging.data.corpora import describe_corpus
+    from flair_nas.tagging.data.embeddings import build_embeddings
+    from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 
     describe_corpus(data)
     embeddings = build_embeddings(TaggerConfig(**settings).embeddings, data.corpus)
@@ -211,7 +211,7 @@ def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, An
 
 def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
     """What the predictions of a run come to."""
-    from flair_nas.tagging.corpora import is_token_level, sentences_of
+    from flair_nas.tagging.data.corpora import is_token_level, sentences_of
 
     sentences, label_type = sentences_of(data.corpus.train), data.label_type
     path, spans = place / ("dev.txt" if test is None else "test.txt"), not is_token_level(sentences, label_type)
@@ -244,6 +244,6 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 def usage(settings: Mapping[str, Any]) -> list[str]:
     """A script for Flair."""
-    from flair_nas.select.flair_script import flair_script
+    from flair_nas.tagging.usage_script import flair_script
 
     return ["In Flair:", "", "```python", *flair_script(TaggerConfig(**settings)), "```"]

@@ -24,7 +24,7 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.evaluation import (
     describe_fault,
     evaluate_tagger,

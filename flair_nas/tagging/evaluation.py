@@ -16,9 +16,9 @@ from flair.training_utils import EmbeddingStorageMode
 from flair_nas.errors import FlairNasError
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
-from flair_nas.tagging.column_files import PREDICTED
-from flair_nas.tagging.corpora import TaggingCorpus, is_token_level, labels_of, sentences_of
-from flair_nas.tagging.frozen import changing_names
+from flair_nas.tagging.data.column_files import PREDICTED
+from flair_nas.tagging.data.corpora import TaggingCorpus, is_token_level, labels_of, sentences_of
+from flair_nas.tagging.data.frozen_embeddings import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")

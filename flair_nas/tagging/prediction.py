@@ -22,10 +22,10 @@ from flair_nas.runs.device import choose_device
 from flair_nas.settings.fields import UnknownSettings, is_of_another_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.data.tokens import tokens_of
 from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
-from flair_nas.tagging.tokens import tokens_of
 
 _OF_ANOTHER = "is a run of another command than flair-nas tag"
 _BATCHES_AT_ONCE = 16

@@ -12,7 +12,7 @@ import inspect
 from typing import Any
 
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.tagging.once import once
+from flair_nas.tagging.patches.once import once
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
 
 SAVED_KEY = "flair_nas"
@@ -41,7 +41,7 @@ def register_sequence_tagger(tagger: Any) -> None:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
         if not given.get("init_from_state_dict"):  # what has been trained reads its input in the order that it has
-            from flair_nas.tagging.stacking import keep_order
+            from flair_nas.tagging.patches.stacked_embeddings import keep_order
 
             keep_order(given["embeddings"], refuse=given.get("rnn_type", "LSTM") not in FLAIR_TYPES)
         flair_init(self, *args, **kwargs)
@@ -114,7 +114,7 @@ def register_document_embeddings(embeddings: Any) -> None:
         build_rnn(rnn_type, input_size=1, hidden_size=1)  # an unknown name fails before Flair does any work
         bound.arguments["rnn_type"] = "GRU"
         flair_init(*bound.args, **bound.kwargs)
-        from flair_nas.tagging.stacking import keep_order
+        from flair_nas.tagging.patches.stacked_embeddings import keep_order
 
         keep_order(self.embeddings)
         input_size = self.rnn.input_size

@@ -32,13 +32,13 @@ from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.fields import read_run_settings
 from flair_nas.storage.files import copy_whole
-from flair_nas.tagging.column_files import parse_columns
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
-from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
-from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.data.column_files import parse_columns
+from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
+from flair_nas.tagging.data.embeddings import build_embeddings
+from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus, is_of_former_accuracy
 from flair_nas.tagging.evaluation import evaluate_tagger
-from flair_nas.tagging.frozen import keep_frozen
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width

@@ -34,9 +34,9 @@ from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import kinds_of, preset_names, read_settings, resolve, to_yaml
-from flair_nas.tagging.column_files import parse_columns, read_column_file
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.corpora import TaggingCorpus, load_corpus
+from flair_nas.tagging.data.column_files import parse_columns, read_column_file
+from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus
 from flair_nas.tagging.prediction import load_tagger
 
 SAVED = Path(__file__).resolve().parents[1] / "saved"

@@ -18,9 +18,9 @@ from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.supernet import BothDirections
-from flair_nas.tagging.classes import load_classes
-from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, sentences_of
-from flair_nas.tagging.embeddings import build_embeddings
+from flair_nas.tagging.data.classification import load_classes
+from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, sentences_of
+from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.quiet import no_flair_bars
 
 

@@ -17,8 +17,8 @@ from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.objectives import Objective
 from flair_nas.supernet import BothDirections
-from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.frozen import changing_names, frozen_members, keep_frozen
+from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
+from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -15,7 +15,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
-from flair_nas.tagging.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
 from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger, fingerprint_of, labels_without_loss, tags_of
 from flair_nas.tagging.training import build_tagger, load_corpus_of
 

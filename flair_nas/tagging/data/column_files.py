@@ -14,9 +14,9 @@ from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.storage.paths import user_path
-from flair_nas.tagging.column_rows import Block, Row, count_columns, read_blocks
-from flair_nas.tagging.column_sentences import FEATURES, HEAD, SPACE, Tags, begins, make_sentences
-from flair_nas.tagging.label_forms import SPAN_TAG, LabelFault, form_of
+from flair_nas.tagging.data.column_rows import Block, Row, count_columns, read_blocks
+from flair_nas.tagging.data.column_sentences import FEATURES, HEAD, SPACE, Tags, begins, make_sentences
+from flair_nas.tagging.data.label_forms import SPAN_TAG, LabelFault, form_of
 
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
@@ -69,8 +69,8 @@ def read_column_file(
         path: the file.
         columns: column number, from 0, to name; one is ``text``. None: the text is first and the label last.
         label_type: the name of the label column.
-        delimiter: see `flair_nas.tagging.column_rows.read_blocks`.
-        comment: see `flair_nas.tagging.column_rows.read_blocks`.
+        delimiter: see `flair_nas.tagging.data.column_rows.read_blocks`.
+        comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
 
     Returns:
         The sentences, in order.
@@ -173,8 +173,8 @@ def read_part(
         path: the file.
         columns: column number, from 0, to name.
         label_type: the name of the label column.
-        delimiter: see `flair_nas.tagging.column_rows.read_blocks`.
-        comment: see `flair_nas.tagging.column_rows.read_blocks`.
+        delimiter: see `flair_nas.tagging.data.column_rows.read_blocks`.
+        comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
 
     Raises:
         FlairNasError: the file is missing or faulty; the message has its line.

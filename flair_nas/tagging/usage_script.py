@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flair_nas.settings.fields import changed, flair_names
-from flair_nas.tagging.column_files import parse_columns
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
+from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.training import rnn_type
 
@@ -44,8 +44,8 @@ def flair_script(config: TaggerConfig) -> list[str]:
         *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_TYPES else []),
         "from flair.models import SequenceTagger",
         "from flair.trainers import ModelTrainer",
-        "from flair_nas.tagging.corpora import load_corpus",
-        "from flair_nas.tagging.embeddings import build_embeddings",
+        "from flair_nas.tagging.data.corpora import load_corpus",
+        "from flair_nas.tagging.data.embeddings import build_embeddings",
         *(["from flair_nas.tagging.registration import Width"] if narrow else []),
         "",
         f"data = load_corpus({', '.join([_literal(config.corpus), *_arguments(places)])})",

@@ -9,7 +9,7 @@ from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.storage.paths import how_to_convert, user_path
-from flair_nas.tagging.corpora import TaggingCorpus, digest_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, digest_of
 
 LABEL = "__label__"
 LABEL_TYPE = "class"

@@ -18,8 +18,8 @@ from torch.utils.data import Dataset
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
 from flair_nas.storage.paths import siblings, typed, user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.column_files import check_columns, pick_label_type, read_part
-from flair_nas.tagging.column_rows import count_columns
+from flair_nas.tagging.data.column_files import check_columns, pick_label_type, read_part
+from flair_nas.tagging.data.column_rows import count_columns
 from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from flair.data import Sentence, Token, get_spans_from_bio
 
-from flair_nas.tagging.column_rows import DOCUMENT_SEPARATOR, Block
+from flair_nas.tagging.data.column_rows import DOCUMENT_SEPARATOR, Block
 
 HEAD, FEATURES, SPACE = ("head", "head_id"), ("feats", "misc"), "space-after"
 """Names of columns that Flair has a meaning for: the head of a word, its features, a dash where no blank follows."""

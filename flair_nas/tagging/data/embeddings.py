@@ -25,10 +25,10 @@ from flair.embeddings import (
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
-from flair_nas.tagging.corpora import sentences_of
+from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.data.word_vectors import read_word_vectors
+from flair_nas.tagging.patches.stacked_embeddings import keep_order
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
-from flair_nas.tagging.stacking import keep_order
-from flair_nas.tagging.word_vectors import read_word_vectors
 
 log = logging.getLogger("flair_nas")
 

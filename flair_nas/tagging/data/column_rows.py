@@ -15,7 +15,7 @@ from typing import NamedTuple
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.storage.paths import check_regular, how_to_convert
 from flair_nas.tagging.config import is_delimiter
-from flair_nas.tagging.label_forms import SPAN_TAG
+from flair_nas.tagging.data.label_forms import SPAN_TAG
 
 DOCUMENT_SEPARATOR = "-DOCSTART-"
 

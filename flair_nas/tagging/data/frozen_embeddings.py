@@ -24,7 +24,7 @@ from tqdm import tqdm
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.storage.cache import Kind, cached_folder
 from flair_nas.storage.paths import cache_root
-from flair_nas.tagging.corpora import TaggingCorpus, sentences_of
+from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 
 log = logging.getLogger("flair_nas")
 

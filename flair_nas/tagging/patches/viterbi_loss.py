@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.runs.device import float32_products
-from flair_nas.tagging.once import once
+from flair_nas.tagging.patches.once import once
 
 _MADE_OF = "_flair_nas_made_of"
 _FORBIDDEN = 1000.0  # by which a score of what cannot be is at least below others; Flair has -10,000
