@@ -41,7 +41,7 @@ def report(name: str) -> str:
 
 def kept(name: str) -> Any:
     """A table and its ledger."""
-    from flair_nas.select.ledger import Ledger
+    from flair_nas.experiments.ledger import Ledger
     from flair_nas.tables.spec import load_table
 
     folder = HERE / "results" / "tables" / name

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from flair_nas import Genotype, load_genotype, random_genotype
-from flair_nas.select.statistics import estimate_of
+from flair_nas.experiments.statistics import estimate_of
 
 RESULTS = Path(__file__).parent / "results" / "found_cells"
 GENOTYPES = RESULTS / "genotypes"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flair_nas.select.rule import Rule, survivors
+from flair_nas.experiments.successive_halving import Rule, survivors
 
 SEED_ERROR = 0.0034  # nats: one cell, trained three times, ended at perplexities of 104.8, 105.1 and 105.7
 BUDGETS = (2, 4, 8, 16)  # full trainings

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.stats import spearmanr
 from select_rule import by_halving
 
-from flair_nas.select.rule import Rule
-from flair_nas.select.tasks import TAGGING
+from flair_nas.experiments.successive_halving import Rule
+from flair_nas.experiments.tasks import TAGGING
 
 TABLES = Path(__file__).parent / "results" / "tables"
 KEPT = ("wnut-small", "zoo-small")  # of one setting and one learning rate

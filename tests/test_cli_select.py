@@ -18,9 +18,9 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.cli import main
+from flair_nas.experiments import tagging_task
+from flair_nas.experiments.local_pool import Died, Job, Outcome, Pool
 from flair_nas.runs.run import LOCK
-from flair_nas.select import on_tags
-from flair_nas.select.workers import Died, Job, Outcome, Pool
 from flair_nas.storage.locks import locked
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
@@ -61,7 +61,7 @@ def command(corpus: str, out: Path, *more: str) -> list[str]:
 def test_an_estimate_says_what_the_budget_is_enough_for_and_trains_nothing(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_tags, "train", None)
+    monkeypatch.setattr(tagging_task, "train", None)
     arguments = command(corpus, tmp_path / "run", "--estimate")
     assert main(arguments) == 0
     said = capsys.readouterr().out
@@ -153,18 +153,18 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
 def test_a_process_that_died_is_tried_again_by_the_next_call(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train, out = on_tags.train, tmp_path / "run"
+    train, out = tagging_task.train, tmp_path / "run"
 
     def dying(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["rnn"] != "lstm":
             raise Died("its process has died 2 times; is there memory enough?")
         return train(settings, *rest)
 
-    monkeypatch.setattr(on_tags, "train", dying)
+    monkeypatch.setattr(tagging_task, "train", dying)
     assert main(command(corpus, out)) == 0
     said = capsys.readouterr().out
     assert "**Keep** lstm" in said and "Nothing else came to the end" in said and "failed: its process has died" in said
-    monkeypatch.setattr(on_tags, "train", train)
+    monkeypatch.setattr(tagging_task, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0
     assert "failed" not in capsys.readouterr().out and not any("error" in run for run in runs_of(out).values())
 
@@ -172,17 +172,17 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
 def test_a_full_disk_ends_it_and_it_goes_on(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train, out = on_tags.train, tmp_path / "run"
+    train, out = tagging_task.train, tmp_path / "run"
 
     def full(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["seeds"] == [2]:
             raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
         return train(settings, *rest)
 
-    monkeypatch.setattr(on_tags, "train", full)
+    monkeypatch.setattr(tagging_task, "train", full)
     assert main(command(corpus, out)) == 1
     assert "checkpoint.pt: No space left on device" in capsys.readouterr().err
-    monkeypatch.setattr(on_tags, "train", train)
+    monkeypatch.setattr(tagging_task, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
 
 

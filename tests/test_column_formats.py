@@ -27,9 +27,9 @@ from flair.datasets import (
 )
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import tagging
-from flair_nas.select import on_tags
 from flair_nas.select.config import SelectConfig
 from flair_nas.settings.fields import read_run_settings
 from flair_nas.tagging.config import TaggerConfig
@@ -350,7 +350,7 @@ def test_the_settings_reach_every_reader(tmp_path: Path) -> None:
     expected = load_corpus(str(tmp_path), delimiter="|", comment="%").sha256
     select = SelectConfig(**named, embeddings=["char"])
     assert load_corpus_of(TaggerConfig(**named)).sha256 == expected
-    assert on_tags.read(select.one()).sha256 == expected
+    assert tagging_task.read(select.one()).sha256 == expected
     for search in (TaggingSearchConfig(**named), TaggingSearchConfig(**select.search("i-darts"))):
         assert tagging.read(search).sha256 == expected
     (line,) = [line for line in flair_script(TaggerConfig(**named)) if "load_corpus(" in line]

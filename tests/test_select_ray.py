@@ -18,9 +18,9 @@ from select_jobs import die_until, double, fail, wait_for, wait_for_ever
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.local_pool import Died, Job, make_pool
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import select_layer
-from flair_nas.select.workers import Died, Job, make_pool
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'flair-nas[ray]')")
 

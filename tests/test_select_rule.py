@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flair_nas.select.rule import Rule, survivors
+from flair_nas.experiments.successive_halving import Rule, survivors
 
 RULES = st.builds(Rule, first=st.floats(0.01, 1), keep=st.floats(0.1, 0.9))
 

@@ -16,11 +16,15 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Outcome, Pool, always
+from flair_nas.experiments.successive_halving import Rule
+from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import random_genotype
 from flair_nas.library.layer_spec import parse_rnn, text_of
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.runs.run import RunStopped
-from flair_nas.select import on_tags
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
@@ -32,13 +36,9 @@ from flair_nas.select.candidates import (
 )
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.counts import counts_in, f1, packed
-from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, Scored, answer_of, line_of, paragraph_of, shortened
-from flair_nas.select.rule import Rule
 from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
 from flair_nas.select.selection import select_layer
-from flair_nas.select.tasks import TAGGING, Task
-from flair_nas.select.workers import Job, Outcome, Pool, always
 from flair_nas.tagging.prediction import load_tagger
 
 
@@ -63,7 +63,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def in_this_process(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
         for job in itertools.takewhile(may_begin, jobs):
-            if job.work is not on_tags.estimate:
+            if job.work is not tagging_task.estimate:
                 done.append(job.name)
             try:
                 yield Outcome(job, job.work(*job.arguments), None)
@@ -118,9 +118,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         return found | ({"test": f1, "counts": packed(np.array([[f1, 100, 100]] * 20))} if score else {})
 
     estimate = {"seconds": [0.1], "around_seconds": 0.1, "embedding_seconds": 0.0}
-    monkeypatch.setattr(on_tags, "estimate", lambda given: estimate)
-    monkeypatch.setattr(on_tags, "train", train)
-    monkeypatch.setattr(on_tags, "place", lambda model, folder: None)
+    monkeypatch.setattr(tagging_task, "estimate", lambda given: estimate)
+    monkeypatch.setattr(tagging_task, "train", train)
+    monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)
 
 
 @pytest.fixture
@@ -220,14 +220,14 @@ def test_the_seeds_that_judge_are_others_than_those_that_choose() -> None:
 def test_a_fresh_seed_that_fails_does_not_count_and_is_told(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, bad = on_tags.train, [[2]]
+    train, bad = tagging_task.train, [[2]]
 
     def failing(given: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if given["seeds"] in bad and given["rnn"] != "lstm":
             raise FlairNasError("not finite in epoch 1, batch 2")
         return train(given, *rest)
 
-    monkeypatch.setattr(on_tags, "train", failing)
+    monkeypatch.setattr(tagging_task, "train", failing)
     given = settings(corpus, seeds=[1], fresh_seeds=2, epochs=1)
     found = select_layer(given, tmp_path / "one")
     assert found.answer.fresh and found.answer.seeds == 1
@@ -304,13 +304,13 @@ def test_side_by_side_each_worker_takes_the_next() -> None:
 def test_the_longest_runs_are_begun_first(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = on_tags.train
+    train = tagging_task.train
 
     def slow_cells(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
         found = train(given, folder, score)
         return found if given["rnn"] == "lstm" else found | {"seconds": [1e4 for _ in found["seconds"]]}
 
-    monkeypatch.setattr(on_tags, "train", slow_cells)
+    monkeypatch.setattr(tagging_task, "train", slow_cells)
     select_layer(settings(corpus, seeds=[1], budget="9d"), tmp_path)
     (lstm,) = {name for name in jobs if name.startswith("lstm") and name.endswith("seed1")}
     assert jobs[0] == lstm  # in the first rung nothing is known of them yet
@@ -338,7 +338,7 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
         def run(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
             nonlocal done
             for outcome in working(pool, jobs, may_begin):
-                if outcome.job.work is not on_tags.estimate:  # of which nothing is left
+                if outcome.job.work is not tagging_task.estimate:  # of which nothing is left
                     if done == 0:
                         raise KeyboardInterrupt  # the tagger is trained, and nobody has noted it
                     done -= 1
@@ -365,14 +365,14 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, bad = on_tags.train, ["tanh0-tanh1"]
+    train, bad = tagging_task.train, ["tanh0-tanh1"]
 
     def failing(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["rnn"] in bad:
             raise FlairNasError("not finite in epoch 1, batch 2")
         return train(settings, *rest)
 
-    monkeypatch.setattr(on_tags, "train", failing)
+    monkeypatch.setattr(tagging_task, "train", failing)
     found = select_layer(settings(corpus), tmp_path)
     (run,) = [run for name, run in ledger_of(tmp_path)["runs"].items() if "error" in run]
     assert run == {"error": "not finite in epoch 1, batch 2", "again": False}
@@ -385,7 +385,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(
 def test_a_budget_says_how_many_cells_are_compared(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match=r"the budget of 30s is too small: an epoch takes about 20\.0 s"):
         select_layer(settings(corpus, random=None, budget="30s"), tmp_path / "small")
     counts = []
@@ -419,7 +419,7 @@ def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
     """Nothing is to be done, so no time is too short for it."""
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
     given = settings(
         corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m",
         fresh_seeds=2,
@@ -438,8 +438,8 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], quick: None, still: None
 ) -> None:
     """Whatever was done takes no time again, and what has failed takes none."""
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
-    train, stop_after = on_tags.train, [4]
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    train, stop_after = tagging_task.train, [4]
 
     def stopping(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
         if given["rnn"] == "relu0":
@@ -449,7 +449,7 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
         stop_after[0] -= 1
         return train(given, folder, score)
 
-    monkeypatch.setattr(on_tags, "train", stopping)
+    monkeypatch.setattr(tagging_task, "train", stopping)
     given = settings(corpus, random=None, candidates=["tanh0-tanh1", "gru", "relu0"], budget="10m")
     with pytest.raises(RunStopped):
         select_layer(given, tmp_path)
@@ -463,7 +463,7 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
 def test_with_a_candidate_more_only_that_one_is_paid_for(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
     given = settings(corpus, random=1, candidates=["tanh0-tanh1", "gru"], budget="10m")
     select_layer(given, tmp_path)
     spend(tmp_path, 600 - 200)  # four epochs of one more are 80 s, and so is its fresh seed, should it win
@@ -475,7 +475,7 @@ def test_with_a_candidate_more_only_that_one_is_paid_for(
 def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match="the budget of 10s is too small"):
         select_layer(settings(corpus, searches=["i-darts"], budget="10s"), tmp_path)
     assert jobs == []
@@ -484,7 +484,7 @@ def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
 def test_random_cells_that_were_begun_stay_with_another_budget(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
     for budget in ("6m", "4m"):
         select_layer(settings(corpus, random=None, gates=2, epochs=2, seeds=[1], budget=budget), tmp_path)
         drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
@@ -495,7 +495,7 @@ def test_random_cells_that_were_begun_stay_with_another_budget(
 def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.training.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
     best_first, counts = bundled_best_first(), []
     assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
     for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
@@ -528,7 +528,7 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
     def failing(*_: Any) -> dict[str, Any]:
         raise FlairNasError("not finite in epoch 1, step 2")
 
-    monkeypatch.setattr(on_tags, "search", failing)
+    monkeypatch.setattr(tagging_task, "search", failing)
     other = select_layer(settings(corpus, **changes | {"searches": ["i-darts", "darts"]}), tmp_path / "out")
     assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
 
@@ -630,14 +630,17 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
 @pytest.mark.parametrize("rnn", ["lstm", "tanh0"])
 def test_parameters_are_counted_by_what_the_layer_reads(rnn: str, corpus: str, tmp_path: Path) -> None:
     config = settings(corpus, reproject=5, epochs=1)
-    run = on_tags.train(config.one(rnn=rnn) | on_tags.seeded(1), str(tmp_path), False)
-    assert on_tags.counter(on_tags.read(config.one()))(config.one(rnn=rnn)) == run["parameters"]
-    assert run["parameters"] < on_tags.counter(on_tags.read(config.one()))(config.one(rnn=rnn, reproject=True)) / 2
+    run = tagging_task.train(config.one(rnn=rnn) | tagging_task.seeded(1), str(tmp_path), False)
+    assert tagging_task.counter(tagging_task.read(config.one()))(config.one(rnn=rnn)) == run["parameters"]
+    assert (
+        run["parameters"]
+        < tagging_task.counter(tagging_task.read(config.one()))(config.one(rnn=rnn, reproject=True)) / 2
+    )
 
 
 def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer(corpus: str) -> None:
     config = SelectConfig(corpus=corpus, embeddings=["one-hot"], hidden_size=20)
-    count = on_tags.counter(on_tags.read(config.one()))
+    count = tagging_task.counter(tagging_task.read(config.one()))
     layers = [Layer("lstm", "lstm", 20), Layer("i-darts-ptb", "i-darts-ptb", 20)]
     matched = matched_lstm(config, count, layers)
     assert matched is not None and matched.hidden_size > 20
@@ -766,7 +769,7 @@ def test_a_run_goes_on_in_a_process_with_another_number_of_threads(
     for threads, epochs in ((1, 1), (2, 2)):
         config = settings(corpus, epochs=epochs)
         (lstm,) = candidates_of(config, named_layers(settings(corpus, candidates=["lstm"])))
-        job = Job("run", on_tags.train, (lstm.settings(config, 1, epochs), str(tmp_path / "run"), False))
+        job = Job("run", tagging_task.train, (lstm.settings(config, 1, epochs), str(tmp_path / "run"), False))
         with Pool(1, threads=threads) as pool:
             (outcome,) = pool.run([job])
         losses.append(outcome.result["dev_loss"])

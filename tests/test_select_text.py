@@ -16,16 +16,17 @@ from killing import write_text
 
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import text_task
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Outcome, Pool
+from flair_nas.experiments.statistics import compare
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
-from flair_nas.select import on_text, selection
+from flair_nas.select import selection
 from flair_nas.select.candidates import Layer, matched_lstm, named_layers
 from flair_nas.select.config import TextSelectConfig
 from flair_nas.select.counts import perplexity, unpacked
-from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
-from flair_nas.select.statistics import compare
-from flair_nas.select.workers import Job, Outcome, Pool
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +108,10 @@ def test_the_best_layer_of_a_text(
 def test_training_in_rungs_gives_what_one_training_gives(text: str, tmp_path: Path) -> None:
     config = settings(text)
     (layer,) = (layer for layer in named_layers(config) if layer.name == "tanh0-tanh1")
-    one = config.one(rnn=layer.rnn, seed=3) | on_text.seeded(3)
-    whole = on_text.train(one, str(tmp_path / "whole"), True)
+    one = config.one(rnn=layer.rnn, seed=3) | text_task.seeded(3)
+    whole = text_task.train(one, str(tmp_path / "whole"), True)
     for epochs, score in [(1, False), (2, False), (4, False), (4, True)]:
-        found = on_text.train({**one, "epochs": epochs}, str(tmp_path / "rungs"), score)
+        found = text_task.train({**one, "epochs": epochs}, str(tmp_path / "rungs"), score)
         assert len(found["dev"]) == epochs and ("test" in found) is score
     for name in ("dev", "dev_loss", "test", "counts", "parameters"):
         assert found[name] == whole[name], name
@@ -121,9 +122,9 @@ def test_training_in_rungs_gives_what_one_training_gives(text: str, tmp_path: Pa
 def test_the_losses_of_sentences() -> None:
     losses = np.array([1, 2, 3, 4, 5, 6], dtype=np.float32)
     ends = np.array([False, True, True, False, False, True])
-    found = on_text.sentence_losses(losses, ends)
+    found = text_task.sentence_losses(losses, ends)
     assert found.tolist() == [[3, 2], [3, 1], [15, 3]]
-    assert on_text.sentence_losses(losses[:5], ends[:5]).tolist() == [[3, 2], [3, 1], [9, 2]]
+    assert text_task.sentence_losses(losses[:5], ends[:5]).tolist() == [[3, 2], [3, 1], [9, 2]]
     assert float(perplexity(found.sum(0))) == pytest.approx(np.exp(21 / 6))
     twice = compare([found, found], [2 * found, 2 * found], perplexity)
     assert (twice.value, twice.probability) == (0, 0.5)  # twice the loss of twice the tokens
@@ -181,7 +182,7 @@ def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypa
 
 def test_sizes_are_of_whole_models(text: str) -> None:
     config = settings(text, hidden_size=16)
-    count = on_text.counter(on_text.read(config.one()))
+    count = text_task.counter(text_task.read(config.one()))
     layers = [Layer("lstm", "lstm", 16), Layer("i-darts-ptb", "i-darts-ptb", 16)]
     matched = matched_lstm(config, count, layers)
     assert matched is not None and matched.hidden_size > 16

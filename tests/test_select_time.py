@@ -16,15 +16,15 @@ import pytest
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Outcome, Pool, always
+from flair_nas.experiments.successive_halving import Rule
+from flair_nas.experiments.tasks import TAGGING
 from flair_nas.runs.run import RunStopped
-from flair_nas.select import on_tags
 from flair_nas.select.config import SelectConfig, seconds_of
 from flair_nas.select.counts import packed
-from flair_nas.select.ledger import Ledger
-from flair_nas.select.rule import Rule
 from flair_nas.select.selection import Selection, estimate_selection, select_layer
-from flair_nas.select.tasks import TAGGING
-from flair_nas.select.workers import Job, Outcome, Pool, always
 
 
 class World:
@@ -88,9 +88,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Ledger, "begin", begun)
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
     monkeypatch.setattr(Pool, "run", in_this_process)
-    monkeypatch.setattr(on_tags, "train", lambda *arguments: made.train(*arguments))
-    monkeypatch.setattr(on_tags, "estimate", lambda given: made.estimate(given))
-    monkeypatch.setattr(on_tags, "place", lambda model, folder: None)  # there is no tagger
+    monkeypatch.setattr(tagging_task, "train", lambda *arguments: made.train(*arguments))
+    monkeypatch.setattr(tagging_task, "estimate", lambda given: made.estimate(given))
+    monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)  # there is no tagger
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     before = TAGGING.rule
     object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
@@ -352,7 +352,7 @@ def test_the_report_is_there_where_there_is_no_room_for_the_model(
         raise OSError(errno.ENOSPC, "no room", str(folder / "model.pt"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(on_tags, "place", full)
+        patched.setattr(tagging_task, "place", full)
         with pytest.raises(OSError, match="no room"):
             select_layer(settings(corpus), tmp_path)
     report = (tmp_path / "report.md").read_text()

@@ -19,8 +19,8 @@ from own_process import ROOT, content, until_ended
 from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.local_pool import Died, Job, Outcome, Pool, make_pool
 from flair_nas.select.config import SelectConfig
-from flair_nas.select.workers import Died, Job, Outcome, Pool, make_pool
 
 
 def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
@@ -254,7 +254,7 @@ def test_jobs_are_side_by_side_as_soon_as_it_is_known_that_they_fit(
 def test_a_job_that_takes_no_more_for_a_while_is_known_before_it_ends(
     tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.memory.SETTLED", 1.0)
+    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", 1.0)
     memory(3500)
     with Pool(2) as pool:
         assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
@@ -263,7 +263,7 @@ def test_a_job_that_takes_no_more_for_a_while_is_known_before_it_ends(
 def test_where_memory_is_plentiful_nothing_waits(
     tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.memory.SETTLED", math.inf)
+    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", math.inf)
     memory(64_000)
     with Pool(2) as pool:
         assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]

@@ -20,13 +20,13 @@ from test_tagging_training import write_corpus
 from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task, text_task
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Outcome, Pool
 from flair_nas.library.layer_spec import parse_rnn
-from flair_nas.select import on_tags, on_text
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.counts import packed, unpacked, unseen_in
-from flair_nas.select.ledger import Ledger
 from flair_nas.select.selection import select_layer
-from flair_nas.select.workers import Job, Outcome, Pool
 from flair_nas.tables import running, sizing
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
@@ -133,14 +133,14 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  cell: {rnn: tanh0}\n"
-    train = on_tags.train
+    train = tagging_task.train
 
     def failing(settings: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
         if settings["rnn"] == "tanh0" and settings["seeds"] == [2]:
             raise FlairNasError("not finite in epoch 1")
         return train(settings, folder, score)
 
-    monkeypatch.setattr(on_tags, "train", failing)
+    monkeypatch.setattr(tagging_task, "train", failing)
     path, out = written(tmp_path, corpus, one), tmp_path / "out"
     assert main(["tables", "run", "-q", "--table", path, "--budget", "0.001s", "--out", str(out)]) == 0
     assert "runs are still to be done; go on with: flair-nas tables run --resume" in capsys.readouterr().out
@@ -231,7 +231,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
         raise FlairNasError("not finite in\nepoch 1")
 
     monkeypatch.setattr(Pool, "run", stopped)
-    monkeypatch.setattr(on_tags, "search", failing)
+    monkeypatch.setattr(tagging_task, "search", failing)
     out = tmp_path / "out"
     assert main(["tables", "run", "-q", "--table", written(tmp_path, corpus, one), "--out", str(out)]) == 130
     assert "go on with: flair-nas tables run --resume" in capsys.readouterr().err
@@ -285,10 +285,10 @@ def test_a_layer_that_is_not_known_to_train_is_told_before_anything_is_trained(
         assert caplog.text.count(f"use {risky},gate=residual") == 1
 
 
-@pytest.mark.parametrize("task", [on_tags, on_text])
+@pytest.mark.parametrize("task", [tagging_task, text_task])
 def test_a_searched_layer_keeps_the_options_of_its_genotype(task: Any, corpus: str, text: str, tmp_path: Path) -> None:
     gates = {"learn": "joint", "history": 1, "gate": "product", "carry": "gated", "nodes": 1}
-    data = {"corpus": corpus, "embeddings": ["one-hot"]} if task is on_tags else {"text": text}
+    data = {"corpus": corpus, "embeddings": ["one-hot"]} if task is tagging_task else {"text": text}
     small = {"hidden_size": 4, "batch_size": 4, "epochs": 1, "device": "cpu"}
     found = task.search({**gates, **data, **small}, str(tmp_path / "search"))["genotype"]
     genotype, _ = parse_rnn(found)

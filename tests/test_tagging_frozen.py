@@ -22,9 +22,9 @@ from flair.models import LanguageModel
 from gensim.models import KeyedVectors
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.trainer import search_genotype
-from flair_nas.select import on_tags
 from flair_nas.select.config import SelectConfig
 from flair_nas.tables import running
 from flair_nas.tables.config import TableConfig
@@ -285,13 +285,13 @@ def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
 ) -> None:
     embeddings = [name.replace("flair:", "pooled-flair:") for name in specs_of(files)]
     config = SelectConfig(embeddings=embeddings, hidden_size=4, batch_size=8, search_epochs=1, device="cpu")
-    on_tags.prepare(config.one(), on_tags.read(config.one()), progress=False)
+    tagging_task.prepare(config.one(), tagging_task.read(config.one()), progress=False)
     request.getfixturevalue("no_computing")
-    on_tags._kept.cache_clear()
+    tagging_task._kept.cache_clear()
     settings = {**config.search("i-darts"), "nodes": 1}
-    on_tags.search(settings, str(tmp_path / "search"))
+    tagging_task.search(settings, str(tmp_path / "search"))
     assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 1
-    words = words_of(on_tags._corpus(settings))  # which later trainings of this process read, too
+    words = words_of(tagging_task._corpus(settings))  # which later trainings of this process read, too
     assert {file_of(vector) for token in words for vector in token._embeddings.values()} == {"vectors.bin"}
 
 
@@ -323,7 +323,7 @@ def test_what_is_embedded_anew_is_told_once(
     monkeypatch.setattr(running.Pool, "run", lambda pool, jobs: (job for job in ()))
 
     for prepare in (
-        lambda: on_tags.prepare(config.one(), load_corpus("demo"), progress=False),
+        lambda: tagging_task.prepare(config.one(), load_corpus("demo"), progress=False),
         lambda: run_table(TableConfig(table=str(table), device="cpu"), tmp_path / "table"),
         lambda: learned(files, tmp_path / "tagger", None, specs),
     ):

@@ -29,10 +29,10 @@ from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
 from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
-from flair_nas.select import on_tags
 from flair_nas.settings.fields import load_preset, preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
@@ -391,7 +391,7 @@ def test_a_run_whose_accuracy_left_out_words_goes_on_with_that_of_all(
 def test_no_two_accuracies_are_compared_where_they_differ(corpus: str, types: str) -> None:
     for folder, label_type, differ in ((types, "ner", True), (corpus, "ner", False), (corpus, "pos", False)):
         data = load_corpus(folder, label_type=label_type, columns={0: "text", 1: "pos", 2: "ner"})
-        assert (on_tags.fingerprint(data) != data.sha256) is differ
+        assert (tagging_task.fingerprint(data) != data.sha256) is differ
 
 
 def test_training_ends_when_the_learning_rate_is_spent(corpus: str, tmp_path: Path) -> None:

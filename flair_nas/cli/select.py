@@ -9,9 +9,9 @@ from typing import Any
 from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, refuse_flags_of, said_of, settings_of_run
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.tasks import TAGGING, TEXT
 from flair_nas.runs.signals import stopped_at_once
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
-from flair_nas.select.tasks import TAGGING, TEXT
 from flair_nas.settings.fields import peek, preset_names
 from flair_nas.storage.paths import typed
 

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tables show``."""
-    from flair_nas.select.ledger import Ledger
+    from flair_nas.experiments.ledger import Ledger
     from flair_nas.tables.running import COPY
     from flair_nas.tables.showing import FORMATS, grid_of, panels_of
     from flair_nas.tables.spec import load_table

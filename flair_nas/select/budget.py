@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.successive_halving import Rule, survivors
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
@@ -21,9 +22,8 @@ from flair_nas.select.candidates import (
     random_layers,
 )
 from flair_nas.select.config import budget_of, seconds_of
-from flair_nas.select.rule import Rule, survivors
+from flair_nas.select.runs import Runs, Wanted, wanted_of
 from flair_nas.select.schedule import Done, Pace, left_out, reductions, rest, side_by_side
-from flair_nas.select.training import Runs, Wanted, wanted_of
 
 log = logging.getLogger("flair_nas")
 

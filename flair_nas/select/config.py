@@ -8,11 +8,11 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.language_model.config import LanguageModelSettings
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.select.tasks import TAGGING, TEXT, Task
 from flair_nas.settings.fields import (
     COUNT,
     kinds_of,

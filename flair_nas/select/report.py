@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.statistics import compare
+from flair_nas.experiments.tasks import Task
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, is_to_beat
 from flair_nas.select.config import SelectSettings, budget_of, seconds_of
 from flair_nas.select.counts import unpacked
-from flair_nas.select.ledger import Ledger
-from flair_nas.select.statistics import compare
-from flair_nas.select.tasks import Task
 
 _SURE = 0.95
 _WIDE = 10.0  # points of F1

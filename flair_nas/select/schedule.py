@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flair_nas.experiments.successive_halving import Rule
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.rule import Rule
 
 
 class Pace(NamedTuple):

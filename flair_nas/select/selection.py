@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Pool, make_pool, not_while_imported
+from flair_nas.experiments.successive_halving import Rule
+from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.library.layer_spec import say_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.select.budget import Budget
 from flair_nas.select.candidates import Candidate, Layer, candidates_of, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.ledger import Ledger
 from flair_nas.select.report import Answer, answer_of, report_of
-from flair_nas.select.rule import Rule
-from flair_nas.select.tasks import TAGGING, Task
-from flair_nas.select.training import Runs, wanted_of
-from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
+from flair_nas.select.runs import Runs, wanted_of
 from flair_nas.storage.files import write_text
 from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
-    from flair_nas.select.ray_pool import RayPool
+    from flair_nas.experiments.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 

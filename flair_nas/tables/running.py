@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Pool, make_pool, not_while_imported
+from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import say_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.select.candidates import identity
 from flair_nas.select.config import seconds_of
-from flair_nas.select.ledger import Ledger
-from flair_nas.select.tasks import TASKS
-from flair_nas.select.workers import Job, Pool, make_pool, not_while_imported
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tables.config import TableConfig
@@ -43,7 +43,7 @@ from flair_nas.tables.spec import (
 from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
-    from flair_nas.select.ray_pool import RayPool
+    from flair_nas.experiments.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 

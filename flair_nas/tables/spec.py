@@ -27,8 +27,8 @@ from typing import Any
 import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.experiments.tasks import TASKS
 from flair_nas.genotype import random_genotype
-from flair_nas.select.tasks import TASKS
 from flair_nas.settings.fields import kinds_of, load_preset, read_mapping
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path

@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flair_nas.experiments.successive_halving import Rule
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.select.rule import Rule
 from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:

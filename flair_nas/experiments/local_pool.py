@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
-from flair_nas.select.memory import Memory, forget_peak
+from flair_nas.experiments.memory import Memory, forget_peak
 
 if TYPE_CHECKING:
     import torch
 
+    from flair_nas.experiments.ray_pool import RayPool
     from flair_nas.select.config import PoolSettings
-    from flair_nas.select.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -191,7 +191,7 @@ def make_pool(config: PoolSettings) -> Pool | RayPool:
         FlairNasError: a device that is not there, or as `RayPool`.
     """
     if config.engine == "ray":
-        from flair_nas.select.ray_pool import RayPool
+        from flair_nas.experiments.ray_pool import RayPool
 
         return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
     from flair_nas.runs.device import choose_device

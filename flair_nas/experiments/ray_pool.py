@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.select.workers import Died, Job, Outcome, always
+from flair_nas.experiments.local_pool import Died, Job, Outcome, always
 
 
 class RayPool:

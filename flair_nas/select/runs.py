@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import Job, Pool
+from flair_nas.experiments.tasks import Task
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, Layer, lstm_of_size
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.ledger import Ledger
 from flair_nas.select.schedule import Pace, pace_of
-from flair_nas.select.tasks import Task
-from flair_nas.select.workers import Job, Pool
 
 if TYPE_CHECKING:
-    from flair_nas.select.ray_pool import RayPool
+    from flair_nas.experiments.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 

@@ -1,0 +1,1 @@
+"""TODO flair_nas.experiments."""
