@@ -33,10 +33,10 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import open_run
 from flair_nas.search import trainer
 from flair_nas.search.bilevel import first_order, mean_gradients, second_order
-from flair_nas.search.descent import WeightDescent
-from flair_nas.search.display import Display
+from flair_nas.search.model_update import WeightDescent
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
+from flair_nas.search.progress import Display
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
 from flair_nas.storage import files

@@ -12,8 +12,8 @@ import torch
 from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, write_text
 
 from flair_nas.nn.operations import NAMES
-from flair_nas.search.descent import WeightDescent
-from flair_nas.search.selection import decide, select_by_perturbation
+from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.perturbation import decide, select_by_perturbation
 from flair_nas.supernet import derive, relax
 from flair_nas.supernet.relaxation import Sampler, softmax_groups
 

@@ -23,7 +23,7 @@ from flair_nas.search import convergence
 from flair_nas.search.bilevel import first_order
 from flair_nas.search.config import SearchConfig, strategy_class
 from flair_nas.search.convergence import Convergence
-from flair_nas.search.descent import NotFinite, WeightDescent
+from flair_nas.search.model_update import NotFinite, WeightDescent
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.strategies import Strategy, gradient
 from flair_nas.search.strategies.gradient import GradientStrategy

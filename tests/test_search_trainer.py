@@ -45,7 +45,7 @@ from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped, open_run
 from flair_nas.search import convergence, trainer
 from flair_nas.search.config import SearchConfig, settings_class, strategy_class
-from flair_nas.search.descent import NotFinite
+from flair_nas.search.model_update import NotFinite
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype

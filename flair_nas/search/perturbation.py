@@ -20,7 +20,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.nn.operations import NAMES
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.descent import WeightDescent
+from flair_nas.search.model_update import WeightDescent
 from flair_nas.search.objectives import Objective
 from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
