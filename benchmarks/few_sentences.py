@@ -17,7 +17,7 @@ from typing import Any
 
 from json_lines import lines_in, put
 
-from flair_nas.select.report import mean_and_spread
+from flair_nas.experiments.statistics import mean_and_spread
 
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results" / "few_sentences.jsonl"

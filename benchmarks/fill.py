@@ -60,8 +60,8 @@ def draw() -> None:
 def bundled() -> dict[Path, str]:
     """The files of the bundled genotypes, with what the table of the field's cells has for each."""
     from flair_nas.cli.genotypes import MEASURED
+    from flair_nas.experiments.statistics import mean_and_spread
     from flair_nas.library.named import bundled_names, load_genotype
-    from flair_nas.select.report import mean_and_spread
     from flair_nas.storage.resources import resource_path
     from flair_nas.tables.showing import panels_of
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flair_nas.select.report import mean_and_spread
+from flair_nas.experiments.statistics import mean_and_spread
 
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results" / "first_tagger.json"

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from fill import kept
 
+from flair_nas.experiments.counts import unpacked
 from flair_nas.experiments.statistics import compare
 from flair_nas.experiments.tasks import TASKS
-from flair_nas.select.counts import unpacked
 
 TABLES = Path(__file__).parent / "results" / "tables"
 RESULTS = Path(__file__).parent / "results" / "probabilities.json"

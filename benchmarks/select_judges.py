@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from flair_nas.experiments.counts import f1, unpacked
 from flair_nas.experiments.statistics import compare
-from flair_nas.select.counts import f1, unpacked
 
 TABLE = Path(__file__).parent / "results" / "tables" / "wnut-small" / "ledger.json"
 RESULTS = Path(__file__).parent / "results" / "select_judges.json"

@@ -18,9 +18,9 @@ from json_lines import lines_in, put
 from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import strategy_class
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.processes import make_accelerator, make_reduce
+from flair_nas.search.registry import strategy_class
 
 RESULTS = Path(__file__).parent / "results" / "tagging_search_share.jsonl"
 

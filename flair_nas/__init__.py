@@ -107,8 +107,8 @@ _HOOKS = {
     "flair.models.sequence_tagger_model": ("registration", "register_sequence_tagger"),
     "flair.embeddings.document": ("registration", "register_document_embeddings"),
     "flair.embeddings.token": ("registration", "register_fasttext_embeddings"),
-    "flair.models.sequence_tagger_utils.crf": ("viterbi_loss", "register_crf"),
-    "flair.models.sequence_tagger_utils.viterbi": ("viterbi_loss", "register_viterbi_loss"),
+    "flair.models.sequence_tagger_utils.crf": ("patches.viterbi_loss", "register_crf"),
+    "flair.models.sequence_tagger_utils.viterbi": ("patches.viterbi_loss", "register_viterbi_loss"),
 }
 """Modules of Flair, and what is done to each once it is imported: a module of `tagging/` and its function."""
 

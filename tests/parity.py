@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from flair_nas.runs.metric import Evaluation, Measure
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objectives import Objective
+from flair_nas.search.protocols import Objective
 from flair_nas.supernet import CellSupernet
 
 STEPS = 7

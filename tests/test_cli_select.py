@@ -19,14 +19,15 @@ from test_tagging_training import write_corpus
 
 from flair_nas.cli import main
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.local_pool import Died, Job, Outcome, Pool
+from flair_nas.experiments.jobs import Died, Job, Outcome
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.runs.run import LOCK
 from flair_nas.storage.locks import locked
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.usage_script import flair_script
 
-IN_PROCESSES = Pool.run
+IN_PROCESSES = LocalPool.run
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
+    def run(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         for job in jobs:
             levels = {name: logging.getLogger(name).level for name in ("flair", "flair_nas")}
             try:
@@ -47,7 +48,7 @@ def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 logging.getLogger(name).setLevel(level)
             yield outcome
 
-    monkeypatch.setattr(Pool, "run", run)
+    monkeypatch.setattr(LocalPool, "run", run)
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
 

@@ -24,7 +24,7 @@ PLAIN_WORDS = "no room to write this file"
 # Writes 400 kB over TARGET, by HOW; prints type, errno, file name and words of the error, a line each.
 WRITER = """
 import os, resource, signal, sys
-from flair_nas.files import whole_file, write_text
+from flair_nas.storage.files import whole_file, write_text
 target, how, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
 if how == "torch":
     import torch
@@ -138,7 +138,7 @@ def test_a_process_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_text(OLD)
     code = """
 import os, signal, sys
-from flair_nas.files import whole_file
+from flair_nas.storage.files import whole_file
 with whole_file(sys.argv[1]) as temporary:
     temporary.write_text("half of it")
     os.kill(os.getpid(), signal.SIGKILL)

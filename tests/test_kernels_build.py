@@ -50,7 +50,7 @@ extern "C" int default_threads() {
 USER = """
 import sys
 from pathlib import Path
-from flair_nas.kernels.build import library
+from flair_nas.nn.kernels.native.build import library
 found = library(Path(sys.argv[1]))
 print(found and found.answer())
 """
@@ -411,7 +411,8 @@ def test_an_interrupted_compilation_leaves_nothing(
 
 
 def test_importing_compiles_nothing(cache: Path, compilations: Path) -> None:
-    code = "import flair_nas.nn.kernels.native.build, flair_nas.nn.kernels.dispatch, flair_nas.nn.searched_rnn; print('imported')"
+    native = "flair_nas.nn.kernels.native.build"
+    code = f"import {native}, flair_nas.nn.kernels.dispatch, flair_nas.nn.searched_rnn; print('imported')"
     assert ended(start(cache, code)) == ("imported", [])
     assert not cache.exists() and not compilations.exists()
 
@@ -514,7 +515,7 @@ def test_the_threads_are_those_of_torch(sources: Path, cache: Path) -> None:
     code = """
 import sys, torch
 from pathlib import Path
-from flair_nas.kernels.build import library
+from flair_nas.nn.kernels.native.build import library
 found = library(Path(sys.argv[1]))
 torch.set_num_threads(3)
 print(found.default_threads(), found.threads(2))

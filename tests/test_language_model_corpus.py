@@ -698,7 +698,7 @@ BUILDER = """
 import logging, os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from flair_nas.language_model.corpus import load_text
+from flair_nas.language_model.text.corpus import load_text
 logging.basicConfig(level=logging.INFO, format="%(message)s")
 what, folder = sys.argv[1], Path(sys.argv[2])
 class Sentences(list):

@@ -20,13 +20,14 @@ import yaml
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model import training
+from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import build_language_model, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, load_text
 from flair_nas.language_model.text.segments import segment_lengths
-from flair_nas.language_model.training import stops_improving, train_language_model
+from flair_nas.language_model.training import train_language_model
 from flair_nas.runs.run import Run, RunStopped
 from flair_nas.settings.fields import load_preset, preset_names, resolve
 
@@ -362,7 +363,7 @@ def test_averaged_sgd_is_that_of_pytorch_where_the_learning_rate_stays() -> None
     second = torch.nn.Parameter(first.detach().clone())
     sgd = torch.optim.SGD([first], lr=0.1, weight_decay=0.01)
     asgd = torch.optim.ASGD([second], lr=0.1, weight_decay=0.01, lambd=0, t0=0)
-    average = training._MeanWeights([first])
+    average = MeanWeights([first])
     for step in range(6):
         target = torch.randn(5, dtype=torch.float64)
         for parameter, optimizer in ((first, sgd), (second, asgd)):

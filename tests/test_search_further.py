@@ -24,9 +24,10 @@ from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
+from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies.whole_cells import draw
 from flair_nas.search.trainer import SearchResult, search_genotype
 
@@ -156,7 +157,7 @@ CLIMBING = '''
 """Keeps a random cell, and takes the next one where that has the smaller loss on a batch."""
 
 from flair_nas.genotype import random_genotype
-from flair_nas.search.descent import WeightDescent
+from flair_nas.search.model_update import WeightDescent
 from flair_nas.search.strategies import StepFigures, Strategy
 
 

@@ -21,11 +21,13 @@ from flair_nas.runs.metric import Evaluation
 from flair_nas.search import config as settings_of_search
 from flair_nas.search import convergence
 from flair_nas.search.bilevel import first_order
-from flair_nas.search.config import SearchConfig, strategy_class
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.convergence import Convergence
 from flair_nas.search.model_update import NotFinite, WeightDescent
 from flair_nas.search.objectives.text import TextObjective
-from flair_nas.search.strategies import Strategy, gradient
+from flair_nas.search.protocols import Strategy
+from flair_nas.search.registry import strategy_class
+from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_independent import IndependentRandomSearch
 from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch

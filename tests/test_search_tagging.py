@@ -210,7 +210,7 @@ def test_a_tagger_that_is_learned(corpus: str, tmp_path: Path) -> None:
 def test_a_search_goes_on_where_it_stopped(kind: str, corpus: str, tmp_path: Path) -> None:
     changes = {**KINDS[kind], "epochs": 3}
     run(corpus, tmp_path / "whole", **changes)
-    from flair_nas.search.config import strategy_class
+    from flair_nas.search.registry import strategy_class
 
     owner = strategy_class(changes.get("strategy", "gradient"))
     with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped, match="flair-nas search --resume"):

@@ -44,9 +44,10 @@ from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped, open_run
 from flair_nas.search import convergence, trainer
-from flair_nas.search.config import SearchConfig, settings_class, strategy_class
+from flair_nas.search.config import SearchConfig
 from flair_nas.search.model_update import NotFinite
 from flair_nas.search.objectives.text import TextObjective, build, read
+from flair_nas.search.registry import settings_class, strategy_class
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.settings.fields import peek, preset_names, read_settings, resolve

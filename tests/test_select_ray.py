@@ -18,7 +18,8 @@ from select_jobs import die_until, double, fail, wait_for, wait_for_ever
 from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.local_pool import Died, Job, make_pool
+from flair_nas.experiments.jobs import Died, Job
+from flair_nas.experiments.pool import make_pool
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import select_layer
 

@@ -17,8 +17,11 @@ from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
+from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.counts import counts_in, f1, packed
+from flair_nas.experiments.jobs import Job, Outcome, always
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Outcome, Pool, always
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import random_genotype
@@ -34,8 +37,7 @@ from flair_nas.select.candidates import (
     named_layers,
     random_layers,
 )
-from flair_nas.select.config import SelectConfig, seconds_of
-from flair_nas.select.counts import counts_in, f1, packed
+from flair_nas.select.config import SelectConfig
 from flair_nas.select.report import Answer, Scored, answer_of, line_of, paragraph_of, shortened
 from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
 from flair_nas.select.selection import select_layer
@@ -61,7 +63,9 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Has jobs done in this process; gives the names of those that were."""
     done: list[str] = []
 
-    def in_this_process(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+    def in_this_process(
+        pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always
+    ) -> Iterator[Outcome]:
         for job in itertools.takewhile(may_begin, jobs):
             if job.work is not tagging_task.estimate:
                 done.append(job.name)
@@ -70,7 +74,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             except FlairNasError as error:
                 yield Outcome(job, None, error)
 
-    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setattr(LocalPool, "run", in_this_process)
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return done
@@ -332,10 +336,10 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
 ) -> None:
     select_layer(settings(corpus), tmp_path / "whole")
     whole, count = ledger_of(tmp_path / "whole"), len(jobs)
-    working = Pool.run
+    working = LocalPool.run
 
     def stopped_after(done: int) -> None:
-        def run(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+        def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
             nonlocal done
             for outcome in working(pool, jobs, may_begin):
                 if outcome.job.work is not tagging_task.estimate:  # of which nothing is left
@@ -344,7 +348,7 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
                     done -= 1
                 yield outcome
 
-        monkeypatch.setattr(Pool, "run", run)
+        monkeypatch.setattr(LocalPool, "run", run)
 
     for done in (1, 2, 1, 100):
         jobs.clear()
@@ -770,7 +774,7 @@ def test_a_run_goes_on_in_a_process_with_another_number_of_threads(
         config = settings(corpus, epochs=epochs)
         (lstm,) = candidates_of(config, named_layers(settings(corpus, candidates=["lstm"])))
         job = Job("run", tagging_task.train, (lstm.settings(config, 1, epochs), str(tmp_path / "run"), False))
-        with Pool(1, threads=threads) as pool:
+        with LocalPool(1, threads=threads) as pool:
             (outcome,) = pool.run([job])
         losses.append(outcome.result["dev_loss"])
     assert len(losses[1]) == 2 and losses[1][:1] == losses[0] and all(map(math.isfinite, losses[1]))

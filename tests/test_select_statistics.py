@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from flair_nas.experiments.counts import Counts, f1, perplexity
 from flair_nas.experiments.statistics import compare, estimate_of
-from flair_nas.select.counts import Counts, f1, perplexity
 
 SURE = 0.95
 

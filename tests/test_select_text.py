@@ -17,15 +17,16 @@ from killing import write_text
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import text_task
+from flair_nas.experiments.counts import perplexity, unpacked
+from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Outcome, Pool
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.statistics import compare
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
 from flair_nas.select import selection
 from flair_nas.select.candidates import Layer, matched_lstm, named_layers
 from flair_nas.select.config import TextSelectConfig
-from flair_nas.select.counts import perplexity, unpacked
 from flair_nas.select.selection import select_layer
 
 
@@ -42,12 +43,12 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Has jobs done in this process; gives the names of those that were."""
     done: list[str] = []
 
-    def in_this_process(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
+    def in_this_process(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         for job in jobs:
             done.append(job.name)
             yield Outcome(job, job.work(*job.arguments), None)
 
-    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setattr(LocalPool, "run", in_this_process)
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return done

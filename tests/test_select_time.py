@@ -17,13 +17,15 @@ from test_tagging_training import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
+from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.counts import packed
+from flair_nas.experiments.jobs import Job, Outcome, always
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Outcome, Pool, always
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 from flair_nas.runs.run import RunStopped
-from flair_nas.select.config import SelectConfig, seconds_of
-from flair_nas.select.counts import packed
+from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import Selection, estimate_selection, select_layer
 
 
@@ -78,7 +80,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         made.ledger = ledger
         begin(ledger, budget)
 
-    def in_this_process(pool: Pool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+    def in_this_process(
+        pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always
+    ) -> Iterator[Outcome]:
         for job in itertools.takewhile(may_begin, jobs):
             try:
                 yield Outcome(job, job.work(*job.arguments), None)
@@ -87,7 +91,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
     monkeypatch.setattr(Ledger, "begin", begun)
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
-    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setattr(LocalPool, "run", in_this_process)
     monkeypatch.setattr(tagging_task, "train", lambda *arguments: made.train(*arguments))
     monkeypatch.setattr(tagging_task, "estimate", lambda given: made.estimate(given))
     monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)  # there is no tagger

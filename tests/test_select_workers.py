@@ -19,22 +19,24 @@ from own_process import ROOT, content, until_ended
 from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.local_pool import Died, Job, Outcome, Pool, make_pool
+from flair_nas.experiments.jobs import Died, Job, Outcome
+from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.experiments.pool import make_pool
 from flair_nas.select.config import SelectConfig
 
 
 def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
-    with Pool(workers, **options) as pool:
+    with LocalPool(workers, **options) as pool:
         return list(pool.run(jobs))
 
 
 SCRIPT = """
-from flair_nas.select.workers import Job, Pool, not_while_imported
+from flair_nas.experiments.local_pool import Job, LocalPool, not_while_imported
 
 
 def main():
     not_while_imported()
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         print(sorted(outcome.result for outcome in pool.run([Job(str(n), abs, (-n,)) for n in (1, 2, 3)])))
 """
 
@@ -71,7 +73,7 @@ def test_all_jobs_are_done_and_a_process_does_several() -> None:
 
 def test_from_the_first_job_that_may_not_begin_none_does() -> None:
     jobs = [Job(f"job {number}", double, (number,)) for number in range(5)]
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         found = list(pool.run(jobs, lambda job: job.name != "job 3"))
         assert sorted(outcome.result[0] for outcome in found) == [0, 2, 4]
         assert list(pool.run(jobs, lambda job: False)) == []
@@ -79,13 +81,13 @@ def test_from_the_first_job_that_may_not_begin_none_does() -> None:
 
 def test_a_job_that_was_begun_is_begun_again_without_asking(tmp_path: Path) -> None:
     asked: list[str] = []
-    with Pool(1) as pool:
+    with LocalPool(1) as pool:
         (outcome,) = pool.run([Job("once", die_until, (str(tmp_path), 1))], lambda job: not (asked or asked.append("")))
     assert outcome.result == 1 and len(asked) == 1
 
 
 def test_a_process_is_kept_for_the_next_jobs() -> None:
-    with Pool(1) as pool:
+    with LocalPool(1) as pool:
         found = [outcome.result[1] for _ in range(2) for outcome in pool.run([Job("job", double, (1,))])]
     assert found[0] == found[1]
 
@@ -118,7 +120,7 @@ def test_processes_share_the_cores(
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS") if said is None else monkeypatch.setenv("OMP_NUM_THREADS", said)
     pool = make_pool(SelectConfig(workers=workers, device="cpu"))
-    assert isinstance(pool, Pool) and (pool.workers, pool.threads) == (workers or 16, each)
+    assert isinstance(pool, LocalPool) and (pool.workers, pool.threads) == (workers or 16, each)
 
 
 def test_a_process_has_its_share_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +156,7 @@ def test_each_gpu_has_one_process_unless_more_are_asked_for(
     if there is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", there)
     pool = make_pool(SelectConfig(workers=workers, device=device))
-    assert isinstance(pool, Pool) and (pool.workers, pool.gpus) == expected
+    assert isinstance(pool, LocalPool) and (pool.workers, pool.gpus) == expected
 
 
 def test_processes_are_spread_over_gpus(
@@ -163,7 +165,7 @@ def test_processes_are_spread_over_gpus(
     memory(100_000)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     jobs = [Job(name, visible, (str(tmp_path), name, 2)) for name in ("a", "b", "c")]
-    with Pool(3, gpus=["4", "7"]) as pool:
+    with LocalPool(3, gpus=["4", "7"]) as pool:
         assert sorted(outcome.result for outcome in pool.run(jobs)) in (["4", "4", "7"], ["4", "7", "7"])
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
 
@@ -181,7 +183,7 @@ def test_a_process_that_dies_is_tried_again_and_the_others_go_on(tmp_path: Path)
 
 
 def test_a_process_that_is_killed_while_it_is_idle_is_replaced() -> None:
-    with Pool(1) as pool:
+    with LocalPool(1) as pool:
         ((_, process),) = (outcome.result for outcome in pool.run([Job("before", double, (1,))]))
         os.kill(process, signal.SIGKILL)
         until_ended(process)
@@ -196,7 +198,7 @@ def test_a_process_that_cannot_begin_has_died() -> None:
 
 def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(tmp_path: Path) -> None:
     waiting = tmp_path / "pid"
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", wait_for, (str(waiting),))])
         assert next(outcomes).job.name == "short"
         outcomes.close()
@@ -227,7 +229,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return have
 
 
-def side_by_side(pool: Pool, folder: Path, *, patience: float) -> list[bool]:
+def side_by_side(pool: LocalPool, folder: Path, *, patience: float) -> list[bool]:
     """Whether each of two jobs that come to take much was begun, or went on, when the other was there."""
     folder.mkdir()
     jobs = [Job(name, take, (str(folder), name, 800, patience)) for name in ("a", "b")]
@@ -236,7 +238,7 @@ def side_by_side(pool: Pool, folder: Path, *, patience: float) -> list[bool]:
 
 def test_a_job_that_is_young_keeps_the_memory_that_it_will_take(tmp_path: Path, memory: Callable[[int], None]) -> None:
     memory(2000)  # two processes fit as long as they are small
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         assert side_by_side(pool, tmp_path / "unknown", patience=3) == [False, False]
         assert side_by_side(pool, tmp_path / "known", patience=3) == [False, False]
 
@@ -245,7 +247,7 @@ def test_jobs_are_side_by_side_as_soon_as_it_is_known_that_they_fit(
     tmp_path: Path, memory: Callable[[int], None]
 ) -> None:
     memory(3500)
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         (first,) = pool.run([Job("first", take, (str(tmp_path), "first", 800, 0))])
         assert first.error is None
         assert side_by_side(pool, tmp_path / "known", patience=60) == [True, True]
@@ -256,7 +258,7 @@ def test_a_job_that_takes_no_more_for_a_while_is_known_before_it_ends(
 ) -> None:
     monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", 1.0)
     memory(3500)
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
 
 
@@ -265,21 +267,21 @@ def test_where_memory_is_plentiful_nothing_waits(
 ) -> None:
     monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", math.inf)
     memory(64_000)
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
 
 
 def test_jobs_of_another_kind_need_not_take_as_much(tmp_path: Path, memory: Callable[[int], None]) -> None:
     memory(2000)
     small = [Job(name, meet, (str(tmp_path), name, others)) for name, others in (("a", 0), ("b", 2), ("c", 2))]
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         list(pool.run([Job("large", take, (str(tmp_path), "large", 1000, 0)), *small[:1]]))
         assert all(outcome.result for outcome in pool.run(small[1:]))
 
 
 def test_a_stop_in_between_ends_all_processes(tmp_path: Path) -> None:
     waiting = tmp_path / "pid"
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", double, (1,))])
         next(outcomes)
         process = int(content(waiting))
@@ -290,9 +292,9 @@ def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
     script = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from select_jobs import wait_for_ever
-from flair_nas.select.workers import Job, Pool
+from flair_nas.experiments.local_pool import Job, LocalPool
 if __name__ == "__main__":
-    with Pool(1) as pool:
+    with LocalPool(1) as pool:
         list(pool.run([Job("long", wait_for_ever, ({str(tmp_path / "pid")!r},))]))
 """
     with subprocess.Popen(_command(tmp_path, script)) as parent:
@@ -306,9 +308,9 @@ def test_a_process_that_is_ended_leaves_no_semaphore_to_complain_about(tmp_path:
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from select_jobs import draw_for_ever, wait_for
 file = {str(tmp_path / "pid")!r}
-from flair_nas.select.workers import Job, Pool
+from flair_nas.experiments.local_pool import Job, LocalPool
 if __name__ == "__main__":
-    with Pool(2) as pool:
+    with LocalPool(2) as pool:
         next(pool.run([Job("long", draw_for_ever, (file,)), Job("short", wait_for, (file,))]))
 """
     done = subprocess.run(_command(tmp_path, script), capture_output=True, text=True, timeout=120)

@@ -24,12 +24,12 @@ COMMIT = "a" * 40
 FETCH = """
 import sys
 from flair_nas import load_genotype
-from flair_nas.sharing import https
+from flair_nas.library.address import https
 https._ANSWER_SECONDS = 1.0
 https._RETRIES = https._RETRIES.new(backoff_factor=0.01)
 try:
     if sys.argv[1].startswith("files "):
-        from flair_nas.sharing.hub import fetch_folder
+        from flair_nas.library.hugging_face import fetch_folder
         folder = fetch_folder(sys.argv[1].removeprefix("files "), ("model.safetensors", "config.json"))
         print(folder and sorted((path.name, path.read_text()) for path in folder.iterdir()))
     else:

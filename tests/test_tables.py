@@ -21,11 +21,12 @@ from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task, text_task
+from flair_nas.experiments.counts import packed, unpacked, unseen_in
+from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Outcome, Pool
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.select.config import SelectConfig
-from flair_nas.select.counts import packed, unpacked, unseen_in
 from flair_nas.select.selection import select_layer
 from flair_nas.tables import running, sizing
 from flair_nas.tables.config import TableConfig
@@ -49,7 +50,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Has jobs done in this process; gives the names of those that were."""
     done: list[str] = []
 
-    def in_this_process(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
+    def in_this_process(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         for job in jobs:
             done.append(job.name)
             try:
@@ -57,7 +58,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             except FlairNasError as error:
                 yield Outcome(job, None, error)
 
-    monkeypatch.setattr(Pool, "run", in_this_process)
+    monkeypatch.setattr(LocalPool, "run", in_this_process)
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return done
@@ -219,9 +220,9 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = TABLE[: TABLE.index("  text:")] + TABLE[TABLE.index("rows:") :]
-    in_this_process = Pool.run
+    in_this_process = LocalPool.run
 
-    def stopped(pool: Pool, wanted: list[Job], *_: object) -> Iterator[Outcome]:
+    def stopped(pool: LocalPool, wanted: list[Job], *_: object) -> Iterator[Outcome]:
         for outcome in in_this_process(pool, wanted):
             if len(jobs) == 4:
                 raise KeyboardInterrupt
@@ -230,7 +231,7 @@ def test_an_interrupted_table_shows_what_there_is_and_a_search_that_failed(
     def failing(settings: dict[str, Any], folder: str) -> dict[str, Any]:
         raise FlairNasError("not finite in\nepoch 1")
 
-    monkeypatch.setattr(Pool, "run", stopped)
+    monkeypatch.setattr(LocalPool, "run", stopped)
     monkeypatch.setattr(tagging_task, "search", failing)
     out = tmp_path / "out"
     assert main(["tables", "run", "-q", "--table", written(tmp_path, corpus, one), "--out", str(out)]) == 130
@@ -268,10 +269,10 @@ def test_a_search_of_before_there_was_a_setting_is_not_run_anew(
 def test_a_layer_that_is_not_known_to_train_is_told_before_anything_is_trained(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stop(pool: Pool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
+    def stop(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Pool, "run", stop)
+    monkeypatch.setattr(LocalPool, "run", stop)
     risky = "tanh0/input=tanh,gate=product"
     table = TABLE[: TABLE.index("  text:")] + f"rows:\n  LSTM: {{rnn: lstm}}\n  cell: {{rnn: '{risky}'}}\n"
     selection = {"embeddings": ["one-hot"], "hidden_size": 8, "seeds": [1, 2], "random": 0, "candidates": [risky]}

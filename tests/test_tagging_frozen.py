@@ -23,10 +23,10 @@ from gensim.models import KeyedVectors
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
+from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.trainer import search_genotype
 from flair_nas.select.config import SelectConfig
-from flair_nas.tables import running
 from flair_nas.tables.config import TableConfig
 from flair_nas.tables.running import run_table
 from flair_nas.tagging.config import TaggerConfig
@@ -145,9 +145,9 @@ def test_nothing_frozen_nothing_kept(cache: Path) -> None:
 @pytest.mark.usefixtures("no_computing")
 def test_another_process_computes_nothing(files: dict[str, str]) -> None:
     script = f"""
-from flair_nas.tagging.corpora import load_corpus
-from flair_nas.tagging.embeddings import build_embeddings
-from flair_nas.tagging.frozen import keep_frozen
+from flair_nas.tagging.data.corpora import load_corpus
+from flair_nas.tagging.data.embeddings import build_embeddings
+from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 corpus = load_corpus("demo")
 keep_frozen(build_embeddings({specs_of(files)!r}, corpus.corpus), corpus, on_disk=True)
 """
@@ -320,7 +320,7 @@ def test_what_is_embedded_anew_is_told_once(
     table = tmp_path / "table.yaml"
     columns = json.dumps({"demo": {"tagging": {"corpus": "demo", "embeddings": specs}}})
     table.write_text(f"columns: {columns}\nrows: {{LSTM: {{rnn: lstm}}}}\n")
-    monkeypatch.setattr(running.Pool, "run", lambda pool, jobs: (job for job in ()))
+    monkeypatch.setattr(LocalPool, "run", lambda pool, jobs: (job for job in ()))
 
     for prepare in (
         lambda: tagging_task.prepare(config.one(), load_corpus("demo"), progress=False),

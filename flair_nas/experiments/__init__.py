@@ -1,1 +1,1 @@
-"""TODO flair_nas.experiments."""
+"""Experiments of many runs: jobs, pools, ledger, tasks and statistics."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.experiments.local_pool import Died, Outcome
-from flair_nas.select.config import seconds_of
+from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.jobs import Died, Outcome
 from flair_nas.storage.files import sum_of_data, write_text
 from flair_nas.storage.paths import read_file
 

@@ -13,18 +13,16 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.jobs import Died, Job, Outcome, always
 from flair_nas.experiments.memory import Memory, forget_peak
 
 if TYPE_CHECKING:
-    import torch
-
-    from flair_nas.experiments.ray_pool import RayPool
-    from flair_nas.select.config import PoolSettings
+    pass
 
 log = logging.getLogger("flair_nas")
 
@@ -32,51 +30,7 @@ _LOOK = 1.0  # seconds from one look at the memory to the next, where a job wait
 _IMPORTING = 113  # how a process ends that has begun its parent's work anew
 
 
-class Job(NamedTuple):
-    """Work for one process.
-
-    Args:
-        name: for messages.
-        work: a function of a module; what it is given and what it returns is pickled.
-        arguments: what it is given.
-        data: what it works on, in a few words; jobs of one work on the same data take about as much memory.
-    """
-
-    name: str
-    work: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    data: str = ""
-
-    @property
-    def kind(self) -> tuple[Callable[..., Any], str]:
-        """What is alike in jobs that take about as much memory."""
-        return self.work, self.data
-
-
-class Outcome(NamedTuple):
-    """How a job ended.
-
-    Args:
-        job: which one.
-        result: what its work returned; None if that failed.
-        error: what it raised, if it did.
-    """
-
-    job: Job
-    result: Any
-    error: BaseException | None
-
-
-def always(_: Job) -> bool:
-    """A job may begin."""
-    return True
-
-
-class Died(Exception):
-    """A process ended without a word, killed or out of memory, as often as it was tried."""
-
-
-class Pool:
+class LocalPool:
     """Processes that do jobs. One is kept for the next job, with what its modules have loaded.
 
     Args:
@@ -92,7 +46,7 @@ class Pool:
         self.at_work: dict[_Slot, Job] = {}
         self.memory = Memory()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> LocalPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -182,42 +136,6 @@ class Pool:
         """The one that the fewest processes have; None if there is none to choose."""
         taken = [slot.gpu for slot in (*self.free, *self.at_work)]
         return min(self.gpus, key=taken.count, default=None)
-
-
-def make_pool(config: PoolSettings) -> Pool | RayPool:
-    """The pool that settings describe.
-
-    Raises:
-        FlairNasError: a device that is not there, or as `RayPool`.
-    """
-    if config.engine == "ray":
-        from flair_nas.experiments.ray_pool import RayPool
-
-        return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
-    from flair_nas.runs.device import choose_device
-
-    device, cores = choose_device(config.device), len(os.sched_getaffinity(0))
-    gpus = _gpus_of(device)
-    workers = config.workers or (max(1, len(gpus)) if device.type == "cuda" else cores)
-    return Pool(workers, threads=_threads_each(workers, cores), gpus=gpus)
-
-
-def _gpus_of(device: torch.device) -> list[str]:
-    """Those that processes are spread over, as `Pool` has them; none for a CPU, and for a GPU that has its number."""
-    if device.type != "cuda" or device.index is not None:
-        return []
-    import torch
-
-    count = torch.cuda.device_count()
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible.split(",")[:count] if visible else [str(number) for number in range(count)]
-
-
-def _threads_each(workers: int, cores: int) -> int:
-    """The cores, divided among processes; never more than the user lets a process have."""
-    each = max(1, cores // workers)
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one for each level of nesting
-    return min(each, int(said)) if said.isdecimal() and int(said) > 0 else each
 
 
 class _Slot:

@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster, with the same outcomes as `Pool`; Ray is an extra, and is imported when it is asked for."""
+"""Jobs on a Ray cluster, with the outcomes of `LocalPool`. Ray is an extra, and is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.local_pool import Died, Job, Outcome, always
+from flair_nas.experiments.jobs import Died, Job, Outcome, always
 
 
 class RayPool:

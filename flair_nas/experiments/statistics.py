@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
-from flair_nas.select.counts import Counts
+from flair_nas.experiments.counts import Counts
 
 Score = Callable[[npt.NDArray[np.number]], npt.NDArray[np.float64]]
 
@@ -83,3 +84,16 @@ def _jackknife(counts: Counts, score: Score) -> tuple[npt.NDArray[np.float64], n
     total = exact.sum(0)  # [K]
     without = score(total - exact)  # [sentences]
     return score(total), (without.mean() - without) * math.sqrt(1 - 1 / len(counts))
+
+
+def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
+    """The median over all epochs of runs of the ledger."""
+    return float(statistics.median(second for run in runs for second in run["seconds"]))
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation, with two decimals."""
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread}"

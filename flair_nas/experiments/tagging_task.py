@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from flair_nas.experiments.counts import counts_in, packed, unseen_in
 from flair_nas.experiments.worker_setup import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.library.layer_spec import text_of
-from flair_nas.select.counts import counts_in, packed, unseen_in
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn
 

@@ -93,7 +93,7 @@ class Task:
         title: of its figure.
         higher_is_better: whether a larger figure is a better one.
         most: the largest figure that there can be.
-        score: what makes it of counts: a function of `flair_nas.select.counts`.
+        score: what makes it of counts: a function of `flair_nas.experiments.counts`.
         rule: which candidates go on; chosen on learning curves of its kind (docs/figures.md has what it is worth).
         dev: what its users call the part that layers are compared on.
         model: what its users call what is trained.
@@ -117,7 +117,7 @@ class Task:
     @property
     def work(self) -> TaskModule:
         """What does it; loads PyTorch, and Flair where it is of tags."""
-        found: Any = import_module(f"flair_nas.select.{self.module}")
+        found: Any = import_module(f"flair_nas.experiments.{self.module}")
         return found  # type: ignore[no-any-return]
 
     def best(self, figures: Sequence[float]) -> float:
@@ -140,7 +140,7 @@ class Task:
 
     def figure(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The figure that counts come to, in each place but their last axis."""
-        made: npt.NDArray[Any] = getattr(import_module("flair_nas.select.counts"), self.score)(counts)
+        made: npt.NDArray[Any] = getattr(import_module("flair_nas.experiments.counts"), self.score)(counts)
         return made
 
 
@@ -157,11 +157,11 @@ TAGGING = Task(
     Rule(first=0.35, keep=0.5),
     "dev",
     "tagger",
-    "on_tags",
+    "tagging_task",
 )
 TEXT = Task(
     "text", LanguageModelConfig, SearchConfig, "language_model", "text", "perplexity", False, math.inf, "perplexity",
-    Rule(first=0.1, keep=0.25), "valid", "language model", "on_text",
+    Rule(first=0.1, keep=0.25), "valid", "language model", "text_task",
 )  # fmt: skip
 TASKS = {task.name: task for task in (TAGGING, TEXT)}
 """All of them, by name."""

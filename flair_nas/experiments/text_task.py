@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.counts import packed
 from flair_nas.experiments.worker_setup import be_quiet, history_in, seconds_of_steps, train_step
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
@@ -21,7 +22,6 @@ from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, l
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
 from flair_nas.library.layer_spec import text_of
-from flair_nas.select.counts import packed
 from flair_nas.settings.fields import as_flags, kinds_of
 from flair_nas.storage.files import copy_whole
 

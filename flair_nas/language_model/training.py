@@ -13,7 +13,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
+from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
@@ -99,12 +100,6 @@ def train_language_model(
         return _finish(training, parts, progress)
 
 
-def stops_improving(losses: list[float], patience: int) -> bool:
-    """AWD-LSTM's trigger: the last validation loss is above the best of those more than `patience` epochs before it."""
-    earlier = losses[: -1 - patience]
-    return bool(earlier) and losses[-1] > min(earlier)
-
-
 class NotFinite(FlairNasError):
     """A loss or gradient that is not finite.
 
@@ -113,42 +108,6 @@ class NotFinite(FlairNasError):
     """
 
     what = ""
-
-
-class _MeanWeights:
-    """The running mean of the weights after each step (Polyak and Juditsky, 1992).
-
-    With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, but each step has its own learning rate,
-    which ASGD applies one step late, and the first step counts, which ASGD forgets.
-    """
-
-    def __init__(self, parameters: list[Tensor]) -> None:
-        self.parameters = parameters
-        self.means = [parameter.detach().clone() for parameter in parameters]
-        self.steps = 0
-
-    @torch.no_grad()
-    def add(self) -> None:
-        """Takes the weights of this instant into the mean."""
-        self.steps += 1
-        for mean, parameter in zip(self.means, self.parameters):
-            mean.lerp_(parameter, 1 / self.steps)
-
-    @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Within the block the model has the mean as its weights."""
-        self._swap()
-        try:
-            yield
-        finally:
-            self._swap()
-
-    @torch.no_grad()
-    def _swap(self) -> None:
-        for mean, parameter in zip(self.means, self.parameters):
-            held = parameter.clone()
-            parameter.copy_(mean)
-            mean.copy_(held)
 
 
 class _Training:
@@ -166,7 +125,7 @@ class _Training:
         self.optimizer = self._new_optimizer()
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
-        self.mean_weights: _MeanWeights | None = None
+        self.mean_weights: MeanWeights | None = None
         self.epoch = 0  # the last whole one
         self.best_epoch = 0
         self.averaged_from: int | None = None
@@ -221,7 +180,7 @@ class _Training:
             self.optimizer.load_state_dict(state["optimizer"])
         self.rollbacks = state.get("rollbacks", 0)
         if state["average"] is not None:
-            self.mean_weights = _MeanWeights(list(self.model.parameters()))
+            self.mean_weights = MeanWeights(list(self.model.parameters()))
             self.mean_weights.steps = state["average"]["steps"]
             self.mean_weights.means = [mean.to(self.device) for mean in state["average"]["means"]]
         self.epoch, self.best_epoch = state["epoch"], state["best_epoch"]
@@ -278,7 +237,7 @@ class _Training:
         bar.reset(total=(self.config.epochs - self.epoch) * len(self.tokens))
         if self.averaged_from is not None:
             averaging = self.averaged_from <= self.epoch
-            self.mean_weights = _MeanWeights(list(self.model.parameters())) if averaging else None
+            self.mean_weights = MeanWeights(list(self.model.parameters())) if averaging else None
             self.averaged_from = self.averaged_from if averaging else None
         self._maybe_average([line["valid_loss"] for line in self.run.history])
         self.save()
@@ -400,7 +359,7 @@ class _Training:
         config = self.config
         due = config.average_after is not None and self.epoch >= config.average_after
         if config.averaging and self.mean_weights is None and (due or stops_improving(losses, config.patience)):
-            self.mean_weights = _MeanWeights(list(self.model.parameters()))
+            self.mean_weights = MeanWeights(list(self.model.parameters()))
             self.averaged_from = self.epoch + 1
 
 

@@ -1,1 +1,1 @@
-"""TODO flair_nas.library.named."""
+"""Genotypes by name, file and address, and layer specs."""

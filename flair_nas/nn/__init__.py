@@ -1,1 +1,1 @@
-"""TODO flair_nas.nn."""
+"""Recurrent layers: operations, cells, gates, and `SearchedRNN`."""

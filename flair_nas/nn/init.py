@@ -1,4 +1,4 @@
-"""TODO."""
+"""Initialisation of the weights of cells and gates."""
 
 from __future__ import annotations
 

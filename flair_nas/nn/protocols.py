@@ -1,4 +1,4 @@
-"""TODO."""
+"""Interfaces of cells and gates, discrete or relaxed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""TODO flair_nas.runs.run."""
+"""Runs: folder, checkpoints, device, memory, random state, signals and metric."""

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Durations in words."""
 
 from __future__ import annotations
 

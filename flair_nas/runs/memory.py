@@ -1,4 +1,4 @@
-"""TODO."""
+"""Memory of this process and of the device."""
 
 from __future__ import annotations
 

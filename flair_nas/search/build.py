@@ -10,9 +10,10 @@ from accelerate import Accelerator
 
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.memory import check_fits
-from flair_nas.search.config import SearchSettings, objective_kind, strategy_class
-from flair_nas.search.objectives import Objective
+from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import by_main
+from flair_nas.search.protocols import Objective
+from flair_nas.search.registry import objective_kind, strategy_class
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 

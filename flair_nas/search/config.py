@@ -4,59 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text.config import TextSettings
+from flair_nas.search.registry import OBJECTIVES, STRATEGIES, strategy_class
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, problems_of, raise_problems, setting
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not
-    from flair_nas.search.objectives import ObjectiveModule
-    from flair_nas.search.strategies import Strategy
-
-OBJECTIVES = {
-    "text": "text",
-    "tagging": "tagging",
-    "classification": "classification",
-}
-"""What the setting `objective` stands for: a module of `flair_nas.search.objectives`."""
-
-SETTINGS = {
-    "tagging": "flair_config:TaggingSearchConfig",
-    "classification": "flair_config:ClassificationSearchConfig",
-}
-"""Objectives whose settings are not those of `SearchConfig`: a module of `flair_nas.search` and a class in it."""
-
-STRATEGIES = {
-    "gradient": "gradient:GradientStrategy",
-    "random-shared": "random_shared:SharedRandomSearch",
-    "random-independent": "random_independent:IndependentRandomSearch",
-}
-"""What the setting `strategy` stands for: a module of `flair_nas.search.strategies` and a class in it."""
-
-
-def objective_kind(name: str) -> ObjectiveModule:
-    """What reads the data of an objective of `OBJECTIVES` and builds it."""
-    return import_module(f"flair_nas.search.objectives.{OBJECTIVES[name]}")
-
-
-def settings_class(objective: str) -> type[SearchSettings]:
-    """The class of the settings of an objective of `OBJECTIVES`."""
-    if objective not in SETTINGS:
-        return SearchConfig
-    module, _, attribute = SETTINGS[objective].partition(":")
-    found: type[SearchSettings] = getattr(import_module(f"flair_nas.search.{module}"), attribute)
-    return found
-
-
-def strategy_class(name: str) -> type[Strategy]:
-    """The class of a strategy of `STRATEGIES`."""
-    module, _, attribute = STRATEGIES[name].partition(":")
-    found: type[Strategy] = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
-    return found
+    pass
 
 
 def genotype_of(text: str) -> Genotype:
@@ -275,9 +233,7 @@ class SearchConfig(SearchSettings, TextSettings):
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    objective: str = setting(
-        "text", "what the model learns", choices=tuple(name for name in OBJECTIVES if name not in SETTINGS)
-    )
+    objective: str = setting("text", "what the model learns", choices=("text",))
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
     )

@@ -13,9 +13,10 @@ from accelerate import Accelerator
 
 from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchSettings, strategy_class
-from flair_nas.search.objectives import Objective
+from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import make_accelerator, make_reduce
+from flair_nas.search.protocols import Objective
+from flair_nas.search.registry import strategy_class
 
 log = logging.getLogger("flair_nas")
 

@@ -21,7 +21,7 @@ from flair_nas.nn.operations import NAMES
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.model_update import WeightDescent
-from flair_nas.search.objectives import Objective
+from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from flair_nas.runs.duration import duration
 from flair_nas.runs.metric import Measure
-from flair_nas.search.strategies import Strategy
+from flair_nas.search.protocols import Strategy
 
 log = logging.getLogger("flair_nas")
 

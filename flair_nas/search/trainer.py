@@ -27,12 +27,13 @@ from flair_nas.runs.metric import Measure
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.build import make_objective
-from flair_nas.search.config import SearchSettings, strategy_class
+from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import failure
 from flair_nas.search.model_update import REMEDY, NotFinite
-from flair_nas.search.objectives import Objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.progress import Display
+from flair_nas.search.protocols import Objective
+from flair_nas.search.registry import strategy_class
 from flair_nas.settings.fields import changed
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.config import budget_of, seconds_of
 from flair_nas.experiments.successive_halving import Rule, survivors
 from flair_nas.select.candidates import (
     Candidate,
@@ -21,7 +22,6 @@ from flair_nas.select.candidates import (
     named_layers,
     random_layers,
 )
-from flair_nas.select.config import budget_of, seconds_of
 from flair_nas.select.runs import Runs, Wanted, wanted_of
 from flair_nas.select.schedule import Done, Pace, left_out, reductions, rest, side_by_side
 

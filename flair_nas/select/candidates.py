@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.layers import identity, matched_size
 from flair_nas.genotype import random_genotype
 from flair_nas.library.layer_spec import parse_rnn, text_of
 from flair_nas.library.named import bundled_names, load_genotype
@@ -105,18 +106,6 @@ def _check(text: str, of_torch: Sequence[str]) -> None:
     parse_rnn(text, of_torch)
 
 
-def identity(rnn: str) -> str:
-    """What a layer is, however it is written; a file that has changed is another layer.
-
-    Raises:
-        FlairNasError: nothing is known by that name.
-    """
-    if rnn.upper() in FLAIR_TYPES:
-        return rnn.lower()
-    genotype, numbers = parse_rnn(rnn, FLAIR_TYPES)
-    return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
-
-
 def _with_gates(text: str, history: int) -> str | None:
     """A layer with random gates around its cell, in place of `text`; None if it has gates."""
     genotype, numbers = parse_rnn(text, FLAIR_TYPES)
@@ -157,22 +146,6 @@ def matched_lstm(
 def lstm_of_size(size: int) -> Layer:
     """An LSTM of another hidden size than the other layers."""
     return Layer(f"lstm-{size}", "lstm", size)
-
-
-def matched_size(count: Callable[[int], int], wanted: int) -> int:
-    """The hidden size that has the wanted number of parameters, as nearly as can be.
-
-    Args:
-        count: the number for a size; it grows with it.
-        wanted: that number.
-    """
-    low, high = 1, 2
-    while count(high) < wanted:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) < wanted else (low, middle)
-    return min((low, high), key=lambda size: abs(count(size) - wanted))
 
 
 def candidates_of(config: SelectSettings, layers: list[Layer]) -> list[Candidate]:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flair_nas.experiments.config import budget_of, seconds_of
+from flair_nas.experiments.counts import unpacked
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.statistics import compare
+from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import Task
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, is_to_beat
-from flair_nas.select.config import SelectSettings, budget_of, seconds_of
-from flair_nas.select.counts import unpacked
+from flair_nas.select.config import SelectSettings
 
 _SURE = 0.95
 _WIDE = 10.0  # points of F1
@@ -218,11 +219,6 @@ def _rates(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettin
     return f"Of its learning rates, {config.rnn} does best with {rate:g} ({what})."
 
 
-def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
-    """The median over all epochs of runs of the ledger."""
-    return float(statistics.median(second for run in runs for second in run["seconds"]))
-
-
 def report_of(
     answer: Answer,
     candidates: Sequence[Candidate],
@@ -288,11 +284,3 @@ def shortened(report: str, rows: int = 10, named: Sequence[str] = ()) -> str:
         lines[number] = ""
     left = len(dropped)
     return "".join(lines) + (f"... and {left} more layers and learning rates, in report.md\n" if left else "")
-
-
-def mean_and_spread(values: Sequence[float]) -> str:
-    """Mean ± sample standard deviation, with two decimals."""
-    if not values:
-        return "-"
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{spread}"

@@ -7,19 +7,16 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.jobs import Job, Pool
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Pool
 from flair_nas.experiments.tasks import Task
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, Layer, lstm_of_size
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.schedule import Pace, pace_of
-
-if TYPE_CHECKING:
-    from flair_nas.experiments.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -60,7 +57,7 @@ class Runs:
         is_prepared: whether all words are embedded that are embedded once.
     """
 
-    def __init__(self, config: SelectSettings, ledger: Ledger, pool: Pool | RayPool, folder: Path) -> None:
+    def __init__(self, config: SelectSettings, ledger: Ledger, pool: Pool, folder: Path) -> None:
         self.config, self.ledger, self.pool, self.folder = config, ledger, pool, folder
         self.task: Task = config.task
         self.is_new = False

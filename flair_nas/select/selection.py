@@ -13,11 +13,13 @@ import statistics
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.jobs import Job, Pool
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Pool, make_pool, not_while_imported
+from flair_nas.experiments.local_pool import not_while_imported
+from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.library.layer_spec import say_risks
@@ -30,9 +32,6 @@ from flair_nas.select.report import Answer, answer_of, report_of
 from flair_nas.select.runs import Runs, wanted_of
 from flair_nas.storage.files import write_text
 from flair_nas.tagging.config import FLAIR_TYPES
-
-if TYPE_CHECKING:
-    from flair_nas.experiments.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -139,7 +138,7 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
 class _Selection:
     """One selection in its folder."""
 
-    def __init__(self, run: Run, pool: Pool | RayPool, progress: bool) -> None:
+    def __init__(self, run: Run, pool: Pool, progress: bool) -> None:
         self.run, self.pool, self.progress = run, pool, progress
         self.config: SelectSettings = run.config
         self.task: Task = self.config.task

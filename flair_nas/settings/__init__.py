@@ -1,1 +1,1 @@
-"""TODO flair_nas.settings.fields."""
+"""Settings of the commands: fields, validation, presets and YAML files."""

@@ -1,1 +1,1 @@
-"""TODO flair_nas.storage."""
+"""Files, paths, locks, caches and bundled resources."""

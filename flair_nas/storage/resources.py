@@ -1,4 +1,4 @@
-"""TODO."""
+"""Bundled resources."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def resource_path(*parts: str) -> Path:
     Raises:
         FileNotFoundError: it is in neither place; the installation is broken.
     """
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]
     for path in candidates:
         if path.exists():

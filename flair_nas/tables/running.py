@@ -14,17 +14,19 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.jobs import Job, Pool
+from flair_nas.experiments.layers import identity
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import Job, Pool, make_pool, not_while_imported
+from flair_nas.experiments.local_pool import not_while_imported
+from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import say_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
-from flair_nas.select.candidates import identity
-from flair_nas.select.config import seconds_of
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tables.config import TableConfig
@@ -41,9 +43,6 @@ from flair_nas.tables.spec import (
     table_file,
 )
 from flair_nas.tagging.config import FLAIR_TYPES
-
-if TYPE_CHECKING:
-    from flair_nas.experiments.ray_pool import RayPool
 
 log = logging.getLogger("flair_nas")
 
@@ -92,7 +91,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
 class _Running:
     """A table in its folder."""
 
-    def __init__(self, run: Run, pool: Pool | RayPool, table: Table) -> None:
+    def __init__(self, run: Run, pool: Pool, table: Table) -> None:
         self.run, self.pool, self.table = run, pool, table
         self.config: TableConfig = run.config
         self.rows = _rows_named(table, self.config.rows)

@@ -7,12 +7,11 @@ import io
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from flair_nas.experiments.counts import unpacked
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.statistics import compare
+from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import TASKS, Task
 from flair_nas.runs.duration import duration
-from flair_nas.select.counts import unpacked
-from flair_nas.select.report import epoch_seconds, mean_and_spread
 from flair_nas.tables.spec import Column, Row, Table
 
 Runs = list[dict[str, Any]]

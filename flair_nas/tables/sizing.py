@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flair_nas.errors import FlairNasError
+from flair_nas.experiments.layers import matched_size
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.experiments.worker_setup import be_quiet
-from flair_nas.select.candidates import matched_size
 
 _ROUNDS = 15  # the median counts: other work that comes and goes slows one of them, and not both
 _FINE = 32  # sizes that are nearer to one another than a 32nd are not told apart

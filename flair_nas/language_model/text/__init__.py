@@ -1,1 +1,1 @@
-"""TODO flair_nas.language_model.text."""
+"""Text: sources, corpora of token ids, and segments."""

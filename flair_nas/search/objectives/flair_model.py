@@ -15,7 +15,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation, Guess, Measure
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
-from flair_nas.search.objectives import Objective
+from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen

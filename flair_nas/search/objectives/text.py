@@ -21,7 +21,7 @@ from flair_nas.language_model.text.segments import SHORTEST, Draw, segment_lengt
 from flair_nas.runs.metric import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.objectives import Objective
+from flair_nas.search.protocols import Objective
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 

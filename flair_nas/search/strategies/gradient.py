@@ -18,9 +18,8 @@ from flair_nas.search.config import SearchSettings
 from flair_nas.search.convergence import Convergence
 from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict, verdict_of_decisions
 from flair_nas.search.model_update import WeightDescent, check_finite
-from flair_nas.search.objectives import Objective
 from flair_nas.search.perturbation import select_by_perturbation
-from flair_nas.search.strategies import StepFigures, Strategy
+from flair_nas.search.protocols import Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
 
 PHASE_STEPS = 115

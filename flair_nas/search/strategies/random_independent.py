@@ -14,8 +14,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings, genotype_of
 from flair_nas.search.model_update import NotFinite
-from flair_nas.search.objectives import Objective
-from flair_nas.search.strategies import StepFigures
+from flair_nas.search.protocols import Objective, StepFigures
 from flair_nas.search.strategies.whole_cells import Candidates
 
 log = logging.getLogger("flair_nas")

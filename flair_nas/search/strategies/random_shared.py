@@ -7,7 +7,7 @@ import math
 from tqdm import tqdm
 
 from flair_nas.search.perturbation import loss_on_segments
-from flair_nas.search.strategies import StepFigures
+from flair_nas.search.protocols import StepFigures
 from flair_nas.search.strategies.whole_cells import Candidates, draw
 
 FINALISTS = 10

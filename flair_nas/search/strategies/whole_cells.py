@@ -13,8 +13,7 @@ from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import verdict_of_scores
 from flair_nas.search.model_update import WeightDescent
-from flair_nas.search.objectives import Objective
-from flair_nas.search.strategies import Strategy
+from flair_nas.search.protocols import Objective, Strategy
 from flair_nas.settings.fields import changed
 from flair_nas.supernet import InterCellSupernet
 

@@ -1,1 +1,1 @@
-"""TODO flair_nas.tagging.data."""
+"""Data of taggers: column files, corpora and embeddings."""

@@ -1,1 +1,1 @@
-"""TODO flair_nas.tagging.patches."""
+"""Changes to Flair's classes."""

@@ -1,1 +1,1 @@
-"""TODO flair_nas.nn.kernels.native."""
+"""The engine in C++: compiled for this processor, kept, loaded and called."""

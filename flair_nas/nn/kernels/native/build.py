@@ -25,7 +25,7 @@ from flair_nas.storage.paths import cache_root, not_ours, read_file, user_path
 
 log = logging.getLogger("flair_nas")
 
-SOURCES = Path(__file__).parent / "native"
+SOURCES = Path(__file__).parent
 
 _LOCK = ".lock"
 _FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared")

@@ -1,0 +1,49 @@
+"""Choice of the pool that settings describe."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from flair_nas.experiments.jobs import Pool
+from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.runs.device import choose_device
+
+if TYPE_CHECKING:
+    import torch
+
+    from flair_nas.experiments.config import PoolSettings
+
+
+def make_pool(config: PoolSettings) -> Pool:
+    """Return the pool that settings describe.
+
+    Raises:
+        FlairNasError: a device that is not there, or as `RayPool`.
+    """
+    if config.engine == "ray":
+        from flair_nas.experiments.ray_pool import RayPool
+
+        return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
+    device, cores = choose_device(config.device), len(os.sched_getaffinity(0))
+    gpus = _gpus_of(device)
+    workers = config.workers or (max(1, len(gpus)) if device.type == "cuda" else cores)
+    return LocalPool(workers, threads=_threads_each(workers, cores), gpus=gpus)
+
+
+def _gpus_of(device: torch.device) -> list[str]:
+    """Return the GPUs that processes are spread over; none for a CPU, and for a GPU that has its number."""
+    if device.type != "cuda" or device.index is not None:
+        return []
+    import torch
+
+    count = torch.cuda.device_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[:count] if visible else [str(number) for number in range(count)]
+
+
+def _threads_each(workers: int, cores: int) -> int:
+    """The cores, divided among processes; never more than the user lets a process have."""
+    each = max(1, cores // workers)
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one for each level of nesting
+    return min(each, int(said)) if said.isdecimal() and int(said) > 0 else each
