@@ -17,7 +17,7 @@ from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 
 from flair_nas import SearchConfig, load_corpus, search_genotype
-from flair_nas.settings.fields import resolve
+from flair_nas.settings.resolve import resolve
 from flair_nas.tagging.data.embeddings import build_embeddings
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -16,7 +16,7 @@ import pytest
 import flair_nas
 from flair_nas.cli import main
 from flair_nas.search.config import SearchConfig
-from flair_nas.settings.fields import resolve
+from flair_nas.settings.resolve import resolve
 from flair_nas.storage.resources import resource_path
 
 ROOT = Path(__file__).resolve().parents[1]

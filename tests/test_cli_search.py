@@ -28,7 +28,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.settings.fields import load_preset, preset_names
+from flair_nas.settings.resolve import load_preset, preset_names
 
 ROOT = Path(__file__).parent.parent
 CAPTURE = pytest.CaptureFixture[str]

@@ -31,7 +31,7 @@ from flair_nas.experiments import tagging_task
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import tagging
 from flair_nas.select.config import SelectConfig
-from flair_nas.settings.fields import read_run_settings
+from flair_nas.settings.resolve import read_run_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import read_column_file
 from flair_nas.tagging.data.corpora import digest_of, load_corpus

@@ -93,7 +93,7 @@ def test_a_device_that_there_is_not_is_refused(name: str) -> None:
 
 
 PEAKS = """
-from flair_nas.runs.device import forget_peak_memory, peak_memory_mb
+from flair_nas.runs.memory import forget_peak_memory, peak_memory_mb
 before = peak_memory_mb()
 pieces = [bytearray(60_000) for _ in range(5_000)]  # 300 MB, small enough for the heap
 pieces = pieces[::50]  # what stays in between keeps the heap from shrinking by itself

@@ -29,7 +29,7 @@ from flair_nas.language_model.text.corpus import END, load_text
 from flair_nas.language_model.text.segments import segment_lengths
 from flair_nas.language_model.training import train_language_model
 from flair_nas.runs.run import Run, RunStopped
-from flair_nas.settings.fields import load_preset, preset_names, resolve
+from flair_nas.settings.resolve import load_preset, preset_names, resolve
 
 GATED = "tanh0-tanh1/state=tanh-tanh+tanh1,init_range=0.2"
 SECONDS = ("seconds", "cpu_seconds", "evaluation_seconds")  # no two runs have the same

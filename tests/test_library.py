@@ -130,8 +130,8 @@ PROBE = """
 import json
 import flair_nas
 from flair_nas import bundled_names, load_genotype
-from flair_nas.library import resource_path
-from flair_nas.settings import preset_names, resolve
+from flair_nas.storage.resources import resource_path
+from flair_nas.settings.resolve import preset_names, resolve
 from flair_nas.tagging.config import TaggerConfig
 for name in preset_names("tagging"):
     assert isinstance(resolve(TaggerConfig, kind="tagging", preset=name), TaggerConfig)

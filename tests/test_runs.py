@@ -18,7 +18,9 @@ from own_process import python
 
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import Run, RunStopped, open_run
-from flair_nas.settings.fields import problems_of, raise_problems, setting, to_yaml
+from flair_nas.settings.fields import setting
+from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.yaml_files import to_yaml
 
 
 @dataclass

@@ -13,7 +13,7 @@ from saved import make
 
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
-from flair_nas.settings.fields import read_run_settings
+from flair_nas.settings.resolve import read_run_settings
 from flair_nas.tagging.config import TaggerConfig
 
 EXPECTED = json.loads((make.HERE / "expected.json").read_text(encoding="utf-8"))

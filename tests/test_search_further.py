@@ -158,7 +158,7 @@ CLIMBING = '''
 
 from flair_nas.genotype import random_genotype
 from flair_nas.search.model_update import WeightDescent
-from flair_nas.search.strategies import StepFigures, Strategy
+from flair_nas.search.protocols import StepFigures, Strategy
 
 
 class Climbing(Strategy):
@@ -225,7 +225,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "resources").symlink_to(ROOT / "resources")
     (package / "search" / "strategies" / "climbing.py").write_text(CLIMBING)
     shutil.copy(parity.__file__, package / "search" / "objectives" / "parity.py")
-    config = package / "search" / "config.py"
+    config = package / "search" / "registry.py"
     text = config.read_text()
     for table, line in (("STRATEGIES", '"climbing": "climbing:Climbing",'), ("OBJECTIVES", '"parity": "parity",')):
         assert text.count(f"{table} = {{\n") == 1

@@ -31,7 +31,7 @@ from flair_nas.search.health import (
 from flair_nas.search.objectives.flair_model import F1
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
-from flair_nas.settings.fields import preset_names, resolve
+from flair_nas.settings.resolve import preset_names, resolve
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
 

@@ -50,7 +50,8 @@ from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.registry import settings_class, strategy_class
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.settings.fields import peek, preset_names, read_settings, resolve
+from flair_nas.settings.resolve import peek, preset_names, resolve
+from flair_nas.settings.yaml_files import read_settings
 from flair_nas.storage import files
 
 

@@ -284,7 +284,7 @@ def test_a_process_that_is_killed_half_way_leaves_nothing_that_is_trusted(server
         gone.wait(10)
 
     url = server.put("/cell.json", stops, JSON)
-    script = f"from flair_nas.library.address import https; https._ANSWER_SECONDS = 60; {FETCH}"
+    script = f"from flair_nas.library import https; https._ANSWER_SECONDS = 60; {FETCH}"
     process = subprocess.Popen([sys.executable, "-c", script, url])
     assert half_way.wait(30)
     os.kill(process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ COMMIT = "a" * 40
 FETCH = """
 import sys
 from flair_nas import load_genotype
-from flair_nas.library.address import https
+from flair_nas.library import https
 https._ANSWER_SECONDS = 1.0
 https._RETRIES = https._RETRIES.new(backoff_factor=0.01)
 try:

@@ -33,7 +33,8 @@ from flair_nas.experiments import tagging_task
 from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
-from flair_nas.settings.fields import load_preset, preset_names, read_settings, resolve, to_yaml
+from flair_nas.settings.resolve import load_preset, preset_names, resolve
+from flair_nas.settings.yaml_files import read_settings, to_yaml
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import describe_corpus, load_corpus

@@ -15,7 +15,9 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
-from flair_nas.settings.fields import COUNT, Kind, UnknownSettings, kinds_of, peek, read_mapping, read_settings, resolve
+from flair_nas.settings.fields import COUNT, Kind, kinds_of
+from flair_nas.settings.resolve import peek, resolve
+from flair_nas.settings.yaml_files import UnknownSettings, read_mapping, read_settings
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tables.config import TableConfig

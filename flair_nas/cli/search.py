@@ -24,7 +24,8 @@ from flair_nas.runs.signals import stopped_at_once
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.search.registry import OBJECTIVES, settings_class
-from flair_nas.settings.fields import as_flags, changed, preset_names, resolve
+from flair_nas.settings.fields import as_flags, changed
+from flair_nas.settings.resolve import preset_names, resolve
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
 

@@ -12,7 +12,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TAGGING, TEXT
 from flair_nas.runs.signals import stopped_at_once
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
-from flair_nas.settings.fields import peek, preset_names
+from flair_nas.settings.resolve import peek, preset_names
 from flair_nas.storage.paths import typed
 
 EXAMPLES = """examples:

@@ -25,7 +25,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.hugging_face import PREFIX
 from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.runs.signals import stopped_at_once
-from flair_nas.settings.fields import read_mapping
+from flair_nas.settings.yaml_files import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig

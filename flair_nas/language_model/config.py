@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass
 
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, problems_of, raise_problems, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, setting
+from flair_nas.settings.validation import problems_of, raise_problems
 
 
 def rising(numbers: list[int]) -> str:

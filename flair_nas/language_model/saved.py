@@ -24,7 +24,7 @@ from flair_nas.nn.init import papers_range
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.memory import check_fits
-from flair_nas.settings.fields import is_of_another_command
+from flair_nas.settings.resolve import is_of_another_command
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import no_model, user_path
 

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, is_whole
-from flair_nas.settings.fields import UnknownSettings, read_run_settings, to_yaml
+from flair_nas.settings.resolve import read_run_settings
+from flair_nas.settings.yaml_files import UnknownSettings, to_yaml
 from flair_nas.storage.files import is_part, sum_of_data, write_text
 from flair_nas.storage.locks import Held, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path

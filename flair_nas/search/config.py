@@ -11,7 +11,8 @@ from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import OBJECTIVES, STRATEGIES, strategy_class
-from flair_nas.settings.fields import COUNT, PROBABILITY, changed, problems_of, raise_problems, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, changed, setting
+from flair_nas.settings.validation import problems_of, raise_problems
 
 if TYPE_CHECKING:  # both load torch, which asking for help must not
     pass

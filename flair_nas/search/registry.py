@@ -17,11 +17,10 @@ OBJECTIVES = {
 """Objectives by name: a module of `flair_nas.search.objectives`."""
 
 SETTINGS = {
-    "text": "config:SearchConfig",
     "tagging": "flair_config:TaggingSearchConfig",
     "classification": "flair_config:ClassificationSearchConfig",
 }
-"""Settings of each objective: a module of `flair_nas.search` and a class in it."""
+"""Settings of objectives, where they are not `SearchConfig`: a module of `flair_nas.search` and a class in it."""
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
@@ -38,7 +37,7 @@ def objective_kind(name: str) -> ObjectiveModule:
 
 def settings_class(objective: str) -> type[SearchSettings]:
     """Return the class of the settings of an objective."""
-    module, _, attribute = SETTINGS[objective].partition(":")
+    module, _, attribute = SETTINGS.get(objective, "config:SearchConfig").partition(":")
     settings: type[SearchSettings] = getattr(import_module(f"flair_nas.search.{module}"), attribute)
     return settings
 

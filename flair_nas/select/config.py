@@ -12,15 +12,10 @@ from flair_nas.language_model.config import LanguageModelSettings
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.settings.fields import (
-    COUNT,
-    kinds_of,
-    load_preset,
-    problems_of,
-    raise_problems,
-    setting,
-    takes_flair_names,
-)
+from flair_nas.settings.aliases import takes_flair_names
+from flair_nas.settings.fields import COUNT, kinds_of, setting
+from flair_nas.settings.resolve import load_preset
+from flair_nas.settings.validation import problems_of, raise_problems
 from flair_nas.tagging.config import TaggerConfig, all_different
 
 SEARCHES: dict[str, dict[str, Any]] = {

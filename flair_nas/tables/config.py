@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flair_nas.experiments.config import PoolSettings, is_time
-from flair_nas.settings.fields import problems_of, raise_problems, setting
+from flair_nas.settings.fields import setting
+from flair_nas.settings.validation import problems_of, raise_problems
 from flair_nas.tagging.config import all_different
 
 

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flair_nas.settings.fields import COUNT, PROBABILITY, problems_of, raise_problems, setting, takes_flair_names
+from flair_nas.settings.aliases import takes_flair_names
+from flair_nas.settings.fields import COUNT, PROBABILITY, setting
+from flair_nas.settings.validation import problems_of, raise_problems
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""

@@ -19,7 +19,8 @@ from flair_nas.library.hugging_face import PREFIX, fetch_folder
 from flair_nas.library.offline import refuse_offline
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.device import choose_device
-from flair_nas.settings.fields import UnknownSettings, is_of_another_command, read_run_settings
+from flair_nas.settings.resolve import is_of_another_command, read_run_settings
+from flair_nas.settings.yaml_files import UnknownSettings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.tokens import tokens_of

@@ -30,7 +30,7 @@ from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.run import Run, open_run, read_figures
-from flair_nas.settings.fields import read_run_settings
+from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
 from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns

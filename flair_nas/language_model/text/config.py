@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flair_nas.settings.fields import COUNT, problems_of, raise_problems, setting
+from flair_nas.settings.fields import COUNT, setting
+from flair_nas.settings.validation import problems_of, raise_problems
 
 
 @dataclass
