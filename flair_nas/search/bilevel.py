@@ -15,7 +15,7 @@ Reduce = Callable[[list[Tensor]], None]
 
 
 class BilevelObjective(Protocol):
-    """The part of `flair_nas.search.objectives.Objective` that is needed here."""
+    """The part of `flair_nas.search.protocols.Objective` that is needed here."""
 
     def model_parameters(self) -> list[nn.Parameter]:
         """The model weights w."""

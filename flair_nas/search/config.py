@@ -10,7 +10,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import rising
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.search.registry import OBJECTIVES, STRATEGIES, strategy_class
+from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy_class
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, setting
 from flair_nas.settings.validation import problems_of, raise_problems
 
@@ -234,7 +234,9 @@ class SearchConfig(SearchSettings, TextSettings):
         FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
     """
 
-    objective: str = setting("text", "what the model learns", choices=("text",))
+    objective: str = setting(
+        "text", "what the model learns", choices=tuple(name for name in OBJECTIVES if name not in SETTINGS)
+    )
     adaptive_cutoffs: list[int] = setting(
         [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
     )
