@@ -25,7 +25,7 @@ test-portable: $(READY_FOR_TESTS)
 # Ray is an extra of 215 MB, and its tests are skipped where it is not installed
 test-ray: $(READY_FOR_TESTS)
 	$(PIP) --editable '.[ray]'
-	$(BIN)/python -m pytest tests/test_select_ray.py
+	$(BIN)/python -m pytest tests/experiments/test_ray_pool.py
 
 # the long form of tests/fuzz; at most MINUTES, from SEED on, failures to OUT
 MINUTES ?= 60

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_kernels_build
-import test_language_model_training as of_models
-import test_tagging_training as of_taggers
+import small_language_model
+import small_library
+import small_tagging
 import torch
 from commands import Ended, run
 from damage import DAMAGES, Damage, files_of
@@ -81,15 +81,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def text(folder: Path) -> str:
-    return of_models.write_text_folder(folder / "text")
+    return small_language_model.write_text_folder(folder / "text")
 
 
 @pytest.fixture(scope="module")
 def taggers(folder: Path) -> Made:
-    corpus = of_taggers.write_corpus(folder / "corpus")
+    corpus = small_tagging.write_corpus(folder / "corpus")
 
     def train(out: Path, epochs: int) -> None:
-        train_taggers(of_taggers.settings(corpus, seeds=[1, 2], epochs=epochs), out, progress=False)
+        train_taggers(small_tagging.settings(corpus, seeds=[1, 2], epochs=epochs), out, progress=False)
 
     def evaluate(out: Path) -> list[str]:
         return ["tag", "evaluate", "--quiet", "--json", "--model", str(out), "--corpus", corpus]
@@ -102,7 +102,7 @@ def taggers(folder: Path) -> Made:
 @pytest.fixture(scope="module")
 def model(folder: Path, text: str) -> Made:
     def train(out: Path, epochs: int) -> None:
-        train_language_model(of_models.settings(text, epochs=epochs), out, progress=False)
+        train_language_model(small_language_model.settings(text, epochs=epochs), out, progress=False)
 
     def evaluate(out: Path) -> list[str]:
         return ["lm", "evaluate", "--quiet", "--json", "--model", str(out), "--text", text]
@@ -336,11 +336,11 @@ def exitcode(sources: Path, cache: Path) -> int | None:
 @pytest.fixture(scope="module")
 def sources(folder: Path) -> Path:
     """The sources of a small library, which is compiled."""
-    if test_kernels_build.REAL is None:
+    if small_library.REAL is None:
         pytest.skip("needs a C++ compiler")
     path = folder / "native"
     path.mkdir()
-    (path / "kernels.cpp").write_text(test_kernels_build.SOURCE)
+    (path / "kernels.cpp").write_text(small_library.SOURCE)
     (path / "answer.h").write_text("#define ANSWER 41\n")
     assert exitcode(path, folder / "kernels-whole") == 0
     return path

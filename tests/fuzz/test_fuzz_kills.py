@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import test_language_model_training as of_models
-import test_tagging_training as of_taggers
+import small_language_model
+import small_tagging
 from fuzzing import fuzzed
 from hypothesis import strategies as st
 from killing import Work, be_quiet, contents, differences, processes, run_killed, run_search, run_whole
@@ -23,7 +23,7 @@ def run_taggers(settings: dict[str, Any], out: str) -> None:
     from flair_nas.tagging.training import train_taggers
 
     be_quiet()
-    train_taggers(of_taggers.settings(settings["corpus"], seeds=[1, 2]), out, progress=False)
+    train_taggers(small_tagging.settings(settings["corpus"], seeds=[1, 2]), out, progress=False)
 
 
 def run_model(settings: dict[str, Any], out: str) -> None:
@@ -31,7 +31,7 @@ def run_model(settings: dict[str, Any], out: str) -> None:
     from flair_nas.language_model.training import train_language_model
 
     be_quiet()
-    train_language_model(of_models.settings(settings["text"], average_after=1), out, progress=False)
+    train_language_model(small_language_model.settings(settings["text"], average_after=1), out, progress=False)
 
 
 def run_search_alone(settings: dict[str, Any], out: str) -> None:
@@ -65,12 +65,12 @@ def context(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def text(folder: Path) -> str:
-    return of_models.write_text_folder(folder / "text")
+    return small_language_model.write_text_folder(folder / "text")
 
 
 @pytest.fixture(scope="module")
 def taggers(context: Any, folder: Path) -> Whole:
-    corpus = of_taggers.write_corpus(folder / "corpus")
+    corpus = small_tagging.write_corpus(folder / "corpus")
     return Whole(context, {"corpus": corpus}, folder / "taggers", run_taggers)
 
 

@@ -20,10 +20,10 @@ from typing import Any
 import flair
 import pytest
 from commands import Ended, run
+from drawn_genotypes import KEPT, DartsTuple, genotypes
 from fuzzing import check_message, fuzzed, outcome
 from hypothesis import strategies as st
 from mutations import ANYTHING, mutated, pieces_of
-from test_genotype import KEPT, DartsTuple, genotypes
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype

@@ -1,0 +1,259 @@
+"""``flair-nas select``: what it prints and leaves, how it is gone on with, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import multiprocessing
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_tagging import write_corpus
+
+from flair_nas.cli import main
+from flair_nas.experiments import tagging_task
+from flair_nas.experiments.jobs import Died, Job, Outcome
+from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.runs.run import LOCK
+from flair_nas.storage.locks import locked
+from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.prediction import load_tagger
+from flair_nas.tagging.usage_script import flair_script
+
+IN_PROCESSES = LocalPool.run
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
+        for job in jobs:
+            levels = {name: logging.getLogger(name).level for name in ("flair", "flair_nas")}
+            try:
+                outcome = Outcome(job, job.work(*job.arguments), None)
+            except Exception as error:
+                outcome = Outcome(job, None, error)
+            for name, level in levels.items():  # a process that is quiet leaves this one as it is
+                logging.getLogger(name).setLevel(level)
+            yield outcome
+
+    monkeypatch.setattr(LocalPool, "run", run)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+
+
+def command(corpus: str, out: Path, *more: str) -> list[str]:
+    small = "--embeddings one-hot --hidden-size 8 --batch-size 8 --learning-rate 1 --epochs 2 --seeds 1,2 --rates 1"
+    few = "--candidates tanh0-tanh1 --fresh-seeds 2 --random 0 --no-match --budget 1h --device cpu"
+    return ["select", "-q", "--corpus", corpus, "--out", str(out), *small.split(), *few.split(), *more]
+
+
+def test_an_estimate_says_what_the_budget_is_enough_for_and_trains_nothing(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tagging_task, "train", None)
+    arguments = command(corpus, tmp_path / "run", "--estimate")
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert (
+        "an epoch takes about" in said and "compared within 1h: lstm, tanh0-tanh1; learning rates 1; 2 epochs" in said
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def runs_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "ledger.json").read_text())["runs"]
+    return found
+
+
+def test_it_prints_the_report_and_the_next_command(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr("flair_nas.select.report._SURE", 0.0)  # nothing is left open
+    assert main(command(corpus, out)) == 0
+    said = capsys.readouterr()
+    report = (out / "report.md").read_text()
+    assert said.err == "" and said.out.startswith(report)
+    assert f"flair-nas tag predict --model {out} " in said.out
+    verdict = report.split("**")[1]
+    assert said.out.splitlines()[-2].startswith(f"{verdict} ") and "; " in said.out.splitlines()[-2]
+    for words in (
+        "# Recurrent layers for",
+        "tanh0-tanh1",
+        "with a probability of",
+        "s an epoch",
+    ):
+        assert words in report
+    assert (out / "model.safetensors").exists() and (out / "config.json").exists()  # as of any training
+    assert main(["tag", "predict", "-q", "--model", str(out), "Ada"]) == 0
+    assert main(["tag", "evaluate", "-q", "--model", str(out), "--corpus", corpus]) == 0
+    capsys.readouterr()
+    before = runs_of(out)
+    assert main(["select", "-q", "--resume", str(out), "--candidates", "tanh0-tanh1", "gru", "--budget", "2h"]) == 0
+    said = capsys.readouterr()
+    assert set(runs_of(out)) > set(before) and "| gru | 8 |" in said.out and "not compared now" not in said.out
+    assert all(runs_of(out)[name] == run for name, run in before.items())
+    assert main(["select", "-q", "--resume", str(out), "--candidates", "gru"]) == 0
+    assert "Beware: trained earlier, and not compared now: tanh0-tanh1-" in capsys.readouterr().out
+
+
+def test_the_script_of_the_report_trains_such_a_tagger(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = ["--epochs", "1", "--seeds", "1", "--fresh-seeds", "1", "--columns", "text=0,ner=1", "--word-dropout", "0"]
+    training = ["--patience", "2", "--clip", "1.5"]
+    main(
+        command(corpus, tmp_path / "run", "--rnn", "tanh0-relu1", "--layers", "2", "--reproject", "6", *more, *training)
+    )
+    (script,) = re.findall("```python\n(.*?)```", (tmp_path / "run" / "report.md").read_text(), re.DOTALL)
+    for words in ('columns={0: "text", 1: "ner"}', "Width(6)", "patience=2, max_grad_norm=1.5"):
+        assert words in script
+    names: dict[str, Any] = {}
+    exec(script, names)
+    own, found = names["tagger"], load_tagger(tmp_path / "run")
+    assert {name: weight.shape for name, weight in own.state_dict().items()} == {
+        name: weight.shape for name, weight in found.state_dict().items()
+    }
+    script = flair_script(TaggerConfig(columns="", label_type="", precision="bfloat16", rnn="gru"))
+    assert 'load_corpus("demo")' in "".join(script) and script[0].startswith("# in float32")
+    assert own.use_word_dropout == 0 and (tmp_path / "tagger" / "final-model.pt").exists()
+
+
+def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "corpus"
+    write_corpus(folder)
+    dev = folder / "dev.txt"
+    dev.write_text(dev.read_text().replace("PER", "ORG"))
+    (folder / "test.txt").unlink()
+    arguments = command(str(folder), tmp_path / "run", "--epochs", "1", "--seeds", "1", "--fresh-seeds", "1")
+    assert main([word for word in arguments if word != "-q"]) == 0
+    said = capsys.readouterr()
+    assert "ORG occurs in dev and not in train" in said.err and "labels in all: which layer" in said.err
+    assert re.search(
+        r"Beware: dev has \d+ labels in all: .* is mostly chance", (tmp_path / "run/report.md").read_text()
+    )
+    assert "There is no test part: these figures are of dev, which chose" in said.out
+    assert "**Undecided, as of one seed each nobody can tell which layer is the better one" in said.out
+    more = f"flair-nas select --resume {tmp_path / 'run'} --fresh-seeds 10 --budget 120m"
+    assert f"next: keep lstm, or: {more}" in said.out
+
+
+def test_a_process_that_died_is_tried_again_by_the_next_call(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, out = tagging_task.train, tmp_path / "run"
+
+    def dying(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if settings["rnn"] != "lstm":
+            raise Died("its process has died 2 times; is there memory enough?")
+        return train(settings, *rest)
+
+    monkeypatch.setattr(tagging_task, "train", dying)
+    assert main(command(corpus, out)) == 0
+    said = capsys.readouterr().out
+    assert "**Keep** lstm" in said and "Nothing else came to the end" in said and "failed: its process has died" in said
+    monkeypatch.setattr(tagging_task, "train", train)
+    assert main(["select", "-q", "--resume", str(out)]) == 0
+    assert "failed" not in capsys.readouterr().out and not any("error" in run for run in runs_of(out).values())
+
+
+def test_a_full_disk_ends_it_and_it_goes_on(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train, out = tagging_task.train, tmp_path / "run"
+
+    def full(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if settings["seeds"] == [2]:
+            raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
+        return train(settings, *rest)
+
+    monkeypatch.setattr(tagging_task, "train", full)
+    assert main(command(corpus, out)) == 1
+    assert "checkpoint.pt: No space left on device" in capsys.readouterr().err
+    monkeypatch.setattr(tagging_task, "train", train)
+    assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
+
+
+def test_a_disk_that_is_full_for_a_process_ends_it_and_it_goes_on(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    # writing more fails in the kernel, as on a full disk; processes that train inherit it
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({9_000}, {resource.RLIM_INFINITY})); "
+    run = "import sys; from flair_nas.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = command(corpus, out, "--epochs", "1", "--workers", "1")
+    ended = subprocess.run([sys.executable, "-c", full + run, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    line = ended.stderr.splitlines()[-1]
+    assert re.search(rf"{out}/runs/\S+-seed1/\S+: no room to write this file", line) and "free some disk space" in line
+    assert not list(out.rglob("*.part"))
+    assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
+
+
+def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # what is None is not imported
+    out = tmp_path / "run"
+    assert main(command(corpus, out, "--engine", "ray")) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "flair-nas: engine ray needs Ray, which is not installed: pip install 'flair-nas[ray]', or leave --engine out"
+    ]
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--candidates", "gru,darts-v2"], "candidates are parted by blanks, not by commas: gru darts-v2"),
+        (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
+        (["--budget", "0.01s"], "the budget of 0.01s is too small: an epoch takes about"),
+        (["--train-with-dev"], "train_with_dev must be left out"),
+        (["--candidates", "i-dart"], "i-dart"),
+        (["--rates", "1,x"], "numbers joined by commas"),
+        (["--preset", "none"], "unknown preset 'none'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    more: list[str], message: str, corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(corpus, tmp_path / "run", *more)) == 2
+    assert message in capsys.readouterr().err
+
+
+def hold(path: Path, ready: Any, over: Any) -> None:
+    with locked(path):
+        ready.set()
+        over.wait(30)
+
+
+def test_two_at_once_in_one_folder(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert main(command(corpus, out, "--epochs", "1", "--seeds", "1")) == 0
+    context = multiprocessing.get_context("fork")
+    ready, over = context.Event(), context.Event()
+    holder = context.Process(target=hold, args=(out / LOCK, ready, over))
+    holder.start()
+    assert ready.wait(30)
+    assert main(["select", "-q", "--resume", str(out)]) == 2
+    over.set()
+    holder.join()
+    assert f"{out} is in use by another process ({holder.pid})" in capsys.readouterr().err
+    assert main(["select", "-q"]) == 2
+    assert "--out DIR is needed" in capsys.readouterr().err
+    assert main(["tag", "train", "-q", "--resume", str(out)]) == 2
+    assert f"go on with: flair-nas select --resume {out}" in capsys.readouterr().err

@@ -1,0 +1,322 @@
+"""Jobs in several processes: all are done, one that dies is begun again, and none is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+from own_process import ROOT, content, until_ended
+from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
+
+from flair_nas.errors import FlairNasError
+from flair_nas.experiments.jobs import Died, Job, Outcome
+from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.experiments.pool import make_pool
+from flair_nas.select.config import SelectConfig
+
+
+def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
+    with LocalPool(workers, **options) as pool:
+        return list(pool.run(jobs))
+
+
+SCRIPT = """
+from flair_nas.experiments.local_pool import Job, LocalPool, not_while_imported
+
+
+def main():
+    not_while_imported()
+    with LocalPool(2) as pool:
+        print(sorted(outcome.result for outcome in pool.run([Job(str(n), abs, (-n,)) for n in (1, 2, 3)])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "out", "error"),
+    [
+        ("if __name__ == '__main__':\n    main()", 0, "[1, 2, 3]\n", ""),
+        ("main()", 1, "", 'FlairNasError: this script starts processes, and each of them imports it; put what it does '
+         'under the line if __name__ == "__main__":\n'),
+    ],
+)  # fmt: skip
+def test_a_script_that_each_process_would_begin_anew_is_told(
+    tmp_path: Path, call: str, code: int, out: str, error: str
+) -> None:
+    (script := tmp_path / "script.py").write_text(f"{SCRIPT}\n\n{call}\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (code, out)
+    assert ended.stderr.endswith(error) and ended.stderr.count("Traceback") == code
+
+
+def test_all_jobs_are_done_and_a_process_does_several() -> None:
+    jobs = [Job(f"job {number}", double, (number,)) for number in range(5)]
+    jobs.insert(2, Job("bad", fail, ("no such thing",)))
+    outcomes = {outcome.job.name: outcome for outcome in done(jobs, workers=1)}
+    assert list(outcomes) == [job.name for job in jobs]
+    bad = outcomes.pop("bad")
+    assert isinstance(bad.error, ValueError) and str(bad.error) == "no such thing" and bad.result is None
+    assert [outcome.result[0] for outcome in outcomes.values()] == [0, 2, 4, 6, 8]
+    (process,) = {outcome.result[1] for outcome in outcomes.values()}
+    assert process != os.getpid() and not psutil.pid_exists(process)
+
+
+def test_from_the_first_job_that_may_not_begin_none_does() -> None:
+    jobs = [Job(f"job {number}", double, (number,)) for number in range(5)]
+    with LocalPool(2) as pool:
+        found = list(pool.run(jobs, lambda job: job.name != "job 3"))
+        assert sorted(outcome.result[0] for outcome in found) == [0, 2, 4]
+        assert list(pool.run(jobs, lambda job: False)) == []
+
+
+def test_a_job_that_was_begun_is_begun_again_without_asking(tmp_path: Path) -> None:
+    asked: list[str] = []
+    with LocalPool(1) as pool:
+        (outcome,) = pool.run([Job("once", die_until, (str(tmp_path), 1))], lambda job: not (asked or asked.append("")))
+    assert outcome.result == 1 and len(asked) == 1
+
+
+def test_a_process_is_kept_for_the_next_jobs() -> None:
+    with LocalPool(1) as pool:
+        found = [outcome.result[1] for _ in range(2) for outcome in pool.run([Job("job", double, (1,))])]
+    assert found[0] == found[1]
+
+
+def test_processes_work_side_by_side_with_their_threads(tmp_path: Path, memory: Callable[[int], None]) -> None:
+    memory(100_000)
+    jobs = [Job(name, meet, (str(tmp_path), name, 1)) for name in ("a", "b")]
+    assert all(outcome.result for outcome in done(jobs, workers=2))
+    (outcome,) = done([Job("threads", threads, ())], workers=4, threads=3)
+    assert outcome.result == (3, "3")
+
+
+@pytest.mark.parametrize(
+    ("workers", "said", "each"),
+    [
+        (None, None, 1),
+        (2, None, 8),
+        (3, None, 5),
+        (99, None, 1),
+        (2, "4", 4),
+        (2, "4,2", 4),
+        (2, "99", 8),
+        (2, "many", 8),
+        (2, "0", 8),
+    ],
+)
+def test_processes_share_the_cores(
+    workers: int | None, said: str | None, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS") if said is None else monkeypatch.setenv("OMP_NUM_THREADS", said)
+    pool = make_pool(SelectConfig(workers=workers, device="cpu"))
+    assert isinstance(pool, LocalPool) and (pool.workers, pool.threads) == (workers or 16, each)
+
+
+def test_a_process_has_its_share_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    with make_pool(SelectConfig(workers=2, device="cpu")) as pool:
+        (outcome,) = pool.run([Job("threads", threads, ())])
+    assert outcome.result == (3, "3") and "OMP_NUM_THREADS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("device", "workers", "there", "expected"),
+    [
+        (None, None, None, (2, ["0", "1"])),
+        ("cuda", None, "4,7", (2, ["4", "7"])),
+        ("cuda", 6, None, (6, ["0", "1"])),
+        ("cuda:1", None, None, (1, [])),
+        ("cuda:1", 3, None, (3, [])),
+        ("cpu", None, None, (16, [])),
+    ],
+)
+def test_each_gpu_has_one_process_unless_more_are_asked_for(
+    device: str | None,
+    workers: int | None,
+    there: str | None,
+    expected: tuple[int, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if there is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", there)
+    pool = make_pool(SelectConfig(workers=workers, device=device))
+    assert isinstance(pool, LocalPool) and (pool.workers, pool.gpus) == expected
+
+
+def test_processes_are_spread_over_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: Callable[[int], None]
+) -> None:
+    memory(100_000)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    jobs = [Job(name, visible, (str(tmp_path), name, 2)) for name in ("a", "b", "c")]
+    with LocalPool(3, gpus=["4", "7"]) as pool:
+        assert sorted(outcome.result for outcome in pool.run(jobs)) in (["4", "4", "7"], ["4", "7", "7"])
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(FlairNasError, match="device cuda:99: this PyTorch sees"):
+        make_pool(SelectConfig(device="cuda:99"))
+
+
+def test_a_process_that_dies_is_tried_again_and_the_others_go_on(tmp_path: Path) -> None:
+    jobs = [Job("mortal", die_until, (str(tmp_path), 1)), *(Job(str(n), double, (n,)) for n in range(3))]
+    outcomes = {outcome.job.name: outcome for outcome in done(jobs, workers=2)}
+    assert [outcomes[str(number)].result[0] for number in range(3)] == [0, 2, 4]
+    assert outcomes["mortal"].result == 1 and outcomes["mortal"].error is None
+
+
+def test_a_process_that_is_killed_while_it_is_idle_is_replaced() -> None:
+    with LocalPool(1) as pool:
+        ((_, process),) = (outcome.result for outcome in pool.run([Job("before", double, (1,))]))
+        os.kill(process, signal.SIGKILL)
+        until_ended(process)
+        (after,) = pool.run([Job("after", double, (2,))])
+    assert after.error is None and after.result[0] == 4 and after.result[1] != process
+
+
+def test_a_process_that_cannot_begin_has_died() -> None:
+    (outcome,) = done([Job("job", double, (1,))], workers=1, threads=0)  # PyTorch refuses that
+    assert isinstance(outcome.error, Died) and "died 2 times" in str(outcome.error)
+
+
+def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(tmp_path: Path) -> None:
+    waiting = tmp_path / "pid"
+    with LocalPool(2) as pool:
+        outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", wait_for, (str(waiting),))])
+        assert next(outcomes).job.name == "short"
+        outcomes.close()
+        assert not psutil.pid_exists(int(content(waiting)))
+        found = {outcome.job.name: outcome.result[0] for outcome in pool.run([Job("new", double, (4,))])}
+    assert found == {"new": 8}
+
+
+def test_a_process_is_not_tried_for_ever(tmp_path: Path) -> None:
+    (outcome,) = done([Job("mortal", die_until, (str(tmp_path), 9))], workers=1, tries=1)
+    assert isinstance(outcome.error, Died) and "died once" in str(outcome.error)
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Has this machine be one of so many megabytes, of which processes that tests start take theirs."""
+
+    def have(megabytes: int) -> None:
+        def free() -> SimpleNamespace:
+            taken = 0
+            for process in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    taken += process.memory_info().rss
+            return SimpleNamespace(available=megabytes * 10**6 - taken)
+
+        monkeypatch.setattr(psutil, "virtual_memory", free)
+
+    return have
+
+
+def side_by_side(pool: LocalPool, folder: Path, *, patience: float) -> list[bool]:
+    """Whether each of two jobs that come to take much was begun, or went on, when the other was there."""
+    folder.mkdir()
+    jobs = [Job(name, take, (str(folder), name, 800, patience)) for name in ("a", "b")]
+    return [outcome.result for outcome in pool.run(jobs)]
+
+
+def test_a_job_that_is_young_keeps_the_memory_that_it_will_take(tmp_path: Path, memory: Callable[[int], None]) -> None:
+    memory(2000)  # two processes fit as long as they are small
+    with LocalPool(2) as pool:
+        assert side_by_side(pool, tmp_path / "unknown", patience=3) == [False, False]
+        assert side_by_side(pool, tmp_path / "known", patience=3) == [False, False]
+
+
+def test_jobs_are_side_by_side_as_soon_as_it_is_known_that_they_fit(
+    tmp_path: Path, memory: Callable[[int], None]
+) -> None:
+    memory(3500)
+    with LocalPool(2) as pool:
+        (first,) = pool.run([Job("first", take, (str(tmp_path), "first", 800, 0))])
+        assert first.error is None
+        assert side_by_side(pool, tmp_path / "known", patience=60) == [True, True]
+
+
+def test_a_job_that_takes_no_more_for_a_while_is_known_before_it_ends(
+    tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", 1.0)
+    memory(3500)
+    with LocalPool(2) as pool:
+        assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
+
+
+def test_where_memory_is_plentiful_nothing_waits(
+    tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", math.inf)
+    memory(64_000)
+    with LocalPool(2) as pool:
+        assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
+
+
+def test_jobs_of_another_kind_need_not_take_as_much(tmp_path: Path, memory: Callable[[int], None]) -> None:
+    memory(2000)
+    small = [Job(name, meet, (str(tmp_path), name, others)) for name, others in (("a", 0), ("b", 2), ("c", 2))]
+    with LocalPool(2) as pool:
+        list(pool.run([Job("large", take, (str(tmp_path), "large", 1000, 0)), *small[:1]]))
+        assert all(outcome.result for outcome in pool.run(small[1:]))
+
+
+def test_a_stop_in_between_ends_all_processes(tmp_path: Path) -> None:
+    waiting = tmp_path / "pid"
+    with LocalPool(2) as pool:
+        outcomes = pool.run([Job("long", wait_for_ever, (str(waiting),)), Job("short", double, (1,))])
+        next(outcomes)
+        process = int(content(waiting))
+    assert not psutil.pid_exists(process)
+
+
+def test_processes_end_with_the_one_that_began_them(tmp_path: Path) -> None:
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+from select_jobs import wait_for_ever
+from flair_nas.experiments.local_pool import Job, LocalPool
+if __name__ == "__main__":
+    with LocalPool(1) as pool:
+        list(pool.run([Job("long", wait_for_ever, ({str(tmp_path / "pid")!r},))]))
+"""
+    with subprocess.Popen(_command(tmp_path, script)) as parent:
+        process = int(content(tmp_path / "pid"))
+        parent.send_signal(signal.SIGKILL)
+    until_ended(process)
+
+
+def test_a_process_that_is_ended_leaves_no_semaphore_to_complain_about(tmp_path: Path) -> None:
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+from select_jobs import draw_for_ever, wait_for
+file = {str(tmp_path / "pid")!r}
+from flair_nas.experiments.local_pool import Job, LocalPool
+if __name__ == "__main__":
+    with LocalPool(2) as pool:
+        next(pool.run([Job("long", draw_for_ever, (file,)), Job("short", wait_for, (file,))]))
+"""
+    done = subprocess.run(_command(tmp_path, script), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def _command(folder: Path, script: str) -> list[str]:
+    (folder / "script.py").write_text(script)
+    return [sys.executable, str(folder / "script.py")]

@@ -1,0 +1,780 @@
+"""A selection from end to end: small taggers on a real corpus, in this process where no other is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_tagging import write_corpus
+
+from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
+from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.counts import counts_in, f1, packed
+from flair_nas.experiments.jobs import Job, Outcome, always
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.experiments.successive_halving import Rule
+from flair_nas.experiments.tasks import TAGGING, Task
+from flair_nas.genotype import random_genotype
+from flair_nas.library.layer_spec import parse_rnn, text_of
+from flair_nas.library.named import bundled_names, load_genotype
+from flair_nas.runs.run import RunStopped
+from flair_nas.select.candidates import (
+    Candidate,
+    Layer,
+    bundled_best_first,
+    candidates_of,
+    matched_lstm,
+    named_layers,
+    random_layers,
+)
+from flair_nas.select.config import SelectConfig
+from flair_nas.select.report import Answer, Scored, answer_of, line_of, paragraph_of, shortened
+from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
+from flair_nas.select.selection import select_layer
+from flair_nas.tagging.prediction import load_tagger
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(autouse=True)
+def early() -> Iterator[None]:
+    """Has taggers looked at early, so that few epochs have several rungs: after 1, 2 and 4 of 4."""
+    before = TAGGING.rule
+    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
+    yield
+    object.__setattr__(TAGGING, "rule", before)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Has jobs done in this process; gives the names of those that were."""
+    done: list[str] = []
+
+    def in_this_process(
+        pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always
+    ) -> Iterator[Outcome]:
+        for job in itertools.takewhile(may_begin, jobs):
+            if job.work is not tagging_task.estimate:
+                done.append(job.name)
+            try:
+                yield Outcome(job, job.work(*job.arguments), None)
+            except FlairNasError as error:
+                yield Outcome(job, None, error)
+
+    monkeypatch.setattr(LocalPool, "run", in_this_process)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+    return done
+
+
+def settings(corpus: str, **changes: Any) -> SelectConfig:
+    given: dict[str, Any] = {
+        "corpus": corpus, "embeddings": ["one-hot"], "hidden_size": 8, "batch_size": 8, "learning_rate": 1.0,
+        "epochs": 4, "locked_dropout": 0.0, "random": 1, "candidates": ["tanh0-tanh1"], "seeds": [1, 2], "rates": [1.0],
+        "fresh_seeds": 1, "match": False, "workers": 1, "device": "cpu",
+    }  # fmt: skip
+    return SelectConfig(**(given | changes))
+
+
+def ledger_of(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "ledger.json").read_text())
+    return found
+
+
+def untimed(runs: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: {k: v for k, v in run.items() if not k.endswith(("seconds", "memory_mb"))} for name, run in runs.items()
+    }
+
+
+def spend(out: Path, seconds: float) -> None:
+    """Has the ledger say that so much time was spent."""
+    ledger = Ledger(out / "ledger.json")
+    ledger._earlier = seconds
+    ledger.save()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a training come to something at once, by its layer and seed: for tests of what there is time for."""
+
+    def train(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        f1 = 30 + zlib.crc32(f"{given['rnn']} {given['learning_rate']} {given['seeds']}".encode()) % 40
+        Path(folder).mkdir(exist_ok=True)
+        found = {
+            "dev": [f1] * given["epochs"], "dev_loss": [1 - f1 / 100] * given["epochs"],
+            "seconds": [0.1] * given["epochs"], "around_seconds": 0.1, "exhausted": False, "scored": score,
+            "parameters": 7, "peak_memory_mb": 1,
+        }  # fmt: skip
+        return found | ({"test": f1, "counts": packed(np.array([[f1, 100, 100]] * 20))} if score else {})
+
+    estimate = {"seconds": [0.1], "around_seconds": 0.1, "embedding_seconds": 0.0}
+    monkeypatch.setattr(tagging_task, "estimate", lambda given: estimate)
+    monkeypatch.setattr(tagging_task, "train", train)
+    monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)
+
+
+@pytest.fixture
+def still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a selection take no time, however slow the machine is: only `spend` does."""
+    monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
+
+
+def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Has the last of the budget be enough for so many trainings, however fast the machine is."""
+
+    def seconds(jobs: list[float], workers: int) -> float:
+        return 0.0 if len(jobs) <= count else math.inf
+
+    monkeypatch.setattr("flair_nas.select.budget.side_by_side", seconds)
+
+
+def test_the_best_comes_to_the_end_with_the_layer_to_beat(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough_for(monkeypatch, 2)
+    found = select_layer(settings(corpus), tmp_path / "out")
+    runs = ledger_of(tmp_path / "out")["runs"]
+    trained = {name: len(run["dev"]) for name, run in runs.items()}
+    (lstm,) = {name.rpartition("-seed")[0] for name in runs if name.startswith("lstm")}
+    finalists = {name.rpartition("-seed")[0] for name in runs if name.endswith("seed2")}
+    winner = found.answer.winner
+    assert lstm in finalists and winner.candidate.name in finalists and len(finalists) == 2
+    first = {name.removesuffix("-seed1"): run["dev_loss"] for name, run in runs.items() if name.endswith("seed1")}
+    assert len(first) == 3 and all(min(losses) > 0 for losses in first.values())
+    others = sorted((name for name in first if name != lstm), key=lambda name: first[name][0])
+    second = [name for name in others if len(first[name]) >= 2]  # who came to the second rung, after two epochs
+    assert second == others[: len(second)]
+    assert finalists - {lstm} == {min(second, key=lambda name: min(first[name][:2]))}
+    assert all(trained[f"{name}-seed{seed}"] == 4 for name in finalists for seed in (1, 2))
+    assert all(trained[f"{name}-seed1"] == (2 if name in second else 1) for name in set(first) - finalists)
+    assert {name for name, run in runs.items() if run["scored"]} == {f"{name}-seed3" for name in finalists}
+    test = runs[f"{winner.candidate.name}-seed3"]["test"]
+    assert found.answer.probability is not None and found.answer.probability >= 0.5
+    assert found.answer.part == "test" and found.answer.fresh and winner.figure == pytest.approx(test)
+    low, high = winner.interval
+    assert low <= winner.figure <= high
+    assert found.answer.other is not None and found.answer.interval is not None
+    low, high = found.answer.interval
+    assert low <= winner.figure - found.answer.other.figure <= high
+    assert load_tagger(tmp_path / "out").tag_type == "ner"
+    assert found.report == (tmp_path / "out" / "report.md").read_text() and winner.candidate.layer.name in found.report
+
+
+@pytest.mark.parametrize(
+    ("count", "choosing", "judging"),
+    [
+        (1, [2, 0, 0], [2, 0, 0, 0, 0]),  # the first seed has to judge, too
+        (3, [2, 0, 0], [0, 0, 0, 2, 0]),
+        (4, [2, 2, 2], [0, 0, 0, 2, 2]),
+        (6, [3, 3, 3], [0, 0, 0, 2, 2]),
+    ],
+)
+def test_time_is_for_fresh_seeds_of_two_and_then_for_more_to_choose_among(
+    count: int,
+    choosing: list[int],
+    judging: list[int],
+    corpus: str,
+    tmp_path: Path,
+    jobs: list[str],
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enough_for(monkeypatch, count)
+    given = settings(corpus, rates=[1.0, 2.0], seeds=[1, 2, 3], fresh_seeds=2, epochs=2)
+    found = select_layer(given, tmp_path)
+    runs = ledger_of(tmp_path)["runs"]
+
+    def of_seed(seed: int) -> list[dict[str, Any]]:
+        return [run for name, run in runs.items() if name.endswith(f"seed{seed}")]
+
+    assert [len(of_seed(seed)) for seed in (2, 3)] == choosing[1:]
+    assert [sum(run["scored"] for run in of_seed(seed)) for seed in (1, 2, 3, 4, 5)] == judging
+    assert found.answer.fresh is (judging[0] == 0) and found.answer.seeds == max(1, sum(judging[3:]) // 2)
+    assert ("there was time for" in found.report) is (count < 4)
+    assert ("the seeds that chose judge, too, which flatters the winner" in found.report) is (count == 1)
+    assert ("Fresh seeds took no part" in found.report) is found.answer.fresh
+    # the layer to beat comes to the end with each of its rates, and is one of the two that are compared
+    assert all(len(run["dev"]) == 2 for name, run in runs.items() if name.startswith("lstm"))
+    assert found.answer.other is not None
+    compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
+    assert len(compared) == 2 and "lstm" in compared
+
+
+def test_the_seeds_that_judge_are_others_than_those_that_choose() -> None:
+    assert SelectConfig().fresh() == [4, 5, 6]
+    assert SelectConfig(seeds=[7, 2], fresh_seeds=2).fresh() == [1, 3]
+    with pytest.raises(FlairNasError, match="fresh_seeds"):
+        SelectConfig(fresh_seeds=0)
+
+
+def test_a_fresh_seed_that_fails_does_not_count_and_is_told(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, bad = tagging_task.train, [[2]]
+
+    def failing(given: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if given["seeds"] in bad and given["rnn"] != "lstm":
+            raise FlairNasError("not finite in epoch 1, batch 2")
+        return train(given, *rest)
+
+    monkeypatch.setattr(tagging_task, "train", failing)
+    given = settings(corpus, seeds=[1], fresh_seeds=2, epochs=1)
+    found = select_layer(given, tmp_path / "one")
+    assert found.answer.fresh and found.answer.seeds == 1
+    assert "-seed2 failed, so what the other has with that seed does not count" in found.report
+    assert "failed: not finite" in found.report and "there was time" not in found.report
+    bad.append([3])
+    found = select_layer(given, tmp_path / "all")
+    assert not found.answer.fresh and found.answer.seeds == 1
+    assert "the seeds that chose judge, too" in found.report and "there was time" not in found.report
+
+
+def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough_for(monkeypatch, 2)
+    asked: list[tuple[int, int]] = []
+
+    def for_two(
+        rule: Rule,
+        config: SelectConfig,
+        fresh: int,
+        candidates: int,
+        done: Done,
+        pace: Pace,
+        workers: int,
+        rung: int = 0,
+    ) -> float:
+        asked.append((rung, candidates))
+        return math.inf if rung == 1 and candidates > 3 else 0.0  # the layer to beat is the third
+
+    monkeypatch.setattr("flair_nas.select.budget.rest", for_two)
+    given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
+    select_layer(given, tmp_path)
+    trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
+    assert len(trained) == 6 and (1, 4) in asked and (1, 3) in asked
+    assert sum(epochs >= 2 for epochs in trained) == 3
+    plan, done = ledger_of(tmp_path)["plan"], len(jobs)
+    assert plan["places"]["6 after rung 1"] == 2
+    said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
+    assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
+    monkeypatch.setattr("flair_nas.select.budget.rest", lambda *_: 0.0)  # what was decided by time is not decided again
+    select_layer(given, tmp_path)
+    assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
+    select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
+    assert ledger_of(tmp_path)["plan"]["places"]["7 after rung 1"] == 4  # with more candidates, by the rule again
+
+
+def test_a_slow_first_epoch_does_not_set_the_pace() -> None:
+    runs = [{"seconds": seconds, "around_seconds": 2.0} for seconds in ([30.0, 10.0], [40.0, 20.0, 20.0], [50.0])]
+    assert pace_of(runs[:2]) == Pace(15.0, 2.0) and pace_of(runs[2:]) == Pace(50.0, 2.0)
+
+
+def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
+    config, pace, nothing = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0), Done([0, 0, 0, 0])
+    whole = rest(TAGGING.rule, config, 2, 16, nothing, pace, 1)
+    assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 4 * 20  # rungs at 4, 8, 16 and 20, then two fresh seeds of two
+    assert rest(TAGGING.rule, config, 2, 8, nothing, pace, 1, 1) == whole - 16 * 4
+    assert rest(TAGGING.rule, config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 4 * 20
+
+
+def test_what_is_done_takes_no_time(corpus: str) -> None:
+    config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 10.0)
+    assert rest(TAGGING.rule, config, 1, 16, Done([16, 8, 4, 2], 2), pace, 1) == 0
+    assert rest(TAGGING.rule, config, 1, 16, Done([16, 8, 4, 2], 1), pace, 1) == 30
+    # one more came, which may be the best of the others: a fresh seed of it
+    assert rest(TAGGING.rule, config, 1, 17, Done([16, 9, 5, 3], 2), pace, 1) == 14 + 30
+
+
+def test_side_by_side_each_worker_takes_the_next() -> None:
+    assert side_by_side([], 2) == 0 and side_by_side([3.0], 2) == 3
+    assert side_by_side([2.0, 2.0, 2.0], 2) == 4 and side_by_side([5.0, 1.0, 1.0, 1.0], 2) == 5
+
+
+def test_the_longest_runs_are_begun_first(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = tagging_task.train
+
+    def slow_cells(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        found = train(given, folder, score)
+        return found if given["rnn"] == "lstm" else found | {"seconds": [1e4 for _ in found["seconds"]]}
+
+    monkeypatch.setattr(tagging_task, "train", slow_cells)
+    select_layer(settings(corpus, seeds=[1], budget="9d"), tmp_path)
+    (lstm,) = {name for name in jobs if name.startswith("lstm") and name.endswith("seed1")}
+    assert jobs[0] == lstm  # in the first rung nothing is known of them yet
+    runs = ledger_of(tmp_path)["runs"]
+    of_second_rung = {name for name, run in runs.items() if name.endswith("seed1") and len(run["dev"]) >= 2}
+    assert set(jobs[3 : jobs.index(lstm, 1)]) == of_second_rung - {lstm}
+
+
+def test_on_the_way_runs_are_compared_by_their_loss() -> None:
+    run = {"dev": [0.0, 39.7, 13.1], "dev_loss": [0.5, 0.31, 0.36]}
+    assert TAGGING.early_cost(run, 1) == 0.5 and TAGGING.early_cost(run, 3) == 0.31
+    assert TAGGING.cost(run, 3) == pytest.approx(-39.7, abs=1e-6)
+    unknown = run | {"dev_loss": [0.0, 0.0, 0.0]}  # with labels that are in dev alone there is none
+    assert TAGGING.early_cost(unknown, 1) == 0 and TAGGING.early_cost(unknown, 3) == -39.7
+
+
+def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select_layer(settings(corpus), tmp_path / "whole")
+    whole, count = ledger_of(tmp_path / "whole"), len(jobs)
+    working = LocalPool.run
+
+    def stopped_after(done: int) -> None:
+        def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+            nonlocal done
+            for outcome in working(pool, jobs, may_begin):
+                if outcome.job.work is not tagging_task.estimate:  # of which nothing is left
+                    if done == 0:
+                        raise KeyboardInterrupt  # the tagger is trained, and nobody has noted it
+                    done -= 1
+                yield outcome
+
+        monkeypatch.setattr(LocalPool, "run", run)
+
+    for done in (1, 2, 1, 100):
+        jobs.clear()
+        stopped_after(done)
+        if done == 100:
+            select_layer(settings(corpus), tmp_path / "out")
+        else:
+            with pytest.raises(RunStopped, match="go on with: flair-nas select --resume"):
+                select_layer(settings(corpus), tmp_path / "out")
+    assert untimed(ledger_of(tmp_path / "out")["runs"]) == untimed(whole["runs"])
+    reports = [(tmp_path / name / "report.md").read_text().splitlines()[2] for name in ("whole", "out")]
+    assert reports[0] == reports[1]
+    jobs.clear()
+    more = select_layer(settings(corpus, candidates=["tanh0-tanh1", "gru"], budget="3h"), tmp_path / "out")
+    assert 0 < len(jobs) < count and "gru" in more.report and not any(name.startswith("tanh0") for name in jobs[:1])
+
+
+def test_a_run_that_fails_is_told_and_the_rest_goes_on(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, bad = tagging_task.train, ["tanh0-tanh1"]
+
+    def failing(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
+        if settings["rnn"] in bad:
+            raise FlairNasError("not finite in epoch 1, batch 2")
+        return train(settings, *rest)
+
+    monkeypatch.setattr(tagging_task, "train", failing)
+    found = select_layer(settings(corpus), tmp_path)
+    (run,) = [run for name, run in ledger_of(tmp_path)["runs"].items() if "error" in run]
+    assert run == {"error": "not finite in epoch 1, batch 2", "again": False}
+    assert "failed: not finite in epoch 1" in found.report
+    bad.append("lstm")
+    with pytest.raises(FlairNasError, match="no run of rung 1 worked: not finite"):
+        select_layer(settings(corpus, random=0), tmp_path / "none")
+
+
+def test_a_budget_says_how_many_cells_are_compared(
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    with pytest.raises(FlairNasError, match=r"the budget of 30s is too small: an epoch takes about 20\.0 s"):
+        select_layer(settings(corpus, random=None, budget="30s"), tmp_path / "small")
+    counts = []
+    for budget in ("10m", "20m"):
+        select_layer(settings(corpus, random=None, budget=budget), tmp_path / budget)
+        ledger = ledger_of(tmp_path / budget)
+        drawn = {name.rpartition("-seed")[0] for name in ledger["runs"] if name.startswith("random-")}
+        assert len(drawn) == ledger["plan"]["random"]
+        counts.append(len(drawn))
+    assert 1 <= counts[0] < counts[1]
+
+
+def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, still: None
+) -> None:
+    given = settings(corpus, candidates=["tanh0-tanh1", "gru"])
+    first = select_layer(given, tmp_path)
+    assert ledger_of(tmp_path)["rule"] == [0.2, 0.5]
+    jobs.clear()
+    object.__setattr__(TAGGING, "rule", Rule(0.75, 0.5))
+    assert select_layer(given, tmp_path).answer == first.answer and jobs == []
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.rule = []  # as it was before rules were kept
+    ledger.save()
+    assert select_layer(given, tmp_path).answer == first.answer and jobs == []
+    select_layer(given, tmp_path / "other")
+    assert ledger_of(tmp_path / "other")["rule"] == [0.75, 0.5]
+
+
+def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    """Nothing is to be done, so no time is too short for it."""
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    given = settings(
+        corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m",
+        fresh_seeds=2,
+    )  # fmt: skip
+    first = select_layer(given, tmp_path)
+    runs = ledger_of(tmp_path)["runs"]
+    jobs.clear()
+    for budget in ("61m", "1h", "57m", "60m"):  # more, the same in other words, less than is spent
+        spend(tmp_path, 57 * 60 + 30)
+        again = select_layer(dataclasses.replace(given, budget=budget), tmp_path)
+        assert jobs == [] and ledger_of(tmp_path)["runs"] == runs
+        assert again.answer == first.answer and again.answer.seeds == 2
+
+
+def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_of_it(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], quick: None, still: None
+) -> None:
+    """Whatever was done takes no time again, and what has failed takes none."""
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    train, stop_after = tagging_task.train, [4]
+
+    def stopping(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        if given["rnn"] == "relu0":
+            raise FlairNasError("not finite in epoch 1, batch 2")
+        if not stop_after[0]:
+            raise KeyboardInterrupt
+        stop_after[0] -= 1
+        return train(given, folder, score)
+
+    monkeypatch.setattr(tagging_task, "train", stopping)
+    given = settings(corpus, random=None, candidates=["tanh0-tanh1", "gru", "relu0"], budget="10m")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    done = len(jobs)
+    spend(tmp_path, 600 - 8 * 20)  # three runs go on by one epoch, two by two: seven epochs; all anew would be eleven
+    stop_after[0] = 1000
+    select_layer(given, tmp_path)
+    assert len(jobs) > done and (tmp_path / "report.md").exists()
+
+
+def test_with_a_candidate_more_only_that_one_is_paid_for(
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    given = settings(corpus, random=1, candidates=["tanh0-tanh1", "gru"], budget="10m")
+    select_layer(given, tmp_path)
+    spend(tmp_path, 600 - 200)  # four epochs of one more are 80 s, and so is its fresh seed, should it win
+    jobs.clear()
+    more = select_layer(dataclasses.replace(given, candidates=["tanh0-tanh1", "gru", "relu0"]), tmp_path)
+    assert jobs and "relu0" in more.report
+
+
+def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    with pytest.raises(FlairNasError, match="the budget of 10s is too small"):
+        select_layer(settings(corpus, searches=["i-darts"], budget="10s"), tmp_path)
+    assert jobs == []
+
+
+def test_random_cells_that_were_begun_stay_with_another_budget(
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    for budget in ("6m", "4m"):
+        select_layer(settings(corpus, random=None, gates=2, epochs=2, seeds=[1], budget=budget), tmp_path)
+        drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
+        count = ledger_of(tmp_path)["plan"]["random"]
+        assert len(drawn) == 2 * count and count >= 2  # each with gates, too
+
+
+def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
+    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
+) -> None:
+    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    best_first, counts = bundled_best_first(), []
+    assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
+    for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
+        jobs.clear()
+        if spent:
+            spend(tmp_path, spent * 60)
+        given = settings(corpus, candidates=[], random=0, epochs=2, seeds=[1], budget=budget)
+        found = select_layer(given, tmp_path)
+        compared = [name for name in best_first if f"| {name} | 8 |" in found.report]
+        counts.append(len(compared))
+        assert compared == best_first[: len(compared)] == ledger_of(tmp_path)["plan"]["bundled"]
+        caution = f"the time is enough for {len(compared)} of the {len(best_first)} bundled cells"
+        assert (caution in found.report) == (budget != "9h") and "| gru | 8 |" in found.report
+        assert (jobs == []) == (budget == "6m")
+    assert 1 < counts[0] < counts[1] == counts[2] < counts[3] == len(best_first)
+
+
+def test_cells_that_are_searched_on_the_corpus_are_candidates(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: dict[str, Any] = {"searches": ["i-darts"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
+    found = select_layer(settings(corpus, **changes), tmp_path / "out")
+    kept = load_genotype(tmp_path / "out" / "searches" / "search-i-darts-1-epochs")
+    assert "| found by i-darts | 8 |" in found.report
+    assert ledger_of(tmp_path / "out")["runs"]["search-i-darts-1-epochs"] == {"genotype": kept.one_line()}
+    jobs.clear()
+    select_layer(settings(corpus, **changes), tmp_path / "out")
+    assert jobs == []
+
+    def failing(*_: Any) -> dict[str, Any]:
+        raise FlairNasError("not finite in epoch 1, step 2")
+
+    monkeypatch.setattr(tagging_task, "search", failing)
+    other = select_layer(settings(corpus, **changes | {"searches": ["i-darts", "darts"]}), tmp_path / "out")
+    assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
+
+
+def test_a_layer_that_ess_found_is_compared_with_its_gates(
+    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cost(self: Task, run: Any, epochs: int) -> float:  # the layer with gates has the most weights
+        return float(-run["parameters"])
+
+    monkeypatch.setattr(Task, "cost", cost)
+    unpacking = iter([[0, 1, 1], [1, 1, 1]])  # on test the layer to beat finds nothing, the other one all
+    monkeypatch.setattr("flair_nas.select.report.unpacked", lambda _: np.array([next(unpacking)] * 20))
+    changes: dict[str, Any] = {"searches": ["ess"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
+    found = select_layer(settings(corpus, **changes), tmp_path / "out")
+    kept = load_genotype(tmp_path / "out" / "searches" / "search-ess-1-epochs")
+    assert kept.state_gate is not None and kept.input_gate is not None
+    assert found.answer.winner.candidate.layer.name == "found by ess"
+    assert f'    rnn_type="{text_of(kept)}",\n    hidden_size=8,\n' in found.report
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "cannot be read"),
+        ('{"format": "flair-nas/selection", "version": 2, "plan": {}, "runs": {}, "seconds": 0}', "reads version 1"),
+        ('{"format": "flair-nas/selection", "version": 0, "results": {}}', "version 0; this flair-nas reads version 1"),
+        (
+            '{"format": "flair-nas/selection", "version": 1, "plan": {}, "runs": {}, "seconds": 0, "sha256": ""}',
+            "changed",
+        ),
+    ],
+)
+def test_a_ledger_that_cannot_be_used_is_refused(
+    corpus: str, tmp_path: Path, jobs: list[str], content: str, words: str
+) -> None:
+    select_layer(settings(corpus, epochs=1, random=0), tmp_path)
+    (tmp_path / "ledger.json").write_text(content)
+    with pytest.raises(FlairNasError, match=f"ledger.json.*{words}"):
+        select_layer(settings(corpus, epochs=1, random=0), tmp_path)
+    assert (tmp_path / "ledger.json").read_text() == content
+
+
+def test_what_is_refused_leaves_no_folder_behind(corpus: str, tmp_path: Path, jobs: list[str]) -> None:
+    for data, embeddings in ((corpus, "glov"), (str(tmp_path / "none"), "one-hot")):
+        with pytest.raises(FlairNasError):
+            select_layer(settings(data, embeddings=[embeddings]), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_settings_that_make_no_selection_are_refused() -> None:
+    with pytest.raises(
+        FlairNasError, match="budget must be a time with its unit, such as 90m.*train_with_dev must be left out"
+    ):
+        SelectConfig(budget="soon", train_with_dev=True)
+    assert [seconds_of(text) for text in ("90m", "2h", "1.5h", "30s", "1d", "2", "h")] == [
+        5400, 7200, 5400, 30, 86400, None, None,
+    ]  # fmt: skip
+
+
+# --- candidates ---
+
+
+def test_a_name_stays_when_candidates_are_added() -> None:
+    config = SelectConfig(rates=[1.0, 0.5], learning_rate=0.2)
+    few, many = (candidates_of(config, random_layers(config, count)) for count in (2, 5))
+    assert many[:4] == few and len({candidate.name for candidate in many}) == 10
+    assert [candidate.learning_rate for candidate in few] == [0.2, 0.1, 0.2, 0.1]
+    gated = random_layers(SelectConfig(gates=2), 1)
+    assert [layer.name for layer in gated] == ["random-1", "random-1-gates"] and "/state=" in gated[1].rnn
+
+
+def test_named_cells_have_gates_too_if_asked_for() -> None:
+    names = ["i-darts-ptb,recurrent_dropout=0.25,combine=sum", "ess-ptb", "gru"]
+    layers = {layer.name: layer.rnn for layer in named_layers(SelectConfig(candidates=names, gates=2))}
+    assert list(layers) == ["lstm", names[0], f"{names[0]}-gates", "ess-ptb", "gru"]
+    gated, numbers = parse_rnn(layers[f"{names[0]}-gates"])
+    plain, _ = parse_rnn(names[0])
+    assert gated.state_gate is not None and gated.state_gate.history == 2 and numbers == {"recurrent_dropout": 0.25}
+    assert dataclasses.replace(gated, state_gate=None, input_gate=None, origin=plain.origin) == plain
+
+
+def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None:
+    def names(**changes: Any) -> list[str]:
+        return [layer.name for layer in named_layers(SelectConfig(**changes))]
+
+    assert names(rnn="gru", candidates=["rnn"]) == ["gru", "lstm", "rnn"]
+    assert names(candidates=["LSTM", "gru", "GRU", "tanh0", "tanh0:1"]) == ["lstm", "gru", "tanh0"]
+    random_genotype(1).save(tmp_path / "cell.json")
+    config = SelectConfig(candidates=[str(tmp_path / "cell.json")])
+    before = candidates_of(config, named_layers(config))
+    random_genotype(2).save(tmp_path / "cell.json")
+    after = candidates_of(config, named_layers(config))
+    assert before[:2] == after[:2] and before[2].name != after[2].name  # another cell is another run
+    with pytest.raises(FlairNasError, match="rates must be different ones"):
+        SelectConfig(rates=[1.0, 1.0])
+
+
+@pytest.mark.parametrize("rnn", ["lstm", "tanh0"])
+def test_parameters_are_counted_by_what_the_layer_reads(rnn: str, corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, reproject=5, epochs=1)
+    run = tagging_task.train(config.one(rnn=rnn) | tagging_task.seeded(1), str(tmp_path), False)
+    assert tagging_task.counter(tagging_task.read(config.one()))(config.one(rnn=rnn)) == run["parameters"]
+    assert (
+        run["parameters"]
+        < tagging_task.counter(tagging_task.read(config.one()))(config.one(rnn=rnn, reproject=True)) / 2
+    )
+
+
+def test_the_matched_lstm_has_as_many_parameters_as_the_largest_layer(corpus: str) -> None:
+    config = SelectConfig(corpus=corpus, embeddings=["one-hot"], hidden_size=20)
+    count = tagging_task.counter(tagging_task.read(config.one()))
+    layers = [Layer("lstm", "lstm", 20), Layer("i-darts-ptb", "i-darts-ptb", 20)]
+    matched = matched_lstm(config, count, layers)
+    assert matched is not None and matched.hidden_size > 20
+    sizes = [count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in (matched, layers[1])]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
+    assert matched_lstm(config, count, layers[:1]) is None
+
+
+# --- the answer ---
+
+
+LSTM, GRU = (Candidate(Layer(name, name, 256), 0.1, name) for name in ("lstm", "gru"))
+
+
+@pytest.mark.parametrize(
+    ("of_gru", "winner", "words"),
+    [
+        (46, "gru", "gru is better by 6.00 ("),
+        (34, "lstm", "lstm is better by 6.00 ("),
+        (40, "lstm", "They are level ("),
+    ],
+    ids=["ahead", "behind", "level"],
+)
+def test_the_answer_is_the_better_one_and_the_layer_to_beat_where_nothing_speaks_against_it(
+    of_gru: int, winner: str, words: str
+) -> None:
+    def runs(right: int) -> list[dict[str, Any]]:
+        return [{"counts": packed(np.array([[right, 100, 100]] * 20)), "test": float(right)} for _ in range(3)]
+
+    answer = answer_of(TAGGING, [LSTM, GRU], [runs(40), runs(of_gru)], [4, 5, 6], fresh=True)
+    assert answer.winner.candidate.name == winner and answer.probability == (0.5 if of_gru == 40 else 1.0)
+    text = paragraph_of(answer, SelectConfig())
+    other = "the layer to beat" if winner == "gru" else "the best of the others"
+    assert words in text and f", {other}, has " in text and "3 fresh seeds)" in text
+    assert text.startswith(f"**{'Take' if winner == 'gru' else 'Keep'}** {winner} (hidden size 256, learning rate 0.1)")
+
+
+def test_the_answer_says_how_sure_it_is() -> None:
+    scored = Scored(GRU, 41.5, (39.0, 42.0)), Scored(LSTM, 40.0, (39.0, 41.0))
+    for judges, probability, fresh, verdict in [
+        ((4, 5, 6), 0.97, True, "**Take** gru"),
+        ((4, 5, 6), 0.94, True, "**Ahead, and that may be luck:** gru"),
+        ((4,), 0.99, True, "**Undecided, as of one seed each nobody can tell which layer is the better one. Ahead so "),
+        ((1, 2), 0.96, False, "**Take** gru"),
+    ]:
+        text = paragraph_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
+        assert text.startswith(verdict) and ("fresh seed" in text.partition(").")[0]) is fresh
+        assert "lstm (hidden size 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00)" in text
+        assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
+        assert ("--resume once with --fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
+        settled = verdict == "**Take** gru"
+        assert ("keep lstm, or --resume once with " in text) is not settled
+        assert ("with --budget 240m" in text) is (len(judges) == 1)  # as there was no time for 3
+        line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
+        assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
+        assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
+    ten = Answer("test", tuple(range(4, 14)), *scored, (0.1, 2.0), 0.94)
+    assert "--resume once with --fresh-seeds 20 " in paragraph_of(ten, SelectConfig(fresh_seeds=10))
+
+
+@pytest.mark.parametrize("judges", [(4,), (4, 5)])
+def test_where_all_have_found_nothing_none_is_ahead(judges: tuple[int, ...]) -> None:
+    runs = [{"counts": packed(np.array([[0, 0, 100]] * 20)), "test": 0.0} for _ in judges]
+    for candidates in ([LSTM, GRU], [LSTM]):
+        answer = answer_of(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
+        text = paragraph_of(answer, SelectConfig())
+        assert text.startswith("**Undecided, as nothing was found.** lstm (hidden size 256, learning rate 0.1): its F1")
+        assert "Train longer (--epochs 80, in another folder)" in text and "Ahead" not in text
+        assert line_of(answer, SelectConfig()) == "Undecided, as nothing was found."
+
+
+def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
+    lstm = Candidate(Layer("lstm", "lstm", 256), 0.1, "lstm")
+    counts = [packed(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]
+    runs = [{"counts": of_seed, "test": 0.0} for of_seed in counts]
+    answer = answer_of(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs], [4, 5, 6], fresh=True)
+    assert answer.winner.figure == pytest.approx(200 / 3) and answer.winner.interval == (0.0, 100.0)
+
+
+def test_the_first_rows_of_a_report_are_shown() -> None:
+    report = "# Layers\n\nlstm.\n\n| layer |\n| --- |\n" + "".join(f"| {n} |\n" for n in range(12)) + "\nfailed\n"
+    assert shortened(report, 12) == report
+    said = shortened(report)
+    assert said.startswith(report[: report.index("| 10 |")]) and "| 11 |" not in said and "\nfailed\n" in said
+    assert said.endswith("... and 2 more layers and learning rates, in report.md\n")
+    said = shortened(report.replace("| 11 |", "| gru | 11 |"), named=["gru"])
+    assert "| gru | 11 |\n" in said and said.endswith("... and 1 more layers and learning rates, in report.md\n")
+
+
+# --- counts ---
+
+
+@pytest.mark.parametrize("between", ["\t", " "])  # which older runs have
+def test_counts_are_those_of_strict_entities(tmp_path: Path, between: str) -> None:
+    rows = "Ada B-PER B-PER\nByron I-PER O\nin O O\nOslo B-LOC B-LOC\n\nAda B-PER B-PER\n\nand O B-LOC\n\n"
+    (tmp_path / "test.txt").write_text(rows.replace(" ", between).replace("Byron", "Lady Byron"))
+    counts = counts_in(tmp_path / "test.txt", spans=True)
+    assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
+    assert float(f1(counts.sum(0))) == pytest.approx(100 * 2 * 2 / (4 + 3))
+    assert counts_in(tmp_path / "test.txt", spans=False).tolist() == [[3, 4, 4], [1, 1, 1], [0, 1, 1]]
+
+
+def test_labels_may_have_blanks(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("Lady Ada\tB-first name\tB-first name\nsaw\tO\tB-first name\n\n")
+    assert counts_in(tmp_path / "test.txt", spans=True).tolist() == [[1, 2, 1]]
+
+
+def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    config = settings(corpus, epochs=2, candidates=["lstm"], random=0, seeds=[1])
+    found = select_layer(config, tmp_path / "out")
+    first, fresh = ledger_of(tmp_path / "out")["runs"].values()
+    assert len(first["dev"]) == len(fresh["dev"]) == 2 and found.answer.other is None
+    assert [run["scored"] for run in (first, fresh)] == [False, True]
+    assert "**Keep** lstm" in found.report
+
+
+def test_a_run_goes_on_in_a_process_with_another_number_of_threads(
+    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a selection does that is gone on with by fewer processes."""
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
+    losses: list[list[float]] = []
+    for threads, epochs in ((1, 1), (2, 2)):
+        config = settings(corpus, epochs=epochs)
+        (lstm,) = candidates_of(config, named_layers(settings(corpus, candidates=["lstm"])))
+        job = Job("run", tagging_task.train, (lstm.settings(config, 1, epochs), str(tmp_path / "run"), False))
+        with LocalPool(1, threads=threads) as pool:
+            (outcome,) = pool.run([job])
+        losses.append(outcome.result["dev_loss"])
+    assert len(losses[1]) == 2 and losses[1][:1] == losses[0] and all(map(math.isfinite, losses[1]))

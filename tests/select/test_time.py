@@ -1,0 +1,458 @@
+"""How a selection spends its time, on a clock of its own: runs are simulated, so that each takes what a test says."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_tagging import write_corpus
+
+from flair_nas.errors import FlairNasError
+from flair_nas.experiments import tagging_task
+from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.counts import packed
+from flair_nas.experiments.jobs import Job, Outcome, always
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.experiments.successive_halving import Rule
+from flair_nas.experiments.tasks import TAGGING
+from flair_nas.runs.run import RunStopped
+from flair_nas.select.config import SelectConfig
+from flair_nas.select.selection import Selection, estimate_selection, select_layer
+
+
+class World:
+    """What runs take and come to: of 10 s an epoch and F1 50, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(Path("none"))
+        self.embedding = 0.0  # seconds
+        self.usual, self.pace = 10.0, dict[str, float]()  # seconds an epoch, and by layer, as the run reports them
+        self.slower: dict[int, float] = {}  # by seed: how many times as long it really takes
+        self.f1: dict[str | tuple[str, int], float] = {}  # by layer, or layer and seed
+        self.error: Callable[[str, int, bool], str | None] = lambda rnn, seed, score: None
+        self.after: Callable[[str, int], None] = lambda rnn, seed: None
+        self.done: list[tuple[str, int]] = []
+        self.reached: dict[str, int] = {}
+
+    def ledger_budget(self) -> float:
+        """Seconds of the budget."""
+        return seconds_of(self.ledger.plan["budget"]) or 0.0
+
+    def estimate(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Know what an epoch takes."""
+        pace = self.pace.get(given["rnn"], self.usual)
+        return {"seconds": [pace], "around_seconds": 0.0, "embedding_seconds": self.embedding}
+
+    def train(self, given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        """In place of the training of a tagger."""
+        rnn, (seed,), epochs = given["rnn"], given["seeds"], given["epochs"]
+        if error := self.error(rnn, seed, score):
+            raise FlairNasError(error)
+        pace, f1 = self.pace.get(rnn, self.usual), self.f1.get((rnn, seed), self.f1.get(rnn, 50.0))
+        self.ledger._earlier += (epochs - self.reached.get(folder, 0)) * pace * self.slower.get(seed, 1.0)
+        self.reached[folder] = epochs
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "model.pt").write_bytes(b"a model")
+        self.done.append((rnn, seed))
+        self.after(rnn, seed)
+        found = {
+            "dev": [f1] * epochs, "dev_loss": [1 - f1 / 100] * epochs, "seconds": [pace] * epochs,
+            "around_seconds": 0.0, "exhausted": False, "scored": score, "parameters": 7, "peak_memory_mb": 1,
+        }  # fmt: skip
+        counts = np.array([[round(f1), 100, 100]] * 20)
+        return found | ({"test": f1, "counts": packed(counts)} if score else {})
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made, begin = World(), Ledger.begin
+
+    def begun(ledger: Ledger, budget: str) -> None:
+        made.ledger = ledger
+        begin(ledger, budget)
+
+    def in_this_process(
+        pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always
+    ) -> Iterator[Outcome]:
+        for job in itertools.takewhile(may_begin, jobs):
+            try:
+                yield Outcome(job, job.work(*job.arguments), None)
+            except FlairNasError as error:
+                yield Outcome(job, None, error)
+
+    monkeypatch.setattr(Ledger, "begin", begun)
+    monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
+    monkeypatch.setattr(LocalPool, "run", in_this_process)
+    monkeypatch.setattr(tagging_task, "train", lambda *arguments: made.train(*arguments))
+    monkeypatch.setattr(tagging_task, "estimate", lambda given: made.estimate(given))
+    monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)  # there is no tagger
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    before = TAGGING.rule
+    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
+    yield made
+    object.__setattr__(TAGGING, "rule", before)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def settings(corpus: str, **changes: Any) -> SelectConfig:
+    given: dict[str, Any] = {
+        "corpus": corpus, "embeddings": ["one-hot"], "hidden_size": 8, "epochs": 1, "random": 0, "seeds": [1, 2],
+        "candidates": ["tanh0"], "rates": [1.0], "fresh_seeds": 2, "match": False, "workers": 1, "device": "cpu",
+    }  # fmt: skip
+    return SelectConfig(**(given | changes))
+
+
+def answered(found: Selection) -> tuple[str, tuple[int, ...], bool]:
+    """The winner, who judges, and whether they are fresh."""
+    return found.answer.winner.candidate.layer.name, found.answer.judges, found.answer.fresh
+
+
+TWO: dict[str | tuple[str, int], float] = {"lstm": 40, "tanh0": 60, "relu0": 59, ("tanh0", 2): 20, ("relu0", 2): 90}
+"""F1 by which tanh0 is the best with the first seed, and relu0 with both."""
+
+
+def test_a_finished_selection_is_the_same_when_it_is_begun_again(
+    corpus: str, tmp_path: Path, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.f1 = TWO
+    for name, budget in (("all", "2h"), ("cut", "140s"), ("few", "45s")):
+        given = settings(corpus, candidates=["tanh0", "relu0"], budget=budget)
+        world.slower = {4: 3.0}
+        found = select_layer(given, tmp_path / name)
+        world.done.clear()
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "flair_nas"):
+            again = select_layer(given, tmp_path / name)
+        assert world.done == [] and again.answer == found.answer and again.report == found.report
+        assert "is finished, so nothing was trained" in caplog.text
+        assert answered(found) == {
+            "all": ("relu0", (3, 4), True), "cut": ("relu0", (3, 4), True), "few": ("tanh0", (3,), True),
+        }[name]  # fmt: skip
+
+
+def asks_for_much(corpus: str, budget: str, **changes: Any) -> SelectConfig:
+    return settings(
+        corpus, epochs=20, candidates=["tanh0", "relu0", "identity0"], random=None, rates=[1.0, 2.0], fresh_seeds=3,
+        hidden_size=96, match=True, budget=budget, **changes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("budget", "left_out"),
+    [
+        ("1h", ""),
+        ("36m", "no random cell is compared"),
+        ("34m", "no LSTM of equal size is compared"),
+        ("26m", "the learning rate 0.1 alone is tried"),
+        ("13m", "each layer is trained for 10 of 20 epochs, after which another may be ahead"),
+        ("285s", "of the other layers only tanh0 is compared"),
+    ],
+)
+def test_a_small_budget_leaves_out_what_it_has_no_time_for_and_says_so(
+    budget: str, left_out: str, corpus: str, tmp_path: Path, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "flair_nas"):
+        found = select_layer(asks_for_much(corpus, budget), tmp_path)
+    trained = {rnn for rnn, _ in world.done}
+    assert {"lstm", "tanh0"} <= trained and "| lstm | 96 | 0.1 |" in found.report
+    assert found.answer.fresh and found.answer.seeds >= 2  # others judge than those that chose
+    assert world.ledger.seconds <= 1.05 * world.ledger_budget()
+    lines = [line for line in found.report.splitlines() if line.startswith("**Beware: the budget of")]
+    assert (lines[-1:] == [f"**Beware: the budget of {budget} is small, so {left_out}.**"]) is bool(left_out)
+    assert all(line.strip("*").removeprefix("Beware: ").rstrip(".") in caplog.text for line in lines)
+    world.done.clear()
+    again = select_layer(asks_for_much(corpus, budget), tmp_path)
+    assert world.done == [] and again.report == found.report
+
+
+@pytest.mark.parametrize(("budget", "few"), [("150s", 6), ("110s", 3), ("90s", 1), ("75s", 0)])
+def test_random_cells_that_were_asked_for_are_halved(
+    budget: str, few: int, corpus: str, tmp_path: Path, world: World
+) -> None:
+    found = select_layer(settings(corpus, random=6, budget=budget), tmp_path)
+    cells = {6: "", 3: "only 3 random cells are compared", 1: "only 1 random cell is compared", 0: "no random cell is "}
+    assert found.config.random == few and cells[few] in found.report and ("is small, so" in found.report) is (few < 6)
+    assert len({rnn for rnn, _ in world.done}) == 2 + few and answered(found)[1:] == ((3, 4), True)
+
+
+def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    small = select_layer(asks_for_much(corpus, "285s"), tmp_path)
+    assert small.config.epochs == 4 and small.config.candidates == ["tanh0"]
+    spent = world.ledger.seconds
+    same = select_layer(asks_for_much(corpus, f"{spent + 1:.0f}s"), tmp_path)  # no time for anything more
+    assert same.answer == small.answer and world.ledger.seconds == spent
+    large = select_layer(asks_for_much(corpus, "1h"), tmp_path)
+    assert large.config == asks_for_much(corpus, "1h") and "is small, so" not in large.report
+    assert large.answer.seeds == 3 and {"relu0", "identity0"} <= {rnn for rnn, _ in world.done}
+
+
+def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is_trained(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    for embedding in (600.0, 0.0):
+        world.embedding = embedding
+        with pytest.raises(FlairNasError) as caught:
+            select_layer(asks_for_much(corpus, "50s"), tmp_path / "out")
+        assert world.done == [] and not (tmp_path / "out").exists()
+        proposed = (
+            r"lstm and tanh0 with 4 epochs and one seed want --budget (\w+)\. "
+            r".* want --budget (\w+), .* --budget (\w+)$"
+        )
+        found = re.search(proposed, str(caught.value))
+        assert found
+    for name, budget in zip(("least", "judged", "whole"), found.groups()):
+        judged = select_layer(asks_for_much(corpus, budget), tmp_path / name).answer
+        assert (judged.fresh and judged.seeds >= 2) is (name != "least"), budget
+    with pytest.raises(FlairNasError, match="too small"):
+        select_layer(asks_for_much(corpus, "70s"), tmp_path / "out")
+
+
+def test_a_plan_of_before_there_were_reductions_stays(corpus: str, tmp_path: Path, world: World) -> None:
+    given = asks_for_much(corpus, "37m")
+    found = select_layer(given, tmp_path)
+    for name in ("asked", "less"):
+        del world.ledger.plan[name]
+    world.ledger._earlier = 37 * 60 - 1.0
+    world.ledger.save()
+    world.done.clear()
+    assert select_layer(given, tmp_path).answer == found.answer and world.done == []
+
+
+def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    """As runs do that had a processor of their own before there were many: their time is looked at between."""
+
+    def slow_down(rnn: str, seed: int) -> None:
+        world.usual = 1.0 if len(world.done) < 3 else 4.0
+
+    world.usual, world.after = 1.0, slow_down
+    given = settings(corpus, epochs=5, random=None, fresh_seeds=3, budget="10m")
+    found = select_layer(given, tmp_path)
+    assert answered(found)[1:] == ((3, 4, 5), True) and world.ledger.seconds <= 600
+    trained = {rnn for rnn, _ in world.done}
+    assert world.ledger.plan["random"] == len(trained) - 2 > 20  # the LSTM and what is named are the others
+
+
+def test_a_run_that_would_end_after_the_budget_is_not_begun(corpus: str, tmp_path: Path, world: World) -> None:
+    given = settings(corpus, seeds=[1], fresh_seeds=4, budget="101s")
+    for name, slower, judges in [
+        ("as planned", 1.0, (2, 3, 4, 5)),
+        ("slower", 2.0, (2, 3)),
+        ("a little over", 1.06, (2, 3, 4, 5)),
+    ]:
+        world.slower = dict.fromkeys(range(2, 6), slower)
+        found = select_layer(given, tmp_path / name)
+        assert answered(found)[1:] == (judges, True)
+        assert ("there was time for 2 of 4 fresh seeds" in found.report) is (name == "slower")
+        assert world.ledger.seconds <= 1.1 * 101
+
+
+def test_a_run_that_was_stopped_late_is_gone_on_with(corpus: str, tmp_path: Path, world: World) -> None:
+    given = settings(corpus, seeds=[1], budget="62s")
+    whole = select_layer(given, tmp_path / "whole")
+
+    def stop(rnn: str, seed: int) -> None:
+        if world.done.count((rnn, 3)) and world.done[-2][1] == 3:
+            world.after = lambda rnn, seed: None
+            raise KeyboardInterrupt  # it is trained, and nobody has noted that
+
+    world.after = stop
+    world.done.clear()
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path / "out")
+    assert select_layer(given, tmp_path / "out").answer == whole.answer and answered(whole)[1] == (2, 3)
+
+
+def test_more_fresh_seeds_lose_nothing_that_has_chosen(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = TWO
+    given = settings(corpus, epochs=2, candidates=["tanh0", "relu0", "identity0"], budget="1h")
+    first = select_layer(given, tmp_path)
+    assert answered(first) == ("relu0", (3, 4), True)
+    places = dict(world.ledger.plan["places"])
+    more = select_layer(dataclasses.replace(given, fresh_seeds=5), tmp_path)  # the budget is the same
+    assert answered(more) == ("relu0", (3, 4, 5, 6, 7), True)
+    few = f"{world.ledger.seconds + 60:.0f}s"  # not enough for all that are asked for
+    more = select_layer(dataclasses.replace(given, fresh_seeds=12, budget=few), tmp_path)
+    assert answered(more) == ("relu0", (3, 4, 5, 6, 7, 8), True) and world.ledger.plan["places"] == places
+    assert "there was time for 6 of 12 fresh seeds" in more.report and "went on" not in more.report
+
+
+def test_the_report_tells_seeds_that_chose_from_fresh_ones_and_which_rate_is_best(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.f1 = {"lstm": 40.0, ("lstm", 3): 30.0, ("lstm", 4): 30.0, "tanh0": 20.0}
+    report = select_layer(settings(corpus), tmp_path / "one").report
+    assert "| lstm | 8 | 0.1 | 2 + 2 fresh | 1 | 0.6000 | 40.00 ± 0.00 | 30.00 ± 0.00 | 7 |" in report
+    assert "Of its learning rates" not in report
+    train = world.train
+
+    def faster(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        return train(given, folder, score) | {"dev": [80.0 if given["learning_rate"] == 0.2 else 40.0]}
+
+    world.train = faster  # type: ignore[method-assign]
+    report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "two").report
+    assert "Of its learning rates, lstm does best with 0.2 (F1 on dev 80.00; 40.00 with 0.1; one seed)." in report
+
+    def exhausted(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        return faster(given, folder, score) | {"exhausted": given["learning_rate"] == 0.2}
+
+    world.train = exhausted  # type: ignore[method-assign]
+    report = select_layer(settings(corpus, rates=[1.0, 2.0], epochs=2), tmp_path / "three").report
+    assert "lstm does best with 0.2" not in report and "does best with" not in report  # 0.1 has one epoch of two
+
+    def level(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
+        loss = 0.1 if given["learning_rate"] == 0.2 else 0.2
+        return train(given, folder, score) | {"dev": [40.0], "dev_loss": [loss]}
+
+    world.train = level  # type: ignore[method-assign]
+    report = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "four").report
+    assert "lstm does best with 0.2 (F1 on dev 40.00; 40.00 with 0.1; one seed)" in report  # by its loss, as chosen
+
+
+def test_where_nothing_was_found_no_rate_is_the_best_and_no_script_is_given(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.f1 = {"lstm": 0.0, "tanh0": 0.0}
+    found = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "nothing")
+    assert found.answer.found_nothing and "does best with" not in found.report and "```" not in found.report
+    assert "\n\n| layer |" in found.report
+    world.f1["lstm"] = 1.0
+    found = select_layer(settings(corpus, rates=[1.0, 2.0]), tmp_path / "some")
+    assert not found.answer.found_nothing and "does best with" in found.report and "```" in found.report
+
+
+def test_an_lstm_as_large_as_the_largest_layer_stays_when_there_are_larger_ones(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    few = settings(corpus, hidden_size=96, match=True, candidates=["darts-v2"])
+    select_layer(few, tmp_path)
+    before = {name for name in world.ledger.runs if name.startswith("lstm-")}
+    found = select_layer(dataclasses.replace(few, candidates=["darts-v2", "ess-ptb"], budget="3h"), tmp_path)
+    names = {line.split(" | ")[0] for line in found.report.splitlines() if line.startswith("| lstm-")}
+    assert len(names) == 2 and "not compared now" not in found.report
+    assert before < {name for name in world.ledger.runs if name.startswith("lstm-")}
+
+
+def test_the_report_is_there_where_there_is_no_room_for_the_model(
+    corpus: str, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: Path, folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "no room", str(folder / "model.pt"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tagging_task, "place", full)
+        with pytest.raises(OSError, match="no room"):
+            select_layer(settings(corpus), tmp_path)
+    report = (tmp_path / "report.md").read_text()
+    world.done.clear()
+    assert select_layer(settings(corpus), tmp_path).report == report and world.done == []
+
+
+def test_time_is_kept_for_fresh_seeds_of_two(corpus: str, tmp_path: Path, world: World) -> None:
+    world.pace = {"tanh0": 100.0, "relu0": 100.0}
+    given = settings(corpus, candidates=["tanh0", "relu0"], fresh_seeds=3)
+    # 210 s for the first seed; 210 s or, of two layers, 110 s for the second; 330 s for fresh ones of two
+    for budget, finalists, seeds in ((750, 3, 2), (740, 2, 2), (640, 2, 1)):
+        select_layer(dataclasses.replace(given, budget=f"{budget}s"), tmp_path / str(budget))
+        assert (world.ledger.plan["finalists"], world.ledger.plan["seeds"]) == (finalists, seeds)
+
+
+def test_time_is_kept_for_the_fresh_seeds_of_another_winner(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = {"lstm": 40, "tanh0": 60, "relu0": 70}
+    given = settings(corpus, fresh_seeds=3, budget="1h")
+    assert answered(select_layer(given, tmp_path))[0] == "tanh0"
+    enough = f"{world.ledger.seconds + 40:.0f}s"  # one more: its first seed, and three that judge
+    more = select_layer(dataclasses.replace(given, candidates=["tanh0", "relu0"], budget=enough), tmp_path)
+    assert answered(more) == ("relu0", (3, 4, 5), True)
+
+
+def test_a_fresh_seed_that_failed_is_tried_again_and_costs_no_other(corpus: str, tmp_path: Path, world: World) -> None:
+    world.error = lambda rnn, seed, score: "its process has died" if seed == 2 and rnn != "lstm" else None
+    given = settings(corpus, seeds=[1], fresh_seeds=3, budget="85s")
+    first = select_layer(given, tmp_path)
+    assert answered(first)[1:] == ((3, 4), True) and "there was time" not in first.report
+    again = select_layer(dataclasses.replace(given, budget="60s"), tmp_path)  # no time to try it
+    assert answered(again)[1:] == ((3, 4), True)
+    world.error = lambda rnn, seed, score: None
+    assert answered(select_layer(given, tmp_path))[1:] == ((2, 3, 4), True)
+
+
+def test_a_seed_with_which_nothing_works_does_not_choose(corpus: str, tmp_path: Path, world: World) -> None:
+    world.f1 = TWO
+    world.error = lambda rnn, seed, score: "not finite" if seed == 2 else None
+    found = select_layer(settings(corpus, candidates=["tanh0", "relu0"]), tmp_path)
+    assert answered(found) == ("tanh0", (3, 4), True)
+
+
+def test_where_nothing_can_be_scored_that_is_said(corpus: str, tmp_path: Path, world: World) -> None:
+    world.error = lambda rnn, seed, score: "no space for test" if score and rnn != "lstm" else None
+    with pytest.raises(FlairNasError, match="no layer could be scored: no space for test"):
+        select_layer(settings(corpus), tmp_path)
+
+
+def test_a_selection_that_was_stopped_is_refused_or_estimated_as_a_new_one(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    def stop(rnn: str, seed: int) -> None:
+        raise KeyboardInterrupt
+
+    world.after = stop
+    given = asks_for_much(corpus, "34m")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    assert world.ledger.plan["less"] and not world.ledger.runs
+    assert "an epoch takes about 10.0 s" in estimate_selection(given, tmp_path)[0]
+
+    def stop_later(rnn: str, seed: int) -> None:
+        if len(world.done) == 2:
+            raise KeyboardInterrupt
+
+    world.done.clear()
+    world.after = stop_later
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    assert len(world.ledger.runs) == 1
+    with pytest.raises(FlairNasError, match="too small: an epoch takes about 10.0 s"):
+        select_layer(dataclasses.replace(given, budget=f"{world.ledger.seconds + 1:.0f}s"), tmp_path)
+
+
+def test_a_smaller_selection_of_which_nothing_is_trained_has_the_pace_of_the_rest(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    def stop(rnn: str, seed: int) -> None:
+        if len(world.done) == 2:
+            raise KeyboardInterrupt
+
+    world.after = stop
+    given = settings(corpus, epochs=20, rates=[2.0], budget="1h")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    world.after = lambda rnn, seed: None
+    few = f"{world.ledger.seconds + 300:.0f}s"
+    found = select_layer(dataclasses.replace(given, rates=[1.0, 2.0], budget=few), tmp_path)
+    assert found.config.rates == [1.0]
+
+
+def test_a_selection_in_which_all_has_failed_says_so_with_another_budget(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.error = lambda rnn, seed, score: "not finite: the loss"
+    for budget, random in (("1h", 0), ("2h", 0), ("3h", None), ("4h", None)):
+        with pytest.raises(FlairNasError, match="no run of rung 1 worked: not finite"):
+            select_layer(settings(corpus, budget=budget, random=random), tmp_path)

@@ -1,0 +1,187 @@
+"""Folders for the Hub: what is in them, and that the Hub's real client brings genotypes and taggers back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from gensim.models import KeyedVectors
+from https_server import Server, put_repository, serve
+from small_tagging import write_corpus
+
+from flair_nas import Genotype, TaggerConfig, load_genotype, random_genotype, train_taggers
+from flair_nas.cli import main
+from flair_nas.tagging.safe_file import NotData
+
+CAPTURE = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serve(tmp_path_factory.mktemp("server"), tls=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training run."""
+    out = tmp_path_factory.mktemp("tagger") / "run"
+    config = TaggerConfig(rnn="darts-v2", embeddings=["one-hot", "char"], hidden_size=8, epochs=1, seeds=[1, 2])
+    train_taggers(config, out, progress=False)
+    return out
+
+
+def python(code: str, server: Server, cache: Path, *arguments: str) -> str:
+    """What a process prints that has our server for the Hub."""
+    own = {"HF_ENDPOINT": server.url, "HF_HOME": str(cache / "hf"), "FLAIR_CACHE_ROOT": str(cache / "flair")}
+    own |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "FLAIR_NAS_CACHE": str(cache / "nas")}
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+def head_of(card: Path) -> dict[str, object]:
+    _, head, _ = card.read_text(encoding="utf-8").split("---\n", 2)
+    found: dict[str, object] = yaml.safe_load(head)
+    return found
+
+
+# --- genotypes ---
+
+
+def test_a_genotype_goes_to_the_hub_and_comes_back(server: Server, tmp_path: Path, capsys: CAPTURE) -> None:
+    out = tmp_path / "hub"
+    arguments = ["genotypes", "publish", "ess-ptb", "--repository", "team/cell", "--license", "mit", "--out", str(out)]
+    assert main(arguments) == main(arguments) == 0  # again is no harm
+    assert f"hf upload team/cell {out}" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {"genotype.json", "genotype.svg", "README.md"}
+    genotype = load_genotype("ess-ptb")
+    assert Genotype.load(out / "genotype.json") == genotype
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert head_of(out / "README.md")["license"] == "mit"
+    assert genotype.one_line() in card and 'rnn_type="hf://team/cell"' in card and "ESS's inter-cell gates" in card
+    assert str(genotype.origin["method"]) in card
+    put_repository(server, "team/cell", out)
+    listed = [{"type": "file", "path": "genotype.json", "size": 100, "oid": "b" * 40}]
+    server.put("/api/models/team/cell/paths-info/main", json.dumps(listed))
+    code = "import flair_nas; print(flair_nas.load_genotype('hf://team/cell').one_line())"
+    assert python(code, server, tmp_path) == genotype.one_line()
+
+
+def test_what_publishing_refuses(tmp_path: Path, capsys: CAPTURE) -> None:
+    random_genotype(1).save(tmp_path / "mine.json")
+    out = ["--out", str(tmp_path)]
+    assert main(["genotypes", "publish", "darts-v2", "--repository", "cell", *out]) == 2
+    assert "--repository must be owner/name, got 'cell'" in capsys.readouterr().err
+    assert main(["genotypes", "publish", "darts-v2", "--repository", "team/cell", *out]) == 2
+    assert "holds other files (mine.json); name a new folder" in capsys.readouterr().err
+    assert main(["tag", "publish", "--model", str(tmp_path), "--repository", "team/ner", *out]) == 2
+    assert "config.yaml" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.json"}
+
+
+# --- taggers ---
+
+TAG = """
+import sys
+from flair.data import Sentence
+{load}
+sentence = Sentence("Dr Helen Marsh opened the Harvest Festival in Leeds .")
+tagger.predict(sentence, return_probabilities_for_all_classes=True)
+print([round(token.get_tags_proba_dist("ner")[0].score, 6) for token in sentence])
+"""
+BY_FLAIR = "import flair_nas; from flair.models import SequenceTagger; tagger = SequenceTagger.load('team/ner')"
+BY_DATA = "from flair_nas import load_tagger; tagger = load_tagger('hf://team/ner')"
+
+
+def test_a_tagger_goes_to_the_hub_and_comes_back(server: Server, run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
+    out = tmp_path / "hub"
+    arguments = ["--model", str(run), "--repository", "team/ner", "--language", "en", "--out", str(out)]
+    assert main(["tag", "publish", *arguments]) == 0
+    assert f"hf upload team/ner {out}" in capsys.readouterr().out
+    of_data, of_flair = {"model.safetensors", "config.json"}, {"pytorch_model.bin"}
+    assert {path.name for path in out.iterdir()} == of_data | of_flair | {"genotype.json", "genotype.svg", "README.md"}
+    head, metrics = head_of(out / "README.md"), json.loads((run / "metrics.json").read_text())
+    (model,) = head["model-index"]  # type: ignore[misc]
+    of_model = next(seed for seed in metrics["seeds"] if seed["seed"] == metrics["model_seed"])
+    told = {result["dataset"]["split"]: metric["value"] for result in model["results"] for metric in result["metrics"]}
+    assert told == {part: round(of_model[f"{part}_f1"] / 100, 4) for part in ("dev", "test")}
+    assert head["language"] == "en" and "license" not in head
+    assert "- paper: Liu, Simonyan and Yang, DARTS" in (out / "README.md").read_text()
+
+    put_repository(server, "team/ner", out)
+    local = TAG.format(load=f"from flair_nas import load_tagger; tagger = load_tagger({str(run / 'model.pt')!r})")
+    expected = python(local, server, tmp_path)
+    assert python(TAG.format(load=BY_FLAIR), server, tmp_path) == expected
+    server.asked.clear()
+    assert python(TAG.format(load=BY_DATA), server, tmp_path / "new") == expected
+    assert not any("pytorch_model.bin" in asked for asked in server.asked)
+
+    server.asked.clear()
+    for variable in ("FLAIR_NAS_OFFLINE", "HF_HUB_OFFLINE"):
+        offline = f"import os; os.environ[{variable!r}] = '1'; {BY_DATA}"
+        assert python(TAG.format(load=offline), server, tmp_path / "new") == expected  # from the Hub's own cache
+    assert server.asked == []
+
+
+def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE
+) -> None:
+    def cannot(*_: object) -> None:
+        raise NotData("Foreign cannot be rebuilt from data")
+
+    write_corpus(corpus := tmp_path / "my texts")
+    words = KeyedVectors(4)
+    words.add_vectors(["Ada", "London"], np.ones((2, 4), dtype=np.float32))
+    words.save(str(tmp_path / "vectors.gensim"))
+    searched = {"settings": {"corpus": str(corpus), "embeddings": [f"word:{tmp_path}/v.gensim"]}, "paper": "A/B"}
+    cell = dataclasses.replace(load_genotype("tanh0-relu1"), origin=searched)
+    cell.save(tmp_path / "cell.json")
+    embeddings = [f"word:{tmp_path / 'vectors.gensim'}", "char"]
+    given: dict[str, Any] = {
+        "embeddings": embeddings,
+        "epochs": 1,
+        "hidden_size": 4,
+        "rnn": str(tmp_path / "cell.json"),
+    }
+    train_taggers(TaggerConfig(corpus=str(corpus), **given), tmp_path / "run", progress=False)
+    monkeypatch.setattr("flair_nas.tagging.publishing.write_safe", cannot)
+    arguments = ["--model", str(tmp_path / "run"), "--repository", "team/ner", "--out", str(tmp_path / "hub")]
+    capsys.readouterr()
+    assert main(["tag", "publish", *arguments]) == 0
+    said = capsys.readouterr().err
+    assert "the model itself names its embeddings by the paths" in said and embeddings[0] in said
+    pickled = (tmp_path / "hub" / "pytorch_model.bin").read_bytes()
+    assert str(tmp_path / "vectors.gensim").encode() in pickled and str(tmp_path / "run").encode() not in pickled
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "It is a pickle alone, as its embeddings cannot be written as data (Foreign cannot" in card
+    assert str(tmp_path) not in card + (tmp_path / "hub" / "genotype.json").read_text()
+    assert "word:v.gensim" in card and "- paper: A/B" in card
+    assert "corpus: my texts" in card and "word:vectors.gensim" in card and "rnn: cell.json" in card
+
+
+def test_a_repository_without_data_is_not_read_by_load_tagger(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "pytorch_model.bin").write_bytes(b"a pickle")
+    put_repository(server, "team/pickle", tmp_path / "folder")
+    code = """
+from flair_nas import load_tagger
+try:
+    load_tagger("hf://team/pickle")
+except ValueError as error:
+    print(error)
+"""
+    assert "has no model.safetensors with a config.json; if you trust its author" in python(code, server, tmp_path)
+    offline = f"import os; os.environ['FLAIR_NAS_OFFLINE'] = '1'\n{code}".replace("team/pickle", "team/never")
+    said = python(offline, server, tmp_path)
+    assert "hf://team/never: is not in the cache, and FLAIR_NAS_OFFLINE keeps flair-nas off the network" in said

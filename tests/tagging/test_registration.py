@@ -1,0 +1,606 @@
+"""Registration with Flair: plain Flair code trains, saves and loads searched layers, and Flair's own are untouched."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import pickle
+import re
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flair.data import Corpus, Sentence
+from flair.datasets import ColumnCorpus
+from flair.embeddings import DocumentRNNEmbeddings, OneHotEmbeddings
+from flair.embeddings.base import load_embeddings
+from flair.models import SequenceTagger, TextClassifier
+from flair.nn import Classifier, Model
+from flair.nn.multitask import make_multitask_model_and_corpus
+from flair.trainers import ModelTrainer
+from flair.trainers.plugins import MetricHistoryPlugin, TrainerPlugin
+from flair.training_utils import store_embeddings
+
+import flair_nas
+from flair_nas import FlairNasError, SearchedRNN, bundled_names, load_genotype, random_genotype
+from flair_nas.library.layer_spec import parse_rnn
+from flair_nas.storage.resources import resource_path
+from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.prediction import load_tagger
+from flair_nas.tagging.rnn_type import build_rnn
+
+ROOT = Path(__file__).parents[2]
+WIDTH, HIDDEN = 6, 8
+GATED = random_genotype(1, nodes=3, edges_per_node=2, history=2)
+SMALL = GATED.one_line()  # an rnn_type with gates whose training is quick
+TEXTS = (
+    "Hugo Brandt , managing director of Bluestack Mills , called the fine unfair .",
+    "Ash Wednesday",
+    "Zyx says no",
+)
+
+
+def tiny_corpus() -> Corpus:
+    """Return 20 sentences of the demo corpus with spans ("ner"), a label of each token and one of each sentence."""
+    files = {"train_file": "train.txt", "dev_file": "dev.txt", "test_file": "test.txt"}
+    demo = ColumnCorpus(resource_path("demo"), {0: "text", 1: "ner"}, **files)
+    parts = [[part[i] for i in range(size)] for part, size in ((demo.train, 20), (demo.dev, 4), (demo.test, 4))]
+    for sentence in sum(parts, []):
+        people = any(label.value == "PER" for label in sentence.get_labels("ner"))
+        sentence.add_label("topic", "people" if people else "things")
+        for token in sentence:
+            token.add_label("case", "upper" if token.text[0].isupper() else "lower")
+    return Corpus(*parts, sample_missing_splits=False)
+
+
+def word_embeddings(corpus: Corpus) -> OneHotEmbeddings:
+    return OneHotEmbeddings.from_corpus(corpus, min_freq=1, embedding_length=WIDTH)
+
+
+def make_tagger(
+    corpus: Corpus, tag_type: str = "ner", tagger: type[SequenceTagger] = SequenceTagger, **options: Any
+) -> SequenceTagger:
+    options = {"embeddings": word_embeddings(corpus), "hidden_size": HIDDEN, "rnn_type": "i-darts-ptb", **options}
+    tags = corpus.make_label_dictionary(tag_type, add_unk=False)
+    return tagger(tag_dictionary=tags, tag_type=tag_type, **options)
+
+
+def train(model: Model, corpus: Corpus, folder: Path, **options: Any) -> Path:
+    """Train with Flair's trainer and return the saved file."""
+    defaults = {"optimizer": torch.optim.Adam, "learning_rate": 0.05, "mini_batch_size": 10, "max_epochs": 1}
+    defaults |= {"use_final_model_for_eval": True, "create_file_logs": False, "embeddings_storage_mode": "none"}
+    ModelTrainer(model, corpus).train(folder, **{**defaults, **options})
+    return folder / "final-model.pt"
+
+
+def predictions(model: Classifier) -> list[list[Any]]:
+    """Return each sentence's labels with scores, and its tokens' scores of all tags, as JSON data (which is exact)."""
+    model.eval()
+    sentences = [Sentence(text, use_tokenizer=False) for text in TEXTS]
+    model.predict(sentences, return_probabilities_for_all_classes=True)
+    found = []
+    for sentence in sentences:
+        labels = [
+            [kind, label.unlabeled_identifier, label.value, float(label.score)]
+            for kind in sorted(sentence.annotation_layers)
+            for label in sentence.get_labels(kind)
+        ]
+        tags = [label for token in sentence for tags in token.tags_proba_dist.values() for label in tags]
+        found.append([labels, [[label.value, float(label.score)] for label in tags]])
+    assert all(labels or tags for labels, tags in found), "predictions of nothing would agree for no reason"
+    return found
+
+
+# A new process that has imported neither package. Flair takes seconds to import, nearly all of them for other packages;
+# a fork server that holds those saves the time for each process, and knows nothing of Flair.
+HEAVY = ("torch", "transformers", "sklearn", "scipy", "pandas", "gensim", "transformer_smaller_training_vocab")
+
+
+def in_new_process(code: str, **names: Any) -> Any:
+    """Run code with these names in a new process and return what it leaves in `result`, JSON data."""
+    can_fork = "forkserver" in multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("forkserver" if can_fork else "spawn")
+    if can_fork:
+        context.set_forkserver_preload(sorted(name for name in sys.modules if name.partition(".")[0] in HEAVY))
+    # `exec` is run, not a function of this file, which would import Flair before the code does
+    before = "import json, pathlib, sys\nassert not {'flair', 'flair_nas'} & set(sys.modules)\n"
+    after = "\npathlib.Path(answer).write_text(json.dumps(result))\n"
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(1, mp_context=context) as pool:
+        answer = Path(folder, "answer.json")
+        names = {**names, "answer": str(answer), "helpers": __name__}
+        pool.submit(exec, f"{before}{code}{after}", names).result()
+        return json.loads(answer.read_text())
+
+
+# Only Flair is imported: the files themselves bring flair_nas in. Then they load again, beside an empty library.
+LOAD = """
+import importlib
+import flair.models, flair.nn
+assert "flair_nas" not in sys.modules
+def load_all():
+    classes = {**vars(flair.models), **vars(flair.nn)}
+    return [classes[name].load(path) for name, path in files]
+models = load_all()
+import flair_nas.library.named
+pathlib.Path(empty, "genotypes").mkdir(parents=True)
+flair_nas.library.named.resource_path = pathlib.Path(empty).joinpath
+assert not flair_nas.library.named.bundled_names()
+models += load_all()
+result = [importlib.import_module(helpers).predictions(model) for model in models]
+"""
+
+
+def assert_load_anywhere(files: dict[str, list[list[Any]]], loaders: tuple[str, ...], folder: Path) -> None:
+    """Check that files load in a new process, with each loader of Flair, and predict exactly what they should."""
+    pairs = [(loader, file) for file in files for loader in loaders]
+    found = in_new_process(LOAD, files=pairs, empty=str(folder / "empty"))
+    assert len(found) == 2 * len(pairs)
+    for (loader, file), got in zip(pairs * 2, found, strict=True):
+        assert got == files[file], f"{loader}.load({file!r})"
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Corpus:
+    return tiny_corpus()
+
+
+@pytest.fixture
+def corpus(tiny: Corpus) -> Corpus:
+    store_embeddings(tiny.get_all_sentences(), "none")  # else a model would use what the one before it left
+    return tiny
+
+
+# --- plain Flair code, whichever package is imported first ------------------------------------------------------------
+
+ORDERS = {
+    "flair_nas first": "import flair_nas\nfrom flair.models import SequenceTagger",
+    "SequenceTagger first": "from flair.models import SequenceTagger\nimport flair_nas",
+    "flair first": "import flair\nimport flair_nas\nfrom flair.models import SequenceTagger",
+}
+TRAIN = """
+import importlib
+SequenceTagger.RNN("i-darts-ptb", 1, 2, True, 2)  # before anything else is imported
+result = importlib.import_module(helpers).train_all_kinds(SequenceTagger, pathlib.Path(folder))
+"""
+
+
+def train_all_kinds(tagger: type[SequenceTagger], folder: Path) -> dict[str, list[list[Any]]]:
+    """Train a tagger of each way to name a layer; return their files with their predictions."""
+    corpus = tiny_corpus()
+    genotype_file = folder / "mine.json"
+    folder.mkdir()
+    GATED.save(genotype_file)
+    torch.manual_seed(0)
+    taggers = {
+        "name": make_tagger(corpus, tagger=tagger),
+        "file": make_tagger(corpus, tagger=tagger, rnn_type=f"{genotype_file},recurrent_dropout=0.1"),
+        "layer": make_tagger(corpus, tagger=tagger, rnn=SearchedRNN(WIDTH, HIDDEN, GATED, 2, bidirectional=True)),
+    }
+    genotype_file.unlink()  # so no process that loads can find it
+    files = {kind: train(made, corpus, folder / kind) for kind, made in taggers.items()}
+    return {str(files[kind]): predictions(made) for kind, made in taggers.items()}
+
+
+def test_trains_and_saves_in_any_order_of_imports_and_loads_in_a_new_process(tmp_path):
+    files = {}
+    for number, (order, imports) in enumerate(ORDERS.items()):
+        trained = in_new_process(imports + TRAIN, folder=str(tmp_path / str(number)))
+        assert len(trained) == 3, order
+        files |= trained
+    assert_load_anywhere(files, ("SequenceTagger", "Classifier"), tmp_path)
+
+
+OWN_TYPES = """
+import torch
+from flair.data import Dictionary
+from flair.embeddings import DocumentRNNEmbeddings, OneHotEmbeddings
+from flair.models import SequenceTagger
+
+def describe(model, rnn, state):
+    weights = {name: tensor.tolist() for name, tensor in model.state_dict().items()}
+    return [str(rnn), rnn.dropout, list(state), state["rnn_type"], weights]
+
+result = {}
+for rnn_type in ("LSTM", "GRU", "RNN"):
+    torch.manual_seed(0)
+    tags = Dictionary(add_unk=False)
+    for tag in ("O", "S-X"):
+        tags.add_item(tag)
+    embeddings = OneHotEmbeddings(Dictionary(), embedding_length=3)
+    tagger = SequenceTagger(embeddings, tags, "ner", rnn_type=rnn_type, hidden_size=4, rnn_layers=2)
+    document = DocumentRNNEmbeddings([embeddings], 4, 2, False, rnn_type=rnn_type, bidirectional=True)
+    result[rnn_type] = [
+        describe(tagger, tagger.rnn, tagger._get_state_dict()),
+        describe(document, document.rnn, document.to_params()),
+        torch.rand(1).item(),  # as many random numbers were drawn
+    ]
+"""
+
+
+def test_types_of_flair_are_the_same_with_and_without_flair_nas():
+    without = in_new_process(OWN_TYPES + "\nassert 'flair_nas' not in sys.modules")
+    beside: dict[str, Any] = {}
+    exec(OWN_TYPES, beside)
+    assert beside["result"] == without
+    assert without["LSTM"] != without["GRU"]
+
+
+def test_what_happens_without_the_import_is_in_the_docs_under_flairs_own_words(corpus):
+    readme, docs = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/tagging.md")
+    )
+    unregistered_rnn, unregistered_init = SequenceTagger.RNN.__wrapped__, DocumentRNNEmbeddings.__init__.__wrapped__
+    with pytest.raises(Exception, match="Unknown RNN type") as error:
+        unregistered_rnn("i-darts-ptb", 1, HIDDEN, True, WIDTH)
+    assert f"`{error.value}`" in readme and f"`{error.value}`" in docs
+    documents = DocumentRNNEmbeddings.__new__(DocumentRNNEmbeddings)
+    unregistered_init(documents, [word_embeddings(corpus)], HIDDEN, rnn_type="i-darts-ptb")
+    assert isinstance(documents.rnn, torch.nn.GRU) and "builds a GRU for every name but `LSTM`" in docs
+    classifier = TextClassifier(documents, label_type="topic", label_dictionary=corpus.make_label_dictionary("topic"))
+    with pytest.raises(RuntimeError, match="Missing key") as error:
+        TextClassifier._init_model_with_state_dict(classifier._get_state_dict())
+    words = re.search(r"`(Missing key.*?)`", docs)[1]
+    assert words in str(error.value)
+
+
+# --- what an rnn_type says reaches the layer --------------------------------------------------------------------------
+
+SOURCES = {
+    "name": "ess-ptb",
+    "file": "{folder}/my cell.json",
+    "one line": "sigmoid0-relu1+tanh0/state=tanh-relu+sigmoid1/input=relu",
+}
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"highway": False, "combine": "mean", "gate": "product", "carry": "gated"},
+    {"highway": True, "combine": "sum", "gate": "residual", "carry": "ungated"},
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain form", "highway"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_options_reach_the_layer_and_survive_saving(corpus, tmp_path, source, options):
+    opposite = OPTIONS[1 - OPTIONS.index(options)]
+    genotype_file = tmp_path / "my cell.json"
+    flair_nas.Genotype(GATED.nodes, GATED.output, GATED.state_gate, GATED.input_gate, **opposite).save(genotype_file)
+    name = SOURCES[source].format(folder=tmp_path)
+    numbers = {"recurrent_dropout": 0.25, "input_dropout": 0.125, "init_range": 0.3}
+    given = ",".join(f"{key}={value}" for key, value in {**numbers, **options}.items())
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, rnn_type=f"{name},{given}", word_dropout=0.0, locked_dropout=0.0)
+
+    assert isinstance(tagger.rnn, SearchedRNN)
+    assert tagger.rnn.genotype == load_genotype(name)
+    assert tagger.rnn.genotype.options == options  # over those of the file
+    assert {key: getattr(tagger.rnn, key) for key in numbers} == numbers
+    for cell in tagger.rnn.cells:
+        assert cell.weight_hidden.shape == (HIDDEN, 2 * HIDDEN if options["highway"] else HIDDEN)
+        assert 0.25 < cell.weight_hidden.abs().max() <= 0.3
+        assert (cell.state_gate.form, cell.input_gate.form) == (options["gate"], options["gate"])
+
+    tagger.save(tmp_path / "tagger.pt")
+    genotype_file.unlink()
+    loaded = SequenceTagger.load(tmp_path / "tagger.pt")
+    assert loaded.rnn.config() == tagger.rnn.config()
+    assert predictions(loaded) == predictions(tagger)
+
+
+def test_options_in_a_genotype_file_count_when_none_are_given(corpus, tmp_path):
+    for options in OPTIONS:
+        flair_nas.Genotype(GATED.nodes, **options).save(tmp_path / "mine.json")
+        assert make_tagger(corpus, rnn_type=str(tmp_path / "mine.json")).rnn.genotype.options == options
+
+
+@pytest.mark.parametrize("option", ["input_dropout=0.5", "recurrent_dropout=0.5"])
+def test_dropout_of_an_option_acts_in_training_alone(corpus, option):
+    tagger = make_tagger(corpus, rnn_type=f"i-darts-ptb,init_range=0.5,{option}", word_dropout=0.0, locked_dropout=0.0)
+    data, lengths = tagger._prepare_tensors([Sentence(TEXTS[0], use_tokenizer=False)])
+    drawn = [tagger.train().forward(data, lengths)[0] for _ in range(2)]
+    assert not torch.equal(*drawn)
+    kept = [tagger.eval().forward(data, lengths)[0] for _ in range(2)]
+    assert torch.equal(*kept)
+
+
+def test_layers_have_the_dropout_between_them_that_flairs_own_have(corpus):
+    for layers in (1, 2):
+        lstm = make_tagger(corpus, rnn_type="LSTM", rnn_layers=layers).rnn
+        searched = make_tagger(corpus, rnn_layers=layers).rnn
+        assert (searched.num_layers, searched.dropout) == (layers, lstm.dropout)
+        gru = DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, layers).rnn
+        searched = DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, layers, rnn_type="i-darts-ptb").rnn
+        assert (searched.num_layers, searched.dropout) == (layers, gru.dropout)
+    assert make_tagger(corpus, rnn_type="i-darts-ptb,dropout=0.25", rnn_layers=2).rnn.dropout == 0.25
+
+
+# --- what cannot be built ---------------------------------------------------------------------------------------------
+
+
+def make_document_embeddings(corpus: Corpus, rnn_type: str) -> DocumentRNNEmbeddings:
+    return DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, rnn_type=rnn_type)
+
+
+BUILDERS = pytest.mark.parametrize("build", [make_tagger, make_document_embeddings])
+
+
+def test_a_genotype_is_taken_as_it_is_and_saved_with_the_tagger(corpus, tmp_path):
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, rnn_type=GATED)
+    assert tagger.rnn.genotype == GATED
+    tagger.save(tmp_path / "tagger.pt")
+    assert predictions(SequenceTagger.load(tmp_path / "tagger.pt")) == predictions(tagger)
+    assert DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, rnn_type=GATED).rnn.genotype == GATED
+
+
+def test_flairs_own_types_take_no_options():
+    with pytest.raises(FlairNasError, match="options are for searched cells; LSTM takes none"):
+        parse_rnn("LSTM,recurrent_dropout=0.2", FLAIR_TYPES)
+
+
+@BUILDERS
+@pytest.mark.parametrize(
+    ("rnn_type", "best"),
+    [("idarts-ptb", "i-darts-ptb"), ("lsmt", "LSTM"), ("gru", "GRU"), ("Enas_PTB,combine=sum", "enas-ptb")],
+)
+def test_unknown_type_lists_the_known_ones_and_the_closest_first(corpus, build, rnn_type, best):
+    with pytest.raises(FlairNasError, match=rf"unknown rnn_type '{rnn_type.split(',')[0]}'.*mean {best}[ ?]") as caught:
+        build(corpus, rnn_type=rnn_type)
+    known = str(caught.value).split("Known: ")[1]
+    assert all(name in known for name in (*FLAIR_TYPES, *bundled_names()))
+
+
+@BUILDERS
+@pytest.mark.parametrize(
+    ("rnn_type", "message"),
+    [
+        ("something else", "unknown rnn_type 'something else'. Known: LSTM"),  # nothing is close
+        ("i-darts-ptb,recurent_dropout=0.25", "unknown option 'recurent_dropout=0.25'; .*recurrent_dropout"),
+        ("i-darts-ptb,init_range", "unknown option 'init_range'; .*name=value"),
+        ("i-darts-ptb,recurrent_dropout=much", "recurrent_dropout must be a number, got 'much'"),
+        ("i-darts-ptb,recurrent_dropout=1", "recurrent_dropout must be a probability"),
+        ("i-darts-ptb,init_range=0", "init_range must be positive"),
+        ("i-darts-ptb,init_range=inf", "init_range"),
+        ("i-darts-ptb,combine=median", "combine: found 'median'; expected sum or mean"),
+        ("i-darts-ptb,highway=perhaps", "highway: found 'perhaps'; expected true or false"),
+        ("no/such/cell.json", "no/such/cell.json"),
+        ("tanh0-relu5", r"found 5; expected an earlier node"),
+    ],
+)
+def test_faulty_type_is_named(corpus, build, rnn_type, message):
+    with pytest.raises(FlairNasError, match=message):
+        build(corpus, rnn_type=rnn_type)
+
+
+# --- heads, options and training of Flair -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "storage"),
+    [
+        ({"use_crf": True}, "none"),
+        ({"use_crf": False, "dropout": 0.1}, "cpu"),
+        ({"rnn_layers": 2}, "cpu"),
+        ({"train_initial_hidden_state": True, "reproject_embeddings": False}, "none"),
+        ({"use_rnn": False}, "none"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else value,
+)
+def test_heads_and_options_of_flair_train_and_load(corpus, tmp_path, options, storage):
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, **options)
+    start = copy.deepcopy(tagger.state_dict())
+    file = train(tagger, corpus, tmp_path, embeddings_storage_mode=storage)
+    layer = [name for name in start if name.startswith("rnn.")]
+    assert bool(layer) == options.get("use_rnn", True)
+    assert not any(torch.equal(start[name], tagger.state_dict()[name]) for name in layer)
+    loaded = SequenceTagger.load(file)
+    assert loaded.state_dict().keys() == start.keys()
+    assert predictions(loaded) == predictions(tagger)
+
+
+def test_one_direction_survives_saving(corpus, tmp_path):
+    torch.manual_seed(0)
+    layer = SearchedRNN(WIDTH, HIDDEN, GATED)  # one direction, as nn.LSTM by default
+    for tagger in (make_tagger(corpus, rnn=layer), make_tagger(corpus, bidirectional=False)):
+        tagger.save(tmp_path / "tagger.pt")
+        loaded = SequenceTagger.load(tmp_path / "tagger.pt")
+        assert loaded.rnn.bidirectional is loaded.bidirectional is False
+        assert predictions(loaded) == predictions(tagger)
+
+
+def test_training_continues_from_a_saved_epoch_as_if_never_stopped(corpus, tmp_path):
+    torch.manual_seed(0)
+    # without dropout, shuffling and momentum, an epoch depends on the weights alone
+    tagger = make_tagger(corpus, rnn_type=f"{SMALL},init_range=0.3", word_dropout=0.0, locked_dropout=0.0)
+    options = {"optimizer": torch.optim.SGD, "learning_rate": 0.1, "shuffle": False}
+    whole = train(tagger, corpus, tmp_path / "whole", max_epochs=2, save_model_each_k_epochs=1, **options)
+    half = SequenceTagger.load(tmp_path / "whole" / "model_epoch_1.pt")
+    before = copy.deepcopy(half.state_dict())
+    rest = train(half, corpus, tmp_path / "rest", epoch=1, max_epochs=2, **options)
+    expected, found = (SequenceTagger.load(file).state_dict() for file in (whole, rest))
+    assert found.keys() == expected.keys() == before.keys()
+    for name, weight in expected.items():
+        assert torch.equal(found[name], weight), name
+    assert not torch.equal(before["rnn.cells.0.weight_nodes"], expected["rnn.cells.0.weight_nodes"])
+
+
+class Ruin(TrainerPlugin):
+    """Spoils the weights in epoch 2, so that the best epoch is behind."""
+
+    @TrainerPlugin.hook
+    def after_training_epoch(self, epoch: int, **_: Any) -> None:
+        if epoch == 2:
+            for weight in self.model.parameters():
+                weight.data.mul_(-7)
+
+
+def test_annealing_with_restarts_returns_to_the_best_epoch(corpus, tmp_path):
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, "case", rnn_type=SMALL)  # labels on tokens give a score above 0 in the first epoch
+    options = {"use_final_model_for_eval": False, "anneal_with_restarts": True, "patience": 0, "max_epochs": 2}
+    final = train(tagger, corpus, tmp_path, save_model_each_k_epochs=1, plugins=[Ruin()], **options)
+    files = [tmp_path / "model_epoch_1.pt", tmp_path / "best-model.pt", final]
+    first, best, last = (SequenceTagger.load(file).state_dict() for file in files)
+    for name, weight in first.items():
+        assert torch.equal(best[name], weight), name
+        assert torch.equal(last[name], weight), name
+    ruined = SequenceTagger.load(tmp_path / "model_epoch_2.pt").state_dict()
+    assert not torch.equal(ruined["linear.weight"], first["linear.weight"])
+
+
+def test_mixed_precision_trains_as_full_precision_does(corpus, tmp_path):
+    losses: dict[bool, float] = {}
+    for use_amp in (False, True):
+        torch.manual_seed(0)
+        tagger = make_tagger(corpus, rnn_type=SMALL, word_dropout=0.0, locked_dropout=0.0)
+        start = copy.deepcopy(tagger.state_dict())
+        options = {"max_epochs": 1, "shuffle": False, "plugins": [MetricHistoryPlugin()]}
+        folder = tmp_path / str(use_amp)
+        ModelTrainer(tagger, corpus).train(folder, use_amp=use_amp, learning_rate=0.1, mini_batch_size=10, **options)
+        (losses[use_amp],) = options["plugins"][0].metric_history["train_loss_history"]
+        for name, weight in tagger.rnn.named_parameters():
+            assert weight.dtype == torch.float32 and weight.isfinite().all()
+            assert not torch.equal(weight, start[f"rnn.{name}"]), name
+    assert losses[True] == pytest.approx(losses[False], rel=0.05)
+    assert losses[True] != losses[False]  # products were rounded, so autocast was at work
+
+
+def test_tasks_share_a_layer(corpus, tmp_path):
+    torch.manual_seed(0)
+    shared = SearchedRNN(WIDTH, HIDDEN, GATED, bidirectional=True)
+    embeddings = word_embeddings(corpus)
+    taggers = [make_tagger(corpus, kind, rnn=shared, embeddings=embeddings) for kind in ("ner", "case")]
+    model, both = make_multitask_model_and_corpus([(tagger, tiny_corpus()) for tagger in taggers])
+    file = train(model, both, tmp_path / "run")
+    assert taggers[0].rnn is taggers[1].rnn is shared
+    assert {label[0] for labels, _ in predictions(model) for label in labels} >= {"case"}
+    assert_load_anywhere({str(file): predictions(model)}, ("MultitaskModel", "Classifier"), tmp_path)
+
+
+# --- document embeddings ----------------------------------------------------------------------------------------------
+
+
+def test_document_embeddings_train_in_a_classifier_and_load_in_a_new_process(corpus, tmp_path):
+    files = {}
+    for bidirectional in (False, True):
+        for reproject in (False, True):
+            torch.manual_seed(0)
+            embeddings = DocumentRNNEmbeddings(
+                [word_embeddings(corpus)],
+                HIDDEN,
+                reproject_words=reproject,
+                reproject_words_dimension=5 if reproject else None,
+                bidirectional=bidirectional,
+                rnn_type="i-darts-ptb,recurrent_dropout=0.1",
+            )
+            topics = corpus.make_label_dictionary("topic")
+            classifier = TextClassifier(embeddings, label_type="topic", label_dictionary=topics)
+            start = copy.deepcopy(embeddings.rnn.state_dict())
+            file = train(classifier, corpus, tmp_path / f"{bidirectional} {reproject}")
+            assert isinstance(embeddings.rnn, SearchedRNN) and embeddings.rnn.bidirectional == bidirectional
+            assert embeddings.rnn.recurrent_dropout == 0.1
+            assert embeddings.embedding_length == (4 * HIDDEN if bidirectional else HIDDEN)
+            assert not any(torch.equal(start[name], weight) for name, weight in embeddings.rnn.named_parameters())
+            files[str(file)] = predictions(classifier)
+    assert_load_anywhere(files, ("TextClassifier", "Classifier"), tmp_path)
+
+
+def test_document_embeddings_pickle_as_flair_saves_embeddings(corpus):
+    torch.manual_seed(0)
+    embeddings = DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, 2, rnn_type="ess-ptb,init_range=0.5")
+    loaded = load_embeddings(pickle.loads(pickle.dumps(embeddings.save_embeddings())))
+    assert loaded.rnn.config() == embeddings.rnn.config()
+    vectors = []
+    for made in (embeddings, loaded):
+        sentence = Sentence(TEXTS[0])
+        made.embed(sentence)
+        vectors.append(sentence.get_embedding())
+    assert torch.equal(*vectors) and vectors[0].any()
+
+
+# --- a tagger as a module ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda tagger: pickle.loads(pickle.dumps(tagger))])
+def test_copies_of_a_tagger_are_equal_and_apart(corpus, tmp_path, duplicate):
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, rnn_type="ess-ptb,recurrent_dropout=0.1,init_range=0.5")
+    expected = predictions(tagger)
+    double = duplicate(tagger)
+    assert double.rnn.config() == tagger.rnn.config()
+    assert predictions(double) == expected
+    double.save(tmp_path / "double.pt")
+    assert predictions(SequenceTagger.load(tmp_path / "double.pt")) == expected
+    with torch.no_grad():
+        double.rnn.cells[0].weight_nodes.add_(1)
+    assert predictions(double) != expected
+    assert predictions(tagger) == expected
+
+
+@pytest.mark.parametrize("use_crf", [True, False])
+def test_float64_and_back(corpus, use_crf):
+    torch.manual_seed(0)
+    tagger = make_tagger(corpus, rnn_type="ess-ptb,init_range=0.5", use_crf=use_crf).eval()
+    single = predictions(tagger)
+    with torch.no_grad():
+        data, lengths = tagger._prepare_tensors([Sentence(text, use_tokenizer=False) for text in TEXTS[:2]])
+        features = tagger.rnn(data)[0]
+        tagger.double()
+        torch.testing.assert_close(tagger.rnn(data.double())[0], features.double(), rtol=0, atol=1e-6)
+    loss, _ = tagger.forward_loss([corpus.train[0]])
+    loss.backward()
+    assert loss.dtype == tagger.rnn.cells[0].weight_nodes.grad.dtype == torch.float64
+    assert predictions(tagger.float()) == single
+
+
+def test_sentences_of_no_one_and_5000_tokens_in_a_batch(corpus):
+    torch.manual_seed(0)
+    line = "tanh0/state=tanh,init_range=0.5"  # a small cell: Flair's own LSTM takes seconds here as well
+    tagger = make_tagger(corpus, rnn_type=line, use_crf=False).eval()
+    words = (TEXTS[0].split() * 400)[:5000]
+    alone, one, long, empty = Sentence("Ash"), Sentence("Ash"), Sentence(words), Sentence("")
+    tagger.predict(alone, force_token_predictions=True, return_probabilities_for_all_classes=True)
+    batch = [empty, one, long]
+    tagger.predict(batch, force_token_predictions=True, return_probabilities_for_all_classes=True)
+
+    def scores(sentence: Sentence) -> torch.Tensor:
+        return torch.tensor([[label.score for label in token.tags_proba_dist["ner"]] for token in sentence])
+
+    assert empty.get_labels() == [] and len(long) == 5000
+    torch.testing.assert_close(scores(one), scores(alone), rtol=0, atol=1e-6)
+    assert scores(long).shape == (5000, len(tagger.label_dictionary))
+    torch.testing.assert_close(scores(long).sum(1), torch.ones(5000))
+    assert not torch.equal(scores(long)[0], scores(long)[-1])  # the first and the last token have different contexts
+
+
+# --- a damaged file ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.999])
+def test_a_file_cut_short_is_an_error_that_names_it(corpus, tmp_path, part):
+    whole, cut = tmp_path / "whole.pt", tmp_path / "cut.pt"
+    make_tagger(corpus).save(whole)
+    cut.write_bytes(whole.read_bytes()[: int(whole.stat().st_size * part)])
+    for loader in (SequenceTagger, Classifier):
+        with pytest.raises(Exception):  # noqa: B017 - Flair promises no type
+            loader.load(cut)
+    with pytest.raises(FlairNasError, match=f"^{re.escape(str(cut))}: .*cut short"):
+        load_tagger(cut)
+    assert predictions(load_tagger(whole)) == predictions(SequenceTagger.load(whole))
+
+
+def test_a_comma_in_the_genotype_itself_is_no_option(tmp_path: Path) -> None:
+    file = tmp_path / "a,b.json"
+    load_genotype("darts-v1").save(file)
+    printed = "Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))"
+    for source in (str(file), printed, load_genotype("darts-v1").to_json()):
+        genotype, numbers = parse_rnn(f"{source},init_range=0.5,gate=product", FLAIR_TYPES)
+        assert genotype == load_genotype(Path(source) if source == str(file) else source)
+        assert genotype.gate == "product" and numbers == {"init_range": 0.5}
+    with pytest.raises(FlairNasError, match="comes twice"):
+        parse_rnn("darts-v1,init_range=0.1,init_range=0.2", FLAIR_TYPES)
+    with pytest.raises(FlairNasError, match="damaged"):
+        build_rnn('{"format": "flair-nas/rnn"}', input_size=1, hidden_size=1)
