@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import flair_nas
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.library.named import bundled_names, load_genotype
@@ -181,8 +182,13 @@ def test_a_checkout_finds_its_resources_from_anywhere(tmp_path: Path) -> None:
 def test_an_installed_wheel_finds_the_same_resources_inside_itself(wheel: Path, tmp_path: Path) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
+    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(site)]
+    subprocess.run([sys.executable, *install, str(wheel)], check=True, timeout=300)
+    command = [site / "bin" / "flair-nas", "--version"]
+    shown = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, timeout=300
+    )
+    assert shown.stdout == f"flair-nas {flair_nas.__version__}\n", shown.stderr
     found = json.loads(run_alone(site, PROBE, cwd=elsewhere))
     assert found["package"] == str(site / "flair_nas" / "__init__.py")
     assert found["resources"] == str(site / "flair_nas" / "resources")
