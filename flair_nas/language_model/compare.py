@@ -14,6 +14,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.perplexity import perplexity_of, stream_losses
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, UNKNOWN
+from flair_nas.language_model.text.sources import TextSource
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Comparison:
 def compare_language_models(
     a: SavedLanguageModel | str | Path,
     b: SavedLanguageModel | str | Path,
-    text: Any,
+    text: TextSource,
     *,
     part: str = "test",
     progress: bool = False,

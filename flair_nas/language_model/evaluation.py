@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +17,7 @@ from flair_nas.language_model.perplexity import (
 )
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, unknown_share
+from flair_nas.language_model.text.sources import TextSource
 
 
 class TextScore(NamedTuple):
@@ -39,7 +40,7 @@ class TextScore(NamedTuple):
 
 def evaluate_language_model(
     model: SavedLanguageModel | str | Path,
-    text: Any,
+    text: TextSource,
     *,
     part: str = "test",
     batch_size: int = 1,

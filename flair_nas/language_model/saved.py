@@ -17,7 +17,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
-from flair_nas.language_model.text.sources import DEMO, LINE_END, PARTS, find_text
+from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
 from flair_nas.nn.init import papers_range
@@ -188,43 +188,38 @@ def _vocabulary(words: list[str], counts: list[int]) -> Vocabulary:
 # --- text ---
 
 
-def is_one_file(source: Any) -> bool:
-    """Whether a text is a single file, which `encode_text` takes as it is: it has no parts."""
+def is_one_file(source: TextSource) -> bool:
+    """Return True if a text is a single file, which has no parts."""
     return isinstance(source, (str, Path)) and source != DEMO and user_path(source).is_file()
 
 
-def encode_text(source: Any, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:
-    """Text as the ids of a vocabulary that is given.
+def encode_text(source: TextSource, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:
+    """Return a text as the ids of an existing vocabulary; warn if many words are unknown.
 
     Args:
-        source: as for `load_text`. One file is taken as it is, whatever the part.
+        source: a source that `load_text` takes. One file is taken as it is, whatever the part.
         vocabulary: words that are not in it become `UNKNOWN`.
         part: train, valid or test.
-        lowercase: words are read in lower case, as the vocabulary's were.
+        lowercase: read words in lower case, as the vocabulary's were.
 
     Returns:
-        int32 [tokens]; `END` follows the last word of each line. Many unknown words are warned of.
+        int32 [tokens]; `END` follows the last word of each line.
 
     Raises:
         FlairNasError: there is no such text or part, or it cannot be read.
     """
     text = find_text(source, lowercase)
-    found = text.parts
     single = is_one_file(source)
-    if not single and part not in found:
+    if not single and part not in text.parts:
         known = f"one of {', '.join(PARTS)}"
         if part in PARTS:
-            known = f"there are {', '.join(found)} (--part {[*found][-1]})"
+            known = f"there are {', '.join(text.parts)} (--part {[*text.parts][-1]})"
         raise FlairNasError(f"text {text.name!r} has no {part} part; {known}")
-    ids = {word: number for number, word in enumerate(vocabulary.words)} | {LINE_END: vocabulary.index(END)}
-    unknown = vocabulary.index(UNKNOWN)
-    pieces = [
-        np.fromiter((ids.get(word, unknown) for word in piece.words), np.int32, len(piece.words))
-        for piece in found["train" if single else part].read(lambda _: None)
-    ]
-    if not pieces:
+    words = text.parts["train" if single else part].read(lambda count: None)
+    blocks = [*vocabulary.encode(words)]
+    if not blocks:
         raise FlairNasError(f"text {text.name!r} holds no words")
-    encoded = np.concatenate(pieces)
-    if (share := unknown_share(encoded, vocabulary)) > MANY_UNKNOWN:
+    ids = np.concatenate(blocks)
+    if (share := unknown_share(ids, vocabulary)) > MANY_UNKNOWN:
         say_unknown(text.name, {"" if single else part: share})
-    return encoded
+    return ids

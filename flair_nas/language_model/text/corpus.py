@@ -1,24 +1,25 @@
-"""Text as token ids: a vocabulary, and memory-mapped arrays that are made once for a text and settings.
+"""Text as token ids: a vocabulary, and memory-mapped arrays that are made once for a text and its settings.
 
-A text has the parts train, valid and, if there is one, test. Words are what white space parts, and `END` follows the
-last word of each line, also of an empty one, as in the language-model code of the field (PTB has no empty lines;
-WikiText-103 has its 103,227,021 training tokens with them).
+A text has the parts train, valid and, if there is one, test. White space separates words. `END` follows the last word
+of each line, also of an empty one, as in the language-model code of the field (PTB has no empty lines; WikiText-103 has
+its 103,227,021 training tokens with them).
 
-The ids of all parts are one file, ``CACHE/text/FINGERPRINT/ids.bin``, made in one pass over the text: each new word
-gets the next number, numbers are written as they come, and are replaced by ids when the words are counted. Memory is
-that of the words that differ, however long the text.
+The ids of all parts are one file, ``CACHE/text/FINGERPRINT/ids.bin``. It takes two passes over the text: the first
+counts the words, the second writes their ids. Memory grows with the number of different words, not with the text.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,16 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.sources import LINE_END, PARTS, Piece, Text, files_beside, find_text
+from flair_nas.language_model.text.sources import (
+    LINE_END,
+    PARTS,
+    Advance,
+    Text,
+    TextPart,
+    TextSource,
+    files_beside,
+    find_text,
+)
 from flair_nas.storage.cache import Kind, cached_folder
 from flair_nas.storage.paths import typed
 
@@ -39,22 +49,21 @@ UNKNOWN = "<unk>"
 END = "<eos>"
 
 TOKEN_IDS = Kind("text", "token ids")
-MANY_UNKNOWN = 0.2  # of the words: more than that, and perplexities say little
+MANY_UNKNOWN = 0.2  # share of the words above which perplexities say little
 _FORMAT = 1  # of the cache; another number makes all caches anew
 _FEW_WORDS, _LONG_WORDS = 1.5, 12.0  # words a line, characters a word: a text beyond has almost no blanks
-_BLOCK = 1 << 22  # ids that are in memory at a time
+_BLOCK = 1 << 20  # ids that are in memory at a time
 
 Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have ids: a word's id is its place.
+    """The words that have ids; the id of a word is its position.
 
     Args:
-        words: by falling count; of words with equal counts, that which comes first in the text. `UNKNOWN` and `END`
-            are always among them.
-        counts: how often each id is in the training part; of `UNKNOWN`, all words that have no id of their own.
+        words: by falling count, then by first occurrence in the text. `UNKNOWN` and `END` are always among them.
+        counts: number of occurrences of each id in the training part; `UNKNOWN` counts all words that have no id.
     """
 
     words: tuple[str, ...]
@@ -64,8 +73,15 @@ class Vocabulary:
         return len(self.words)
 
     def index(self, word: str) -> int:
-        """The id of a word; that of `UNKNOWN` for a word that has none."""
+        """Return the id of a word, or the id of `UNKNOWN`."""
         return self._index.get(word, self._index[UNKNOWN])
+
+    def encode(self, words: Iterable[str]) -> Iterator[Ids]:
+        """Yield the ids of words in blocks of bounded size; `LINE_END` becomes `END`."""
+        index = self._index | {LINE_END: self._index[END]}
+        ids = map(index.get, words, itertools.repeat(index[UNKNOWN]))
+        while len(block := np.fromiter(itertools.islice(ids, _BLOCK), "<i4")):
+            yield block
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -77,14 +93,14 @@ class TextCorpus:
     """A text as token ids.
 
     Args:
-        name: the folder's or file's name, or the Flair corpus' own.
+        name: name of the folder or file, or the Flair corpus' own.
         vocabulary: the words of the training part.
         train: ids, int32 [tokens], memory-mapped and read-only.
-        valid: the same.
-        test: the same; None where there is no test part.
-        fingerprint: SHA-256 of text and settings in hexadecimal; another text or other settings have another one.
-        origin: what it was made of, as JSON can hold it: files with sizes and digests, settings, tokens of each part,
-            and where the valid part is from.
+        valid: ids, int32 [tokens], memory-mapped and read-only.
+        test: ids, int32 [tokens], memory-mapped and read-only; None if there is no test part.
+        fingerprint: SHA-256 of text and settings in hexadecimal.
+        origin: JSON data on the source: files with sizes and digests, settings, tokens of each part, and the source of
+            the valid part.
     """
 
     name: str
@@ -97,7 +113,7 @@ class TextCorpus:
 
     @cached_property
     def unknown_shares(self) -> dict[str, float]:
-        """The share of `UNKNOWN` in each part, as `unknown_share` counts it."""
+        """The share of words that are `UNKNOWN` in each part."""
         parts = {"train": self.train, "valid": self.valid, "test": self.test}
         return {name: unknown_share(ids, self.vocabulary) for name, ids in parts.items() if ids is not None}
 
@@ -106,8 +122,8 @@ def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
     """Return the share of words that are `UNKNOWN`: written so in the text, or not in the vocabulary.
 
     Args:
-        ids: token ids; `END` is no word.
-        vocabulary: their words.
+        ids: token ids, [tokens]; `END` does not count as a word.
+        vocabulary: the vocabulary of these ids.
     """
     ends, unknown = (np.count_nonzero(ids == vocabulary.index(word)) for word in (END, UNKNOWN))
     return float(unknown / max(len(ids) - ends, 1))
@@ -117,8 +133,8 @@ def say_unknown(name: str, shares: Mapping[str, float]) -> None:
     """Log the shares of `UNKNOWN` in a text, if it has any; warn if one is above a fifth.
 
     Args:
-        name: of the text.
-        shares: by part; one of no part has an empty name.
+        name: name of the text.
+        shares: share by part; the name of a part may be empty.
     """
     said = ", ".join(f"{100 * share:.1f} % of the words{' of ' * bool(part)}{part}" for part, share in shares.items())
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
@@ -132,7 +148,7 @@ def say_unknown(name: str, shares: Mapping[str, float]) -> None:
 
 
 def load_text(
-    source: Any,
+    source: TextSource,
     *,
     vocabulary_size: int | None = None,
     min_count: int = 1,
@@ -141,19 +157,19 @@ def load_text(
     cache: str | Path | None = None,
     progress: bool = False,
 ) -> TextCorpus:
-    """Loads a text; the first time it is turned into token ids, which are kept for the next time.
+    """Load a text as token ids. They are made the first time, and read from the cache later.
 
     Args:
-        source: a folder, a file, files by part (``{"train": PATH, "valid": PATH, "test": PATH}``, or as text
-            ``train=PATH,valid=PATH,test=PATH``), a Flair corpus, or ``demo``, the bundled text (a folder of that name
-            is given as ``./demo``). Files hold UTF-8, one sentence a line, packed by gzip or not. A folder's files are
-            told by words in their names: train; valid, validation, val or dev; test.
-        vocabulary_size: at most so many entries, `UNKNOWN` and `END` among them; the most frequent words stay.
-        min_count: words that are less often in the training part have no id.
-        lowercase: words are turned into lower case.
-        valid_share: where there is no valid part, this share of the training lines, the last ones, becomes it (of a
-            text of one line, this share of its words).
-        cache: the folder for ids. Default: the environment variable ``FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
+        source: a folder, a file, files by part (``{"train": PATH, "valid": PATH, "test": PATH}``, or the text
+            ``train=PATH,valid=PATH,test=PATH``), a Flair corpus, or ``demo``, the bundled text (``./demo`` is a
+            folder). Files hold UTF-8, one sentence a line, packed by gzip or not. Words in the names of a folder's
+            files tell the part: train; valid, validation, val or dev; test.
+        vocabulary_size: maximum number of types, `UNKNOWN` and `END` among them; the most frequent words stay.
+        min_count: words with fewer occurrences in the training part have no id.
+        lowercase: read words in lower case.
+        valid_share: share of the training lines, from their end, that becomes the missing valid part (of a text of
+            one line, share of its words).
+        cache: folder for ids. Default: the environment variable ``FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
         progress: draw a progress bar on standard error while ids are made.
 
     Raises:
@@ -161,90 +177,84 @@ def load_text(
             or cannot be read; a vocabulary of fewer than two words; a cache folder that cannot be written.
         OSError: the disk is full; nothing half-written stays.
     """
-    settings: dict[str, Any] = {
-        "vocabulary_size": vocabulary_size,
-        "min_count": min_count,
-        "lowercase": lowercase,
-        "valid_share": valid_share,
-    }
-    TextSettings(**settings)  # refuses what cannot be used
-    text = find_text(source, lowercase)
-    _check_valid(text, valid_share)
+    settings = TextSettings(
+        vocabulary_size=vocabulary_size, min_count=min_count, lowercase=lowercase, valid_share=valid_share
+    )
+    return _load(source, settings, None if cache is None else Path(cache), progress)
+
+
+def load_text_of(settings: TextSettings, source: TextSource | None = None, *, progress: bool = False) -> TextCorpus:
+    """Load the text that settings name, or another source with the same settings.
+
+    Args:
+        settings: settings of a search or of a language model.
+        source: replaces the setting `text`; `load_text` says what it may be.
+        progress: draw a progress bar on standard error while ids are made.
+
+    Raises:
+        FlairNasError: the settings name no text; otherwise as for `load_text`.
+        OSError: the disk is full; nothing half-written stays.
+    """
+    source = settings.text or None if source is None else source
+    if source is None:
+        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
+    return _load(source, settings, None, progress)
+
+
+def _load(source: TextSource, settings: TextSettings, cache: Path | None, progress: bool) -> TextCorpus:
+    text = find_text(source, settings.lowercase)
+    _check_valid(text, settings.valid_share)
+    chosen = {name: getattr(settings, name) for name in ("vocabulary_size", "min_count", "lowercase", "valid_share")}
     digests = {name: part.digest for name, part in text.parts.items()}
-    key = json.dumps({"format": _FORMAT, "text": digests, "settings": settings}, sort_keys=True)
+    key = json.dumps({"format": _FORMAT, "text": digests, "settings": chosen}, sort_keys=True)
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
 
     def build(folder: Path) -> dict[str, Any]:
         return _build(text, settings, folder, progress)
 
-    folder, made = cached_folder(TOKEN_IDS, fingerprint, build, None if cache is None else Path(cache))
+    folder, built = cached_folder(TOKEN_IDS, fingerprint, build, cache)
     ids = np.memmap(folder / "ids.bin", dtype="<i4", mode="r")
-    ends = np.cumsum([made["tokens"][name] for name in PARTS])
-    train, valid, test = (ids[end - made["tokens"][name] : end] for name, end in zip(PARTS, ends))
-    origin = {
-        "text": text.name,
-        "files": {name: {"file": p.name, "bytes": p.size, "sha256": p.digest} for name, p in text.parts.items()},
-        "settings": settings,
-        "valid": text.valid.name if text.valid else f"{made['valid']} of {text.train.name}",
-        "tokens": {name: count for name, count in made["tokens"].items() if count},
-    }
+    tokens = built["tokens"]
+    train, valid, test, _ = np.split(ids, np.cumsum([tokens[name] for name in PARTS]))
+    train_file = text.parts["train"].name
     corpus = TextCorpus(
         name=text.name,
-        vocabulary=Vocabulary(tuple(made["words"]), tuple(made["counts"])),
+        vocabulary=Vocabulary(tuple(built["words"]), tuple(built["counts"])),
         train=train,
         valid=valid,
-        test=test if text.test else None,
+        test=test if "test" in text.parts else None,
         fingerprint=fingerprint,
-        origin=origin,
+        origin={
+            "text": text.name,
+            "files": {name: {"file": p.name, "bytes": p.size, "sha256": p.digest} for name, p in text.parts.items()},
+            "settings": chosen,
+            "valid": text.parts["valid"].name if "valid" in text.parts else f"{built['valid']} of {train_file}",
+            "tokens": {name: count for name, count in tokens.items() if count},
+        },
     )
     say_unknown(corpus.name, corpus.unknown_shares)
     _check_blanks(corpus)
     return corpus
 
 
-def load_text_of(settings: TextSettings, source: Any = None, *, progress: bool = False) -> TextCorpus:
-    """Loads the text that settings name, or another source in the same way.
-
-    Args:
-        settings: of a search or of a language model.
-        source: as for `load_text`, in place of the setting `text`.
-        progress: draw a progress bar on standard error while ids are made.
-
-    Raises:
-        FlairNasError: none is named; else as `load_text`.
-        OSError: as `load_text`.
-    """
-    source = settings.text or None if source is None else source
-    if source is None:
-        raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
-    return load_text(
-        source,
-        vocabulary_size=settings.vocabulary_size,
-        min_count=settings.min_count,
-        lowercase=settings.lowercase,
-        valid_share=settings.valid_share,
-        progress=progress,
-    )
-
-
 def batchify(ids: Ids, batch_size: int) -> LongTensor:
-    """Cuts a stream of tokens into columns that are read side by side.
+    """Cut a stream of tokens into columns that are read side by side.
 
     Args:
         ids: token ids, [tokens].
-        batch_size: the number of columns, B.
+        batch_size: number of columns, B.
 
     Returns:
-        Token ids, [T, B] with T = tokens // B; column b is the b-th contiguous piece of the stream, and the tokens
-        that are left over are dropped.
+        Token ids, [T, B] with T = tokens // B. Column b is the b-th contiguous piece of the stream; the tokens that are
+        left over are dropped.
 
     Raises:
         FlairNasError: there are fewer than two tokens for a column.
     """
     import torch
 
-    if not _is_whole(batch_size) or batch_size < 1:
-        raise FlairNasError(f"batch_size must be a whole number from 1, got {batch_size!r}")
+    if batch_size < 1:
+        raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
     if len(ids) < 2 * batch_size:
         largest = len(ids) // 2
         works = f"the largest batch size that works is {largest:,}" if largest else "no batch size works"
@@ -261,30 +271,25 @@ def batchify(ids: Ids, batch_size: int) -> LongTensor:
 # --- checks ---
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _check_valid(text: Text, valid_share: float | None) -> None:
-    if text.valid is None and valid_share is None:
-        if beside := files_beside(text.train, "valid"):
+    """Raise FlairNasError unless the text has either a valid part or a share for one; warn of a copy of train."""
+    train, valid = text.parts["train"], text.parts.get("valid")
+    if valid is None and valid_share is None:
+        if beside := files_beside(train, "valid"):
             raise FlairNasError(
-                f"{text.train.label} was given without the valid part that lies beside it; give both as "
-                f"{typed(f'train={text.train.label},valid={beside[0]}')}"
+                f"{train.label} was given without the valid part that lies beside it; give both as "
+                f"{typed(f'train={train.label},valid={beside[0]}')}"
             )
         raise FlairNasError(
-            f"{text.train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
+            f"{train.label}: there is no valid part beside this text; add a file with 'valid' or 'dev' in "
             "its name to its folder and give the folder, or set valid_share: 0.1 (--valid-share 0.1) takes the last "
             "tenth of the lines"
         )
-    if text.valid is not None and valid_share is not None:
-        raise FlairNasError(
-            f"valid_share is set, but there is a valid part ({text.valid.label}); leave one of the two out"
-        )
-    if text.valid is not None and text.valid.digest == text.train.digest:
+    if valid is not None and valid_share is not None:
+        raise FlairNasError(f"valid_share is set, but there is a valid part ({valid.label}); leave one of the two out")
+    if valid is not None and valid.digest == train.digest:
         log.warning(
-            "%s and %s are the same text, so losses on valid say nothing of other text",
-            *(text.train.label, text.valid.label),
+            "%s and %s are the same text, so losses on valid say nothing of other text", train.label, valid.label
         )
 
 
@@ -306,140 +311,95 @@ def _check_blanks(corpus: TextCorpus) -> None:
 # --- building ---
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
+def _build(text: Text, settings: TextSettings, folder: Path, progress: bool) -> dict[str, Any]:
+    """Write ``ids.bin``, and return the other data on the text, for JSON."""
+    train = text.parts["train"]
+    with tqdm(
+        desc=f"reading {text.name}",
+        total=2 * sum(part.size for part in text.parts.values()),
+        unit="B",
+        unit_scale=True,
+        leave=False,
+        disable=not progress,
+    ) as bar:
+        counts = {name: _count(part, bar.update) for name, part in text.parts.items()}
+        tokens = {name: counts[name].total() if name in counts else 0 for name in PARTS}
+        before_valid, valid_source = counts["train"], ""
+        if settings.valid_share is not None:
+            before_valid, valid_source = _count_before_valid(train, counts["train"], settings.valid_share)
+            num_train = before_valid.total()
+            tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
+        vocabulary = _choose_vocabulary(before_valid, settings, train.label)
+        with open(folder / "ids.bin", "wb") as stream:
+            for part in text.parts.values():
+                for ids in vocabulary.encode(part.read(bar.update)):
+                    stream.write(ids.data)
+    return {"tokens": tokens, "valid": valid_source, "words": vocabulary.words, "counts": vocabulary.counts}
 
 
-class _Numbers(dict[str, int]):
-    """Numbers words in the order in which they are asked for first."""
-
-    def __missing__(self, word: str) -> int:
-        self[word] = number = len(self)
-        return number
-
-
-class _Part(NamedTuple):
-    """A part as it was written: how many tokens and lines, and after each piece how many so far."""
-
-    tokens: int
-    lines: int
-    marks: list[tuple[int, int]]
+def _count(part: TextPart, advance: Advance) -> Counter[str]:
+    """Return the number of occurrences of each word and of `LINE_END`, by first occurrence."""
+    counts = Counter(part.read(advance))
+    if counts.keys() <= {LINE_END}:
+        raise FlairNasError(f"{part.label}: the text holds no words; give text, one sentence a line")
+    return counts
 
 
-def _build(text: Text, settings: Mapping[str, Any], folder: Path, progress: bool) -> dict[str, Any]:
-    """Writes ``ids.bin``, and gives what else there is to know of the text, for JSON."""
-    numbers = _Numbers()
-    parts = {name: _Part(0, 0, []) for name in PARTS}
-    total = sum(part.size for part in text.parts.values())
-    valid_from = ""
-    path = folder / "ids.bin"
-    with (
-        open(path, "w+b") as stream,
-        tqdm(
-            desc=f"reading {text.name}", total=total, unit="B", unit_scale=True, leave=False, disable=not progress
-        ) as bar,
-    ):
-        for name, part in text.parts.items():
-            parts[name] = _write_numbers(part.read(bar.update), numbers, stream)
-            if parts[name].tokens == parts[name].lines:
-                raise FlairNasError(f"{part.label}: the text holds no words; give text, one sentence a line")
-        tokens = {name: part.tokens for name, part in parts.items()}
-        if text.valid is None:
-            whole, share = parts["train"], settings["valid_share"]
-            cut, lines = _valid_start(whole, share, numbers[LINE_END], stream)
-            unit = "lines" if whole.lines > 1 else "words"
-            for where, words in (("before", cut - lines), ("in", whole.tokens - cut - (whole.lines - lines))):
-                if words == 0:
-                    raise FlairNasError(
-                        f"{text.train.label}: there are no words {where} the last {_percent(share)} of the {unit}; "
-                        "choose another valid_share"
-                    )
-            tokens |= {"train": cut, "valid": whole.tokens - cut}
-            valid_from = f"the last {_percent(share)} of the {unit}"
-        counts = np.zeros(len(numbers), dtype=np.int64)
-        for block in _blocks(stream, tokens["train"]):
-            counts += np.bincount(block, minlength=len(numbers))
-        vocabulary, id_of = _choose_vocabulary(numbers, counts, settings, text.train.label)
-        place = 0
-        for block in _blocks(stream, sum(tokens.values())):
-            ids = id_of[block]
-            stream.seek(place)
-            stream.write(ids.data)
-            place += ids.nbytes
-    return {"tokens": tokens, "valid": valid_from, "words": vocabulary.words, "counts": vocabulary.counts}
-
-
-def _write_numbers(pieces: Iterator[Piece], numbers: _Numbers, stream: BinaryIO) -> _Part:
-    tokens = lines = 0
-    marks = [(0, 0)]
-    for piece in pieces:
-        count = len(piece.words)
-        stream.write(np.fromiter(map(numbers.__getitem__, piece.words), "<i4", count).data)
-        tokens += count
-        lines += piece.lines
-        marks.append((tokens, lines))
-    return _Part(tokens, lines, marks)
-
-
-def _valid_start(train: _Part, share: float, line_end: int, stream: BinaryIO) -> tuple[int, int]:
-    """The numbers of tokens and of lines before the last share of the lines (of the only line: of its words)."""
-    if train.lines == 1:
-        return train.tokens - min(max(round(share * train.tokens), 2), train.tokens - 1), 0
-    lines = train.lines - min(max(round(share * train.lines), 1), train.lines - 1)
-    # the piece in which the last line of train ends
-    place = next(number for number, mark in enumerate(train.marks) if mark[1] >= lines)
-    (before, lines_before), (after, _) = train.marks[place - 1 : place + 1]
-    stream.seek(4 * before)
-    numbers = np.frombuffer(stream.read(4 * (after - before)), "<i4")
-    ends = np.flatnonzero(numbers == line_end)
-    return before + int(ends[lines - lines_before - 1]) + 1, lines
-
-
-def _blocks(stream: BinaryIO, tokens: int) -> Iterator[npt.NDArray[np.int32]]:
-    """The first numbers of a file, in blocks; the file may be written to in between."""
-    for start in range(0, tokens, _BLOCK):
-        stream.seek(4 * start)
-        yield np.frombuffer(stream.read(4 * min(_BLOCK, tokens - start)), "<i4")
-
-
-def _choose_vocabulary(
-    numbers: _Numbers, counts: npt.NDArray[np.int64], settings: Mapping[str, Any], label: str
-) -> tuple[Vocabulary, Ids]:
-    """The words that get ids.
+def _count_before_valid(train: TextPart, counts: Counter[str], share: float) -> tuple[Counter[str], str]:
+    """Count the words before the last share of the lines, or of the words of a text of one line.
 
     Args:
-        numbers: all words of all parts; the smaller number came first.
-        counts: how often each is in the training part, [numbers].
-        settings: `vocabulary_size` and `min_count`.
-        label: what messages call the training part.
+        train: the part to count in.
+        counts: number of occurrences of each word and of `LINE_END` in the whole part.
+        share: share of the lines or words that becomes the valid part.
 
     Returns:
-        The vocabulary, and the id of each number, [numbers].
+        The number of occurrences of each word and of `LINE_END`, and the source of the valid part in words.
     """
-    words = list(numbers)
-    ends = [numbers[word] for word in (LINE_END, END) if word in numbers]
-    unknowns = [numbers[UNKNOWN]] if UNKNOWN in numbers else []
-    special = {*ends, *unknowns}
-    size = settings["vocabulary_size"] or len(words) + 2
-    frequent = np.argsort(-counts, kind="stable")  # stable, so that what came first stays first
-    frequent = frequent[counts[frequent] >= settings["min_count"]]
-    kept = [number for number in frequent.tolist() if number not in special][: size - 2]
+    lines, tokens, words = counts[LINE_END], counts.total(), train.read(lambda count: None)
+    unit = "lines" if lines > 1 else "words"
+    if lines > 1:
+        before = Counter(_first_lines(words, lines - min(max(round(share * lines), 1), lines - 1)))
+    else:
+        before = Counter(itertools.islice(words, tokens - min(max(round(share * tokens), 2), tokens - 1)))
+    source = f"the last {100 * share:.4g} % of the {unit}"
+    for where, found in (("before", before), ("in", counts - before)):
+        if found.keys() <= {LINE_END}:
+            raise FlairNasError(f"{train.label}: there are no words {where} {source}; choose another valid_share")
+    return before, source
+
+
+def _first_lines(words: Iterable[str], lines: int) -> Iterator[str]:
+    for word in words:
+        yield word
+        lines -= word == LINE_END
+        if not lines:
+            return
+
+
+def _choose_vocabulary(counts: Counter[str], settings: TextSettings, label: str) -> Vocabulary:
+    """Return the words that get ids.
+
+    Args:
+        counts: number of occurrences of each word and of `LINE_END` in the training part, by first occurrence.
+        settings: the limits of the vocabulary.
+        label: name of the training part in messages.
+
+    Raises:
+        FlairNasError: the vocabulary has fewer than two words.
+    """
+    words = [word for word, _ in counts.most_common() if word not in (LINE_END, END, UNKNOWN)]
+    kept = [word for word in words if counts[word] >= settings.min_count]
+    kept = kept[: None if settings.vocabulary_size is None else settings.vocabulary_size - 2]
     if len(kept) < 2:
         raise FlairNasError(
             f"{label}: a vocabulary of {len(kept)} words beside {UNKNOWN} and {END} leaves nothing to predict; of "
-            f"{len(words) - len(special)} different words, {len(kept)} occur min_count = {settings['min_count']} times"
+            f"{len(words)} different words, {len(kept)} occur min_count = {settings.min_count} times"
         )
-    rest = np.ones(len(words), dtype=bool)
-    rest[kept + ends] = False
-    unknown_numbers = np.flatnonzero(rest & (counts > 0))
-    # what an id stands for is as old as the first of its words
-    entries = [(-int(counts[number]), number, words[number]) for number in kept]
-    entries.append((-int(counts[ends].sum()), min(ends), END))
-    first_unknown = int(unknown_numbers[0]) if len(unknown_numbers) else len(words)
-    entries.append((-int(counts[unknown_numbers].sum()), first_unknown, UNKNOWN))
-    entries.sort()
-    vocabulary = Vocabulary(tuple(word for _, _, word in entries), tuple(-count for count, _, _ in entries))
-    id_of = np.full(len(words), vocabulary.index(UNKNOWN), dtype="<i4")
-    id_of[kept] = [vocabulary.index(words[number]) for number in kept]
-    id_of[ends] = vocabulary.index(END)
-    return vocabulary, id_of
+    targets = dict(zip(kept, kept)) | {LINE_END: END, END: END}
+    merged: Counter[str] = Counter()
+    for word, count in counts.items():
+        merged[targets.get(word, UNKNOWN)] += count
+    merged.update({END: 0, UNKNOWN: 0})
+    names, numbers = zip(*merged.most_common())
+    return Vocabulary(names, numbers)

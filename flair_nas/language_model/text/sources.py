@@ -1,8 +1,8 @@
-"""Where text comes from: finding train, valid and test, and reading each as words, in pieces of bounded size."""
+"""Sources of text: folders, files and Flair corpora, each part read as a stream of words."""
 
 from __future__ import annotations
 
-import codecs
+import contextlib
 import gzip
 import hashlib
 import io
@@ -12,11 +12,14 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.storage.paths import how_to_convert, siblings, user_path
 from flair_nas.storage.resources import resource_path
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PARTS = ("train", "valid", "test")
 DEMO = "demo"  # the bundled text
@@ -28,74 +31,78 @@ _NAMES = {
     "valid": ("valid", "validation", "val", "dev"),
     "test": ("test", "testing"),
 }
-_PIECE = 1 << 18  # bytes; pieces whose words fit the processor's cache are split fastest
+_PIECE = 1 << 18  # characters: pieces whose words fit the processor's cache are split fastest
 _GZIP_MAGIC = b"\x1f\x8b"
 _FILES_ARGUMENT = re.compile(r"(train|valid|test)=")
 
-Advance = Callable[[int], Any]
+Advance: TypeAlias = Callable[[int], object]
+FilePath: TypeAlias = "str | os.PathLike[str]"
+TextSource: TypeAlias = "FilePath | Mapping[str, FilePath | None] | SentenceCorpus"
 
 
-class Piece(NamedTuple):
-    """Some words of a part in a row, with `LINE_END` after the last word of each line.
+class SentenceCorpus(Protocol):
+    """The shape of a Flair corpus. Flair need not be imported to recognise one."""
 
-    Args:
-        words: words and line ends.
-        lines: how many lines end in this piece.
-    """
+    @property
+    def train(self) -> Any:
+        """The training sentences, or None."""
 
-    words: list[str]
-    lines: int
+    @property
+    def dev(self) -> Any:
+        """The validation sentences, or None."""
+
+    @property
+    def test(self) -> Any:
+        """The test sentences, or None."""
 
 
 class TextPart(NamedTuple):
     """One part of a text.
 
     Args:
-        label: what messages call it: a path, or a part of a Flair corpus.
+        label: its name in messages: a path, or a part of a Flair corpus.
         name: its short name, without folders.
         size: bytes.
-        digest: of its bytes (SHA-256), or of its words where there is no file.
-        read: reads it anew; calls its argument with a number of bytes whenever it has read so many more.
+        digest: SHA-256 of the file's bytes, or of the words of a Flair corpus.
+        read: function that reads the words anew, with `LINE_END` after the last word of each line. It reports the
+            number of bytes read since the last report to its argument.
     """
 
     label: str
     name: str
     size: int
     digest: str
-    read: Callable[[Advance], Iterator[Piece]]
+    read: Callable[[Advance], Iterator[str]]
 
 
 class Text(NamedTuple):
-    """A text: its name, and its parts; those that are missing are None."""
-
-    name: str
-    train: TextPart
-    valid: TextPart | None
-    test: TextPart | None
-
-    @property
-    def parts(self) -> dict[str, TextPart]:
-        """The parts that there are, by name, in the order train, valid, test."""
-        found = zip(PARTS, (self.train, self.valid, self.test))
-        return {name: part for name, part in found if part is not None}
-
-
-def find_text(source: Any, lowercase: bool) -> Text:
-    """Finds the parts of a text.
+    """A text.
 
     Args:
-        source: as for `flair_nas.language_model.text.corpus.load_text`.
+        name: the name in messages.
+        parts: the parts that exist, by name, in the order train, valid, test.
+    """
+
+    name: str
+    parts: dict[str, TextPart]
+
+
+def find_text(source: TextSource, lowercase: bool) -> Text:
+    """Return the parts of a text.
+
+    Args:
+        source: a source that `flair_nas.language_model.text.corpus.load_text` takes.
         lowercase: words are read in lower case.
 
     Raises:
-        FlairNasError: there is no such text, it has no training part, or files cannot be told apart or read.
+        FlairNasError: the text does not exist, has no training part, has ambiguous file names, or cannot be read.
     """
     if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
-        return _folder(resource_path("demo_text"), lowercase)._replace(name=DEMO)
+        return _folder_text(resource_path("demo_text"), lowercase)._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
         source = _parse_files(source)
     if isinstance(source, Mapping):
-        return _mapped_files(source, lowercase)
+        return _mapped_text(source, lowercase)
     if isinstance(source, (str, os.PathLike)):
         path = user_path(source)
         if source == "" or not path.exists():
@@ -103,10 +110,10 @@ def find_text(source: Any, lowercase: bool) -> Text:
                 f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
             )
         if path.is_dir():
-            return _folder(path, lowercase)
-        return Text(_name_of(path), _file(path, lowercase), None, None)
-    if hasattr(source, "train") and hasattr(source, "dev") and hasattr(source, "test"):
-        return _flair_corpus(source, lowercase)
+            return _folder_text(path, lowercase)
+        return Text(_text_name(path), {"train": _file_part(path, lowercase)})
+    if all(hasattr(source, name) for name in ("train", "dev", "test")):
+        return _flair_text(source, lowercase)
     raise FlairNasError(
         f"text must be a folder, a file, files by part or a Flair corpus, got {type(source).__name__}; "
         "files by part are written train=FILE,valid=FILE,test=FILE"
@@ -117,7 +124,7 @@ def find_text(source: Any, lowercase: bool) -> Text:
 
 
 def _parse_files(text: str) -> dict[str, str]:
-    """Reads the written form of files by part, such as ``train=a.txt,valid=b.txt``."""
+    """Return the files by part that a text such as ``train=a.txt,valid=b.txt`` names."""
     files: dict[str, str] = {}
     for entry in text.split(","):
         part, _, file = entry.strip().partition("=")
@@ -130,61 +137,57 @@ def _parse_files(text: str) -> dict[str, str]:
     return files
 
 
-def _mapped_files(files: Mapping[Any, Any], lowercase: bool) -> Text:
+def _mapped_text(files: Mapping[str, FilePath | None], lowercase: bool) -> Text:
     unknown = [str(part) for part in files if part not in PARTS]
     if unknown or files.get("train") is None:
         problem = f"there is no part {', '.join(unknown)}" if unknown else "the train part is missing"
         raise FlairNasError(f"text given as files by part: {problem}; the parts are {', '.join(PARTS)}")
-    paths = {part: user_path(file) for part, file in files.items() if file is not None}
+    paths = {part: user_path(file) for part in PARTS if (file := files.get(part)) is not None}
     for path in paths.values():
         if not path.exists():
             raise FlairNasError(f"text {brief(str(path))}: there is no such file")
-    found = {part: _file(path, lowercase) for part, path in paths.items()}
-    return Text(_name_of(paths["train"]), found["train"], found.get("valid"), found.get("test"))
+    return Text(_text_name(paths["train"]), {part: _file_part(path, lowercase) for part, path in paths.items()})
 
 
-def _folder(folder: Path, lowercase: bool) -> Text:
+def _folder_text(folder: Path, lowercase: bool) -> Text:
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
         raise FlairNasError(f"{folder}: this folder cannot be read ({error.strerror or error})") from None
     files: dict[str, list[Path]] = {part: [] for part in PARTS}
     for entry in entries:
-        if not entry.is_dir():
-            parts = _parts_named(entry.name)
-            if len(parts) > 1:
-                raise FlairNasError(
-                    f"{entry}: the name could mean {' or '.join(parts)}; rename the file, or name the files by part: "
-                    "train=FILE,valid=FILE,test=FILE"
-                )
-            for part in parts:
-                files[part].append(entry)
+        parts = [] if entry.is_dir() else _named_parts(entry.name)
+        if len(parts) > 1:
+            raise FlairNasError(
+                f"{entry}: the name could mean {' or '.join(parts)}; rename the file, or name the files by part: "
+                "train=FILE,valid=FILE,test=FILE"
+            )
+        for part in parts:
+            files[part].append(entry)
     for part, candidates in files.items():
         if len(candidates) > 1:
-            names = ", ".join(path.name for path in candidates)
             raise FlairNasError(
-                f"{folder}: several files could be the {part} part ({names}); keep one there, or name the files by "
-                "part: train=FILE,valid=FILE,test=FILE"
+                f"{folder}: several files could be the {part} part ({', '.join(path.name for path in candidates)}); "
+                "keep one there, or name the files by part: train=FILE,valid=FILE,test=FILE"
             )
     if not files["train"]:
-        names = ", ".join(entry.name + "/" * entry.is_dir() for entry in entries[:20])
-        more = f" and {len(entries) - 20} more" if len(entries) > 20 else ""
+        names = listed([entry.name + "/" * entry.is_dir() for entry in entries])
         raise FlairNasError(
             f"{folder}: no text to train on: no file has 'train' in its name, as train.txt or wiki.train.tokens.gz "
-            f"would; the folder holds {names + more if names else 'nothing'}"
+            f"would; the folder holds {names or 'nothing'}"
         )
-    found = {part: _file(candidates[0], lowercase) for part, candidates in files.items() if candidates}
-    return Text(folder.resolve().name or "text", found["train"], found.get("valid"), found.get("test"))
+    parts_found = {part: _file_part(paths[0], lowercase) for part, paths in files.items() if paths}
+    return Text(folder.resolve().name or "text", parts_found)
 
 
-def _name_of(file: Path) -> str:
-    """A text's name: what its file's name says besides the part, or else its folder's name."""
-    words = [word for word in file.name.split(".")[:-1] or [file.name] if word and not _parts_named(word)]
+def _text_name(file: Path) -> str:
+    """Return the name of a text: the first word of its file's name that names no part, or else its folder's name."""
+    words = [word for word in file.name.split(".")[:-1] or [file.name] if word and not _named_parts(word)]
     return words[0] if words else file.resolve().parent.name or "text"
 
 
-def _parts_named(name: str) -> list[str]:
-    """The parts whose names are in a file's name, as whole words."""
+def _named_parts(name: str) -> list[str]:
+    """Return the parts whose names occur in a file's name as whole words."""
     words = re.split(r"[^a-z]+", name.lower())
     return [part for part, names in _NAMES.items() if any(word in names for word in words)]
 
@@ -193,171 +196,144 @@ def files_beside(file: TextPart, part: str) -> list[str]:
     """Return the files in the folder of a file whose names are those of a part.
 
     Args:
-        file: what may be no file, but a part of a Flair corpus.
+        file: a part of a text; a part of a Flair corpus has no such files.
         part: train, valid or test.
     """
     path = Path(file.label)
-    return [there for name, there in siblings(path).items() if path.is_file() and _parts_named(name) == [part]]
+    return [there for name, there in siblings(path).items() if path.is_file() and _named_parts(name) == [part]]
 
 
-def _file(path: Path, lowercase: bool) -> TextPart:
-    if path.exists() and not path.is_file():
-        kind = "a folder" if path.is_dir() else "no regular file"
-        raise FlairNasError(f"{path}: this is {kind}; give a file of text")
-    digest = hashlib.sha256()
-    size = 0
-    for block in _blocks(path):
-        digest.update(block)
-        size += len(block)
-    if size == 0:
-        raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
+class _HashedFile(io.FileIO):
+    """A file that hashes and reports the bytes that are read from it by `readinto`."""
 
-    def read(advance: Advance) -> Iterator[Piece]:
-        return _read_file(path, digest.hexdigest(), lowercase, advance)
+    def __init__(self, path: Path, advance: Advance) -> None:
+        super().__init__(path)
+        self.advance, self.sha256 = advance, hashlib.sha256()
 
-    return TextPart(str(path), path.name, size, digest.hexdigest(), read)
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        count = super().readinto(buffer) or 0
+        self.sha256.update(memoryview(buffer)[:count])
+        self.advance(count)
+        return count
 
 
-class _Watched:
-    """A file whose reads are counted and digested."""
-
-    def __init__(self, stream: Any, advance: Advance) -> None:
-        self.stream, self.advance, self.digest = stream, advance, hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        block: bytes = self.stream.read(size)
-        self.digest.update(block)
-        self.advance(len(block))
-        return block
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file as they are."""
+@contextlib.contextmanager
+def _file_errors(path: Path) -> Iterator[None]:
+    """Raise a FlairNasError that names the file in place of an error of reading."""
     try:
-        with open(path, "rb", buffering=0) as stream:
-            while block := stream.read(1 << 20):
-                yield block
-    except OSError as error:
-        raise FlairNasError(f"{path}: this file cannot be read ({error.strerror or error})") from None
-
-
-def _text_blocks(path: Path, digest: str, advance: Advance) -> Iterator[bytes]:
-    """The bytes of a file, unpacked if it is packed; they are those of the digest, or it is an error."""
-    try:
-        with open(path, "rb") as stream:
-            packed = path.suffix == ".gz" or stream.peek(2)[:2] == _GZIP_MAGIC
-            watched = _Watched(stream, advance)
-            unpacked = gzip.GzipFile(fileobj=watched) if packed else watched  # type: ignore[call-overload]  # reads only
-            while block := unpacked.read(_PIECE):
-                yield block
+        yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FlairNasError(
             f"{path}: this .gz file is damaged or cut short ({shown(error)}); get it again, and test it with gzip -t"
         ) from None
     except OSError as error:
         raise FlairNasError(f"{path}: this file cannot be read ({error.strerror or error})") from None
-    if watched.digest.hexdigest() != digest:
-        raise FlairNasError(f"{path}: the file changed while it was read; try again when it stays as it is")
 
 
-def _read_file(path: Path, digest: str, lowercase: bool, advance: Advance) -> Iterator[Piece]:
-    """The words of a file, in pieces that end between words."""
-    held: list[str] = []  # a word that goes on in the next text
-    lines = 0
-    for text in _decoded(path, digest, advance):
-        lines += text.count("\n")
-        cut = max(text.rfind("\n"), text.rfind(" "), text.rfind("\t")) + 1
-        if cut == 0:
-            held.append(text)
-            continue
-        whole = "".join([*held, text[:cut]])
-        held = [text[cut:]]
-        if lowercase:
-            whole = whole.lower()
-        yield Piece(whole.replace("\n", f" {LINE_END} ").split(), lines)
-        lines = 0
+def _file_part(path: Path, lowercase: bool) -> TextPart:
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise FlairNasError(f"{path}: this is {kind}; give a file of text")
+    size, buffer = 0, bytearray(1 << 20)
+    with _file_errors(path), _HashedFile(path, lambda count: None) as file:
+        while count := file.readinto(buffer):
+            size += count
+    if size == 0:
+        raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
+    digest = file.sha256.hexdigest()
+
+    def read(advance: Advance) -> Iterator[str]:
+        return itertools.chain.from_iterable(_read_file(path, digest, lowercase, advance))
+
+    return TextPart(str(path), path.name, size, digest, read)
 
 
-def _decoded(path: Path, digest: str, advance: Advance) -> Iterator[str]:
-    """The characters of a file; lines end as in Python's text files, at any of ``\\n``, ``\\r\\n`` and ``\\r``.
+def _read_file(path: Path, digest: str, lowercase: bool, advance: Advance) -> Iterator[list[str]]:
+    """Yield the words of a file, in pieces of bounded size.
 
-    All come out as ``\\n``, and the last line has one too.
+    Lines end as in Python's text files, at any of ``\\n``, ``\\r\\n`` and ``\\r``; the end of the file ends the last.
     """
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")(), translate=True)
-    lines = 0
-    last = ""
-    try:
-        for block in itertools.chain(_text_blocks(path, digest, advance), [b""]):
-            text = decoder.decode(block, final=not block)
-            if LINE_END in text:
-                line = lines + text.count("\n", 0, text.index(LINE_END)) + 1
-                raise FlairNasError(
-                    f"{path}:{line}: a NUL byte, so this is no plain text; give text in UTF-8, one sentence a line"
-                )
-            if text:
-                yield text
-                lines += text.count("\n")
-                last = text[-1]
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        raise FlairNasError(
-            f"{path}:{lines + before.count(10) + 1}: not UTF-8 (byte 0x{error.object[error.start]:02x}: "
-            f"{error.reason}); {how_to_convert(error.object)}"
-        ) from None
-    if last not in ("", "\n"):
-        yield "\n"
+
+    def words(text: str) -> list[str]:
+        return (text.lower() if lowercase else text).replace("\n", f" {LINE_END} ").split()
+
+    lines, ended, held = 0, True, ""  # held: the start of a word that goes on in the next piece
+    with _file_errors(path), _HashedFile(path, advance) as file:
+        buffered = io.BufferedReader(file)
+        packed = path.suffix == ".gz" or buffered.peek(2)[:2] == _GZIP_MAGIC
+        unpacked = gzip.GzipFile(fileobj=buffered) if packed else buffered
+        # bytes that are not UTF-8 become halves of characters, whose line `_check_characters` names
+        stream = io.TextIOWrapper(unpacked, "utf-8-sig", "surrogateescape")
+        while text := stream.read(_PIECE):
+            _check_characters(path, text, lines)
+            lines += text.count("\n")
+            ended = text.endswith("\n")
+            if cut := max(text.rfind(blank) for blank in "\n \t") + 1:
+                yield words(held + text[:cut])
+                held = text[cut:]
+            else:
+                held += text
+        if not ended:
+            yield words(held + "\n")
+        _check_unchanged(str(path), file.sha256.hexdigest() == digest)
+
+
+def _check_characters(path: Path, text: str, lines: int) -> None:
+    """Raise FlairNasError if a text that follows so many lines has NUL bytes, or bytes that are not UTF-8."""
+    if LINE_END not in text:
+        with contextlib.suppress(UnicodeEncodeError):
+            text.encode()
+            return
+    place = re.search(f"[{LINE_END}\udc80-\udcff]", text)
+    assert place is not None
+    where = f"{path}:{lines + text.count(chr(10), 0, place.start()) + 1}"
+    if place[0] == LINE_END:
+        raise FlairNasError(f"{where}: a NUL byte, so this is no plain text; give text in UTF-8, one sentence a line")
+    data = text[place.start() :].encode("utf-8", "surrogateescape")
+    raise FlairNasError(f"{where}: not UTF-8 (byte 0x{data[0]:02x}); {how_to_convert(data)}")
+
+
+def _check_unchanged(label: str, unchanged: bool) -> None:
+    if not unchanged:
+        raise FlairNasError(f"{label}: the text changed while it was read; try again when it stays as it is")
 
 
 # --- Flair ---
 
 
-def _flair_corpus(corpus: Any, lowercase: bool) -> Text:
-    """The text of a Flair corpus, known by its shape, so that Flair need not be imported."""
-    found = {}
-    for part, dataset in (("train", corpus.train), ("valid", corpus.dev), ("test", corpus.test)):
-        if dataset is not None:
-            found[part] = _flair_part(
-                f"the Flair corpus' {'dev' if part == 'valid' else part} part", dataset, lowercase
-            )
-    if "train" not in found:
+def _flair_text(corpus: SentenceCorpus, lowercase: bool) -> Text:
+    datasets = {"train": corpus.train, "valid": corpus.dev, "test": corpus.test}
+    parts = {part: _flair_part(part, data, lowercase) for part, data in datasets.items() if data is not None}
+    if "train" not in parts:
         raise FlairNasError("the Flair corpus has no train part, so there is no text to train on")
     name = getattr(corpus, "name", None)
     name = Path(name).name if isinstance(name, str) else ""  # Flair's own corpora are named by their folders
-    return Text(name or "corpus", found["train"], found.get("valid"), found.get("test"))
+    return Text(name or "corpus", parts)
 
 
-def _flair_part(label: str, dataset: Any, lowercase: bool) -> TextPart:
-    digest = hashlib.sha256(b"words\0")
-    size = 0
-    for words in _sentences(dataset):
-        if any(LINE_END in word for word in words):
-            raise FlairNasError(f"{label}: a NUL character in the sentence {' '.join(words)[:80]!r}; take it out")
-        data = _encoded(words)
-        digest.update(data)
-        size += len(data)
+def _flair_part(part: str, dataset: Any, lowercase: bool) -> TextPart:
+    label = f"the Flair corpus' {'dev' if part == 'valid' else part} part"
 
-    def read(advance: Advance) -> Iterator[Piece]:
-        held: list[str] = []
-        lines = 0
-        for words in _sentences(dataset):
-            advance(len(_encoded(words)))
-            held += [word.lower() for word in words] if lowercase else words
-            held.append(LINE_END)
-            lines += 1
-            if len(held) > 10_000:
-                yield Piece(held, lines)
-                held, lines = [], 0
-        if lines:
-            yield Piece(held, lines)
+    def sentences(advance: Advance, sha256: hashlib._Hash) -> Iterator[list[str]]:
+        for number in range(len(dataset)):  # by number, because a dataset of PyTorch need not be iterable
+            words = [token.text for token in dataset[number]]
+            if any(LINE_END in word for word in words):
+                raise FlairNasError(f"{label}: a NUL character in the sentence {' '.join(words)[:80]!r}; take it out")
+            # the number of words comes first, so that no two texts give the same bytes
+            data = LINE_END.join([str(len(words)), *words, ""]).encode("utf-8", "surrogatepass")
+            sha256.update(data)
+            advance(len(data))
+            yield [*(word.lower() if lowercase else word for word in words), LINE_END]
 
-    return TextPart(label, label, size, digest.hexdigest(), read)
+    def read(advance: Advance) -> Iterator[str]:
+        sha256 = hashlib.sha256(b"words\0")
+        for words in sentences(advance, sha256):
+            yield from words
+        _check_unchanged(label, sha256.hexdigest() == digest)
 
-
-def _encoded(words: list[str]) -> bytes:
-    """A sentence as bytes, with the number of words first, so that no two texts give the same bytes."""
-    return LINE_END.join([str(len(words)), *words, ""]).encode("utf-8", "surrogatepass")
-
-
-def _sentences(dataset: Any) -> Iterator[list[str]]:
-    for number in range(len(dataset)):  # by number, because a dataset of PyTorch need not be iterable
-        yield [token.text for token in dataset[number]]
+    sizes: list[int] = []
+    whole = hashlib.sha256(b"words\0")
+    for _ in sentences(sizes.append, whole):
+        pass
+    digest = whole.hexdigest()
+    return TextPart(label, label, sum(sizes), digest, read)
