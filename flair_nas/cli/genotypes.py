@@ -232,9 +232,8 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def get(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes get``."""
-    from flair_nas.library.address import is_address
-    from flair_nas.library.downloads import download
-    from flair_nas.library.named import bundled_names
+    from flair_nas.library.https import download
+    from flair_nas.library.named import bundled_names, is_address
 
     if not is_address(arguments.source):
         if arguments.source in bundled_names():
@@ -244,13 +243,13 @@ def get(arguments: argparse.Namespace) -> int:
             f"{brief(arguments.source)} is no https:// or hf:// address and no bundled genotype; {hint}"
             "genotypes list names the bundled ones, which want no fetching"
         )
-    found = download(arguments.source, refresh=arguments.refresh)
-    print(Genotype.load(found.path).one_line())
-    print(f"in the cache: {found.path}")
-    print(f"always this very file: {found.address}#sha256={found.sha256}")
+    path, pinned = download(arguments.source, refresh=arguments.refresh)
+    print(Genotype.load(path).one_line())
+    print(f"in the cache: {path}")
+    print(f"always this very file: {pinned}")
     if arguments.out:
         with whole_file(user_path(arguments.out)) as temporary:
-            temporary.write_bytes(found.path.read_bytes())
+            temporary.write_bytes(path.read_bytes())
         print(f"written: {arguments.out}")
     return 0
 

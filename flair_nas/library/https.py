@@ -1,152 +1,111 @@
-"""Small files over HTTPS: limited in size and time, tried again, and never led on to what is not encrypted."""
+"""Genotypes from the network, kept in the cache: ``https://...`` and ``hf://owner/name``, also with ``#sha256=...``.
+
+A source in the cache is not fetched again. It means the same tomorrow, and offline.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import re
+import tempfile
+from pathlib import Path
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.util import Retry
 
-from flair_nas.errors import FlairNasError, shown
-from flair_nas.library.address import MOST_BYTES
-from flair_nas.library.offline import refuse_offline
+from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.genotype import Genotype, GenotypeError
+from flair_nas.library.hugging_face import FILE, PREFIX, fetch_folder, refuse_offline
+from flair_nas.storage.cache import Kind, cached_folder
 
-_ANSWER_SECONDS = 10.0  # to a connection, and between two parts of an answer
-_WHOLE_SECONDS = 60.0
-_MOST_REDIRECTS = 5
-_RETRIES = Retry(
-    total=3,
-    backoff_factor=0.5,
-    status_forcelist=(429, 500, 502, 503, 504),
-    allowed_methods=("GET", "HEAD"),
-    respect_retry_after_header=False,  # a server may ask for an hour
-    raise_on_status=False,
-)
+_KIND = Kind("genotypes", "genotypes")
+_MAX_BYTES = 1_000_000
+_TIMEOUT = 10.0  # seconds, for a connection and between two parts of an answer
 
 
-Explain = Callable[[requests.Response], str]
-"""Says what an answer that is none means, where the server tells more than a status; nothing where it does not."""
-
-
-def fetch(
-    url: str,
-    headers: Mapping[str, str] | None = None,
-    *,
-    name: str = "",
-    plain: bool = False,
-    explain: Explain = lambda answer: "",
-) -> bytes:
-    """The content of a file; netrc, proxies and certificates are as `requests` takes them from the environment.
+def download(source: str, refresh: bool = False) -> tuple[Path, str]:
+    """Return a genotype file from the cache; fetch and check it first if it is not there.
 
     Args:
-        url: its address, ``https://...``.
-        headers: to be sent, too; a login in them is for this server alone.
-        name: what errors call it (the address).
-        plain: http is followed, too: of a server of one's own that has nothing else.
-        explain: says what went wrong.
+        source: ``https://...``, or ``hf://owner/name[@revision]`` for its ``genotype.json``; a checksum may follow as
+            ``#sha256=`` with 64 hexadecimal digits.
+        refresh: fetch it again; if that fails, the cache keeps the old file.
+
+    Returns:
+        The file, and the source with its checksum.
 
     Raises:
-        FlairNasError: the network is not to be used, there is no such file, the server cannot be reached or fails four
-            times, it leads on to something else than https or in a circle, or the file has more than `MOST_BYTES` or
-            takes more than a minute.
+        FlairNasError: it cannot be fetched, has another checksum or is no genotype, or the cache cannot be written. The
+            cache stays unchanged.
     """
-    name = name or url
-    refuse_offline(name)
-    # not compressed, so that a file that was cut off has too few bytes
-    sent = {**(headers or {}), "Accept-Encoding": "identity"}
-    with (
-        _explained(name),
-        _session(plain) as session,
-        session.get(url, stream=True, timeout=_ANSWER_SECONDS, headers=sent) as answer,
-    ):
-        _check_status(name, answer, explain)
-        return _body(name, answer)
+    address, expected = _split_checksum(source)
 
-
-def why_unreachable(url: str, headers: Mapping[str, str], *, name: str, plain: bool, explain: Explain) -> str:
-    """Why what another library is to fetch cannot be reached now; empty where it can. Arguments as of `fetch`.
-
-    Raises:
-        FlairNasError: it leads on to something else than https, or in a circle, or `explain` says what is wrong.
-    """
-    with _explained(name), _session(plain) as session:
+    def build(folder: Path) -> dict[str, object]:
+        content = _fetch_from_hub(address) if address.startswith(PREFIX) else _fetch(address)
+        if len(content) > _MAX_BYTES:
+            raise FlairNasError(f"{address}: has more than {_MAX_BYTES:,} bytes, so it is no genotype")
+        digest = hashlib.sha256(content).hexdigest()
+        if expected and digest != expected:
+            raise FlairNasError(f"{address}: its SHA-256 is {digest}, not {expected}; the file has changed")
+        (folder / FILE).write_bytes(content)
         try:
-            answer = session.head(url, timeout=_ANSWER_SECONDS, headers=dict(headers), allow_redirects=True)
-        except requests.exceptions.SSLError:
-            raise
-        except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
-            return _reason(error)
-    if told := explain(answer):
-        raise FlairNasError(f"{name}: {told}")
-    return f"status {answer.status_code}" if answer.status_code >= 500 else ""
+            if content.lstrip().startswith(b"<"):
+                raise GenotypeError("a genotype; this is a web page, so give the address of the file itself")
+            Genotype.load(folder / FILE)
+        except GenotypeError as error:
+            raise error.located(address) from None
+        return {"address": address, "sha256": digest}
+
+    key = hashlib.sha256(address.encode()).hexdigest()[:16]
+    folder, entry = cached_folder(_KIND, key, build, None, refresh=refresh)
+    if expected and entry["sha256"] != expected:
+        folder, entry = cached_folder(_KIND, key, build, None, refresh=True)
+    return folder / FILE, f"{address}#sha256={entry['sha256']}"
 
 
-@contextlib.contextmanager
-def _session(plain: bool) -> Iterator[requests.Session]:
-    with requests.Session() as session:
-        session.max_redirects = _MOST_REDIRECTS
-        session.adapters.clear()  # of http, so that no redirect leads there
-        for scheme in ("https://", "http://") if plain else ("https://",):
-            session.mount(scheme, HTTPAdapter(max_retries=_RETRIES))
-        yield session
+def _split_checksum(source: str) -> tuple[str, str]:
+    """Return the address of a source and its checksum, or an empty string."""
+    address, _, fragment = source.partition("#")
+    if not address.startswith(("https://", PREFIX)):
+        raise FlairNasError(f"{brief(source)}: genotypes are fetched from https:// and hf:// only")
+    name, _, digest = fragment.partition("=")
+    if name != "sha256":  # a fragment of a web page
+        return address, ""
+    if not re.fullmatch(r"[0-9A-Fa-f]{64}", digest):
+        raise FlairNasError(f"{brief(source, 300)}: after #sha256= come the 64 hexadecimal digits of a SHA-256")
+    return address, digest.lower()
 
 
-@contextlib.contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Turns the errors of requests into ones that a user can act on."""
+def _fetch_from_hub(source: str) -> bytes:
+    """Return the genotype file of a repository."""
+    refuse_offline(source)
+    with tempfile.TemporaryDirectory() as cache:  # the Hub's own may hold an old file
+        folder = fetch_folder(source, [FILE], Path(cache))
+        if folder is None:
+            raise FlairNasError(f"{source}: this repository has no {FILE}")
+        return (folder / FILE).read_bytes()
+
+
+def _fetch(url: str) -> bytes:
+    """Return the content of a file; stop reading once it exceeds the limit."""
+    refuse_offline(url)
+    content = b""
     try:
-        yield
-    except requests.exceptions.InvalidSchema as error:
-        raise FlairNasError(f"{name}: leads on to what is not https, which is refused ({shown(error)})") from None
-    except requests.exceptions.TooManyRedirects:
-        raise FlairNasError(f"{name}: leads on more than {_MOST_REDIRECTS} times; give the last address") from None
-    except requests.exceptions.SSLError as error:
-        raise FlairNasError(
-            f"{name}: the certificate of the server cannot be verified ({shown(error)}); name one that you trust in "
-            "REQUESTS_CA_BUNDLE"
-        ) from None
-    except (requests.exceptions.InvalidURL, UnicodeError) as error:
-        raise FlairNasError(f"{name}: this is no address ({shown(error)})") from None
-    except requests.exceptions.RequestException as error:
-        raise FlairNasError(
-            f"{name}: cannot be fetched ({_reason(error)}); check the address and the network, or try again later"
-        ) from None
-
-
-def _reason(error: BaseException) -> str:
-    """What is at the bottom of an error: the layers above tell of connection pools."""
-    while isinstance(inner := getattr(error, "reason", None) or next(iter(error.args), None), BaseException):
-        error = inner
-    return shown(error)
-
-
-def _check_status(url: str, answer: requests.Response, explain: Explain) -> None:
-    if answer.status_code == 200:
-        return
-    if told := explain(answer):
-        raise FlairNasError(f"{url}: {told}")
-    what = {
-        401: "the server wants a login, which a netrc file can hold",
-        403: "the server refuses to give it",
-        404: "there is no such file; check the address",
-        410: "there is no such file any more",
-    }.get(answer.status_code, "the server fails; try again later")
-    raise FlairNasError(f"{url}: {what} (status {answer.status_code})")
-
-
-def _body(url: str, answer: requests.Response) -> bytes:
-    end = time.monotonic() + _WHOLE_SECONDS
-    content = bytearray()
-    for part in answer.iter_content(1024):
-        content += part
-        if len(content) > MOST_BYTES:
-            raise FlairNasError(f"{url}: has more than {MOST_BYTES:,} bytes, so it is no genotype")
-        if time.monotonic() > end:
-            raise FlairNasError(f"{url}: took more than {_WHOLE_SECONDS:g} seconds; try again later")
-    promised = answer.headers.get("Content-Length", "")
-    if promised.isdigit() and len(content) < int(promised):  # older urllib3 does not say so itself
-        raise FlairNasError(f"{url}: was cut off after {len(content):,} of {promised} bytes; try again")
-    return bytes(content)
+        with requests.get(url, stream=True, timeout=_TIMEOUT) as answer:
+            answer.raise_for_status()
+            if not answer.url.startswith("https://"):
+                raise FlairNasError(f"{url}: leads to {brief(answer.url)}, and genotypes are fetched over https only")
+            for part in answer.iter_content(1 << 14):
+                content += part
+                if len(content) > _MAX_BYTES:
+                    break
+    except requests.exceptions.HTTPError as error:
+        status = error.response.status_code
+        hint = {401: "name your login in a netrc file", 404: "check the address"}.get(status, "try again later")
+        raise FlairNasError(f"{url}: the server refuses it with status {status}; {hint}") from None
+    except (requests.exceptions.RequestException, UnicodeError) as error:
+        hint = "check the address and the network, or try again later"
+        if isinstance(error, requests.exceptions.SSLError):
+            hint = "if you trust the server, name its certificate in REQUESTS_CA_BUNDLE"
+        reason = shown(getattr(next(iter(error.args), None), "reason", error))  # what a connection pool has wrapped
+        raise FlairNasError(f"{url}: cannot be fetched ({reason}); {hint}") from None
+    return content

@@ -1,134 +1,86 @@
-"""Genotypes on the Hugging Face Hub: ``hf://owner/name`` or ``hf://owner/name@revision``."""
+"""Files on the Hugging Face Hub: ``hf://owner/name`` or ``hf://owner/name@revision``."""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.library.https import Explain, fetch, why_unreachable
-from flair_nas.library.offline import kept_offline_by, refuse_offline
-
-if TYPE_CHECKING:
-    from requests import Response
 
 PREFIX = "hf://"
 FILE = "genotype.json"
-_FORM = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_LIBRARY = "flair-nas"
+_SOURCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
-def fetch_from_hub(source: str) -> bytes:
-    """The genotype file of a repository; endpoint and token are as huggingface_hub takes them from the environment.
+def offline_variable(address: str) -> str:
+    """Return the environment variable that forbids fetching an address, or an empty string.
 
     Args:
-        source: ``hf://owner/name``, and ``@revision``: a branch, tag or commit.
+        address: ``https://...``, or ``hf://...``, which the Hub's own ``HF_HUB_OFFLINE`` forbids, too.
+    """
+    names = ("FLAIR_NAS_OFFLINE", *(("HF_HUB_OFFLINE",) if address.startswith(PREFIX) else ()))
+    return next((name for name in names if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), "")
+
+
+def refuse_offline(address: str) -> None:
+    """Raise an error if the environment forbids fetching an address.
 
     Raises:
-        FlairNasError: the network is not to be used, there is no such repository, revision or file, it is too large, or
-            the Hub cannot be reached.
+        FlairNasError: ``FLAIR_NAS_OFFLINE`` is set, or for the Hub ``HF_HUB_OFFLINE``.
     """
-    repository, revision = _parts(source)
-    url, headers = _request(repository, FILE, revision)
-    what = {**_meanings(revision), "EntryNotFound": f"this repository has no {FILE}"}
-    return fetch(url, headers, name=source, plain=url.startswith("http://"), explain=_explain(what))
+    if name := offline_variable(address):
+        raise FlairNasError(f"{address}: is not in the cache, and {name} keeps flair-nas off the network")
 
 
-def _meanings(revision: str | None) -> dict[str, str]:
-    """What the Hub's codes for a repository that cannot be read mean."""
-    return {
-        "GatedRepo": "its owner must let you in first; then log in with: hf auth login",
-        "RepoNotFound": "there is no such repository, or it is private; log in with: hf auth login",
-        "RevisionNotFound": f"the repository has no revision {revision}",
-    }
+def fetch_folder(source: str, files: Sequence[str], cache: Path | None = None) -> Path | None:
+    """Fetch files of a repository into the Hub's cache; if the Hub is unreachable, use the cache as it is.
 
-
-def _explain(meanings: Mapping[str, str]) -> Explain:
-    def explain(answer: Response) -> str:
-        code = answer.headers.get("X-Error-Code", "RepoNotFound" if answer.status_code == 401 else "")
-        return meanings.get(code, "")
-
-    return explain
-
-
-def _request(repository: str, name: str, revision: str | None) -> tuple[str, dict[str, str]]:
-    """Address of a file, and headers with the token, if there is one."""
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
-
-    return hf_hub_url(repository, name, revision=revision), build_hf_headers(library_name=_LIBRARY)
-
-
-def fetch_folder(source: str, files: Sequence[str]) -> Path | None:
-    """Some files of a repository, in the Hub's own cache; offline, what is there is taken as it is.
+    Endpoint and token are as huggingface_hub takes them from the environment.
 
     Args:
-        source: as for `fetch_from_hub`.
+        source: ``hf://owner/name``, or ``hf://owner/name@revision`` with a branch, tag or commit.
         files: their names.
+        cache: another folder to use as the Hub's cache.
 
     Returns:
-        The folder that holds those of them that there are, all of one commit; None where there is none of them.
+        The folder with those files that exist, all of one commit; None if the repository has none of them.
 
     Raises:
-        FlairNasError: there is no such repository or revision, the Hub cannot be reached and its cache has none of
-            them, or it leads on to what is not https.
+        FlairNasError: there is no such repository or revision, or the Hub cannot be reached and a file is not in its
+            cache.
     """
-    repository, revision = _parts(source)
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    match = _SOURCE.fullmatch(source)
+    if match is None:
+        raise FlairNasError(f"{source}: expected {PREFIX}owner/name or {PREFIX}owner/name@revision")
+    repository, revision = match.groups()
+    from huggingface_hub import errors, hf_hub_download
 
-    offline, reason = bool(kept_offline_by(source)), ""
-    folder: Path | None = None
-    with _explained(source):
-        for name in files:
+    folder, offline = None, bool(offline_variable(source))
+    for name in files:
+        try:
             commit = revision if folder is None else folder.name
-            try:
-                if not offline:
-                    url, headers = _request(repository, name, commit)
-                    plain, explain = url.startswith("http://"), _explain(_meanings(revision))
-                    reason = why_unreachable(url, headers, name=source, plain=plain, explain=explain)
-                path = hf_hub_download(
-                    repository, name, revision=commit, local_files_only=offline or bool(reason), library_name=_LIBRARY
-                )
-            except LocalEntryNotFoundError as error:
-                if not offline:
-                    raise _unreachable(source, reason or shown(error)) from None
-            except EntryNotFoundError:
+            path = hf_hub_download(repository, name, revision=commit, cache_dir=cache, local_files_only=offline,
+                                   library_name="flair-nas")  # fmt: skip
+            folder = Path(path).parent
+            continue
+        except errors.GatedRepoError:
+            reason = "its owner must let you in first; then log in with: hf auth login"
+        except errors.RepositoryNotFoundError:
+            reason = "there is no such repository, or it is private; log in with: hf auth login"
+        except errors.RevisionNotFoundError:
+            reason = f"the repository has no revision {revision}"
+        except errors.HFValidationError as error:
+            reason = str(error)
+        except Exception as error:  # of requests or httpx, depending on the version
+            missing = isinstance(error, errors.EntryNotFoundError)
+            unreachable = isinstance(error, errors.LocalEntryNotFoundError)
+            if missing and (offline or not unreachable):
                 continue
-            else:
-                folder = Path(path).parent
+            cause = shown(error.__cause__ or error)
+            reason = f"cannot be fetched ({cause}); check the network and HF_ENDPOINT, or try again later"
+        raise FlairNasError(f"{source}: {reason}")
     if folder is None:
         refuse_offline(source)
     return folder
-
-
-def _parts(source: str) -> tuple[str, str | None]:
-    """Repository and revision."""
-    match = _FORM.fullmatch(source)
-    if match is None:
-        raise FlairNasError(f"{source}: expected hf://owner/name or hf://owner/name@revision")
-    return match[1], match[2]
-
-
-@contextlib.contextmanager
-def _explained(source: str) -> Iterator[None]:
-    """Turns the errors of the Hub's client into ones that a user can act on."""
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        yield
-    except HFValidationError as error:
-        raise FlairNasError(f"{source}: {error}") from None
-    except FlairNasError:
-        raise
-    except Exception as error:  # of whichever library asks
-        raise _unreachable(source, shown(error)) from None
-
-
-def _unreachable(source: str, reason: str) -> FlairNasError:
-    return FlairNasError(
-        f"{source}: cannot be fetched ({reason}); check the network and HF_ENDPOINT, or try again later"
-    )

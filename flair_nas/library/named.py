@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
-from flair_nas.library.address import is_address
 from flair_nas.storage.paths import meant, user_path
 from flair_nas.storage.resources import resource_path
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class UnknownGenotype(GenotypeError):
@@ -28,7 +30,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     Args:
         source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
             one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
-            `flair_nas.library.downloads.download`), or a `Genotype`, which is returned as it is.
+            `flair_nas.library.https.download`), or a `Genotype`, which is returned as it is.
 
     Raises:
         GenotypeError: nothing is known by that name (close matches are offered), or it is faulty.
@@ -40,7 +42,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
     if isinstance(source, str) and is_address(text):
-        return _fetched(text)
+        from flair_nas.library.https import download  # loads requests
+
+        return Genotype.load(download(text)[0])
     if _names_a_file(source):
         path = user_path(source)
         found = path / "genotype.json"  # what a search leaves in its folder
@@ -69,10 +73,9 @@ def instead_of(text: str, names: Sequence[str]) -> str:
     return f"there is no genotype.json in the folder {path}. " if path.is_dir() else meant(path)
 
 
-def _fetched(address: str) -> Genotype:
-    from flair_nas.library.downloads import download  # loads requests
-
-    return Genotype.load(download(address).path)
+def is_address(text: str) -> bool:
+    """Return True if a text begins as addresses do: ``https://``, ``hf://``, or one that is refused."""
+    return _ADDRESS.match(text) is not None
 
 
 def _names_a_file(source: str | Path) -> bool:

@@ -15,8 +15,7 @@ from flair.data import Label, Sentence
 from flair.models import SequenceTagger
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library.hugging_face import PREFIX, fetch_folder
-from flair_nas.library.offline import refuse_offline
+from flair_nas.library.hugging_face import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import check_sums
 from flair_nas.runs.device import choose_device
 from flair_nas.settings.resolve import is_of_another_command, read_run_settings

@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trustme
-
-from flair_nas.library import https
 
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -57,16 +54,6 @@ def content(body: bytes | str, status: int = 200, **headers: str) -> Answer:
 def redirect(target: str) -> Answer:
     """An answer that leads elsewhere."""
     return content("", 302, Location=target)
-
-
-def be_impatient(server: Server, authority: Path, cache: Path, patch: pytest.MonkeyPatch) -> None:
-    """Has flair-nas trust the server, begin with an empty cache, and wait for nothing for long."""
-    server.asked.clear()
-    patch.setenv("REQUESTS_CA_BUNDLE", str(authority))
-    patch.setenv("FLAIR_NAS_CACHE", str(cache))
-    patch.delenv("FLAIR_NAS_OFFLINE", raising=False)
-    patch.setattr(https, "_RETRIES", https._RETRIES.new(backoff_factor=0.01))
-    patch.setattr(https, "_ANSWER_SECONDS", 1.0)
 
 
 @contextlib.contextmanager

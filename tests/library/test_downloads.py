@@ -14,12 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from https_server import Server, be_impatient, content, redirect, serve
+from https_server import Server, content, redirect, serve
 
 from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
-from flair_nas.library import https
-from flair_nas.library.downloads import download
+from flair_nas.library.https import download
 from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.storage import cache
 
@@ -37,9 +36,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 @pytest.fixture
 def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """The server, an empty cache, and little patience."""
+    """A server that flair-nas trusts, an empty cache, and little patience."""
     server, authority = running
-    be_impatient(server, authority, tmp_path / "cache", monkeypatch)
+    server.asked.clear()
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("FLAIR_NAS_OFFLINE", raising=False)
+    monkeypatch.setattr("flair_nas.library.https._TIMEOUT", 1.0)
     return server
 
 
@@ -77,7 +80,6 @@ def test_without_network_and_copy(server: Server, tmp_path: Path, monkeypatch: p
     refused(server.put("/cell.json", JSON), "is not in the cache, and FLAIR_NAS_OFFLINE keeps flair-nas off")
     assert server.asked == [] and kept(tmp_path) == []
     monkeypatch.setenv("FLAIR_NAS_OFFLINE", "0")
-    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(total=0))
     refused("https://localhost:1/cell.json", "Connection refused.*check the address and the network")
 
 
@@ -93,7 +95,7 @@ def test_a_copy_that_is_not_the_wanted_file_is_fetched_again(server: Server) -> 
     url = server.put("/cell.json", other, JSON)
     assert load_genotype(url) == random_genotype(6)
     assert load_genotype(f"{url}#sha256={SUM.upper()}") == GENOTYPE == load_genotype(url)
-    refused(f"{url}#sha256={'1' * 64}", "the file has changed, or is not what was meant")
+    refused(f"{url}#sha256={'1' * 64}", "the file has changed")
     assert load_genotype(url) == GENOTYPE  # what was kept before stays
 
 
@@ -127,45 +129,20 @@ def test_a_kill_while_a_newer_one_is_put_in_place_loses_nothing(
 
 @pytest.mark.parametrize(
     ("status", "message"),
-    [(404, "there is no such file; check the address"), (403, "refuses"), (401, "netrc"), (418, "status 418")],
+    [(404, "status 404; check the address"), (401, "netrc file"), (500, "status 500; try again later")],
 )
-def test_a_refusal_is_not_tried_again(server: Server, tmp_path: Path, status: int, message: str) -> None:
+def test_a_refusal(server: Server, tmp_path: Path, status: int, message: str) -> None:
     refused(server.put("/cell.json", content("x", status)), message)
-    assert len(server.asked) == 1 and kept(tmp_path) == []
-
-
-def test_a_server_that_fails_is_asked_again(server: Server) -> None:
-    fails = content("x", 500, Retry_After="3600")  # nobody waits for an hour
-    assert load_genotype(server.put("/once.json", fails, content("x", 503), JSON)) == GENOTYPE
-    refused(server.put("/ever.json", fails), "the server fails; try again later")
-    assert server.asked.count("GET /ever.json") == 4
+    assert kept(tmp_path) == []
 
 
 def test_a_server_that_does_not_answer(server: Server, tmp_path: Path) -> None:
-    def sleeps(_: object) -> None:
-        time.sleep(2.5)
-
-    assert load_genotype(server.put("/once.json", sleeps, JSON)) == GENOTYPE
-    url = server.put("/ever.json", sleeps)
-    start = time.monotonic()
-    refused(url, "Read timed out")
-    assert time.monotonic() - start < 20 and len(kept(tmp_path)) == 2  # that of the first alone
-
-
-def test_an_answer_that_trickles_in(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def trickles(handler: object) -> None:
-        content("", Content_Length="1000000")(handler)  # type: ignore[arg-type]
-        for _ in range(400):
-            handler.wfile.write(b"x" * 1024)  # type: ignore[attr-defined]
-            time.sleep(0.05)
-
-    monkeypatch.setattr(https, "_WHOLE_SECONDS", 0.3)
-    refused(server.put("/cell.json", trickles), "took more than 0.3 seconds")
+    refused(server.put("/cell.json", lambda _: time.sleep(2.5)), "Read timed out")
     assert kept(tmp_path) == []
 
 
 def test_an_answer_that_is_cut_off(server: Server, tmp_path: Path) -> None:
-    refused(server.put("/cell.json", content(JSON[:200], Content_Length=str(len(JSON)))), "again")
+    refused(server.put("/cell.json", content(JSON[:200], Content_Length=str(len(JSON)))), "IncompleteRead|cut short")
     assert kept(tmp_path) == []
 
 
@@ -174,15 +151,12 @@ def test_redirects_within_https_are_followed(server: Server) -> None:
     assert load_genotype(server.put("/moved.json", redirect("/cell.json"))) == GENOTYPE
 
 
-@pytest.mark.parametrize("target", ["http://localhost/cell.json", "file:///etc/hostname", "ftp://localhost/cell.json"])
-def test_redirects_to_anything_else_are_refused(server: Server, tmp_path: Path, target: str) -> None:
-    refused(server.put("/cell.json", redirect(target)), "leads on to what is not https, which is refused")
+def test_redirects_to_anything_else_are_refused(server: Server, tmp_path: Path) -> None:
+    with serve(tmp_path, tls=False) as plain:
+        url = server.put("/cell.json", redirect(plain.put("/cell.json", JSON)))
+        refused(url, "leads to 'http://.*genotypes are fetched over https only")
+    refused(server.put("/cell.json", redirect("file:///etc/hostname")), "cannot be fetched")
     assert kept(tmp_path) == []
-
-
-def test_a_redirect_loop(server: Server) -> None:
-    refused(server.put("/cell.json", redirect("/cell.json")), "leads on more than 5 times")
-    assert len(server.asked) == 6
 
 
 @pytest.mark.parametrize(
@@ -194,8 +168,7 @@ def test_other_addresses_are_refused(server: Server, address: str) -> None:
 
 def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
-    monkeypatch.setattr(https, "_RETRIES", https._RETRIES.new(total=0))
-    refused(server.put("/cell.json", JSON), "the certificate of the server cannot be verified")
+    refused(server.put("/cell.json", JSON), "certificate.*REQUESTS_CA_BUNDLE")
     assert kept(tmp_path) == []
 
 
@@ -209,7 +182,7 @@ def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path, monkeyp
         ('{"some": "JSON"}', "format"),
         (json.dumps(json.loads(JSON) | {"version": 99}), "version"),
         (b"\x80\x04\x95\xff", "binary file"),
-        ("", "found .."),
+        ("", "the file is empty"),
         ("[" * 100_000, "expected"),
     ],
     ids=["html", "other JSON", "future version", "pickle", "empty", "deep"],
@@ -239,7 +212,7 @@ def test_a_file_of_100_megabytes_is_left_early(server: Server, tmp_path: Path, p
 
 def test_a_damaged_copy_is_fetched_again(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     url = server.put("/cell.json", JSON)
-    path = download(url).path
+    path, _ = download(url)
     path.write_text(random_genotype(6).to_json())
     assert load_genotype(url) == GENOTYPE
     assert "this cache of genotypes is damaged" in caplog.text
@@ -284,7 +257,7 @@ def test_a_process_that_is_killed_half_way_leaves_nothing_that_is_trusted(server
         gone.wait(10)
 
     url = server.put("/cell.json", stops, JSON)
-    script = f"from flair_nas.library import https; https._ANSWER_SECONDS = 60; {FETCH}"
+    script = f"from flair_nas.library import https; https._TIMEOUT = 60; {FETCH}"
     process = subprocess.Popen([sys.executable, "-c", script, url])
     assert half_way.wait(30)
     os.kill(process.pid, signal.SIGKILL)
