@@ -7,11 +7,6 @@ two packages is imported first.
 
 from __future__ import annotations
 
-from flair_nas.runs import signals
-
-if signals.is_command():  # all of it takes a moment to load, and so far there is nothing to put in order
-    signals.stop_at_once()
-
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

@@ -1,141 +1,37 @@
-"""The command `flair-nas`, one file per verb. Parsing loads neither torch nor Flair, so help is immediate."""
+"""The command `flair-nas`, one file per verb."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
-from flair_nas.cli import genotypes, lm, search, select, tables, tag
-from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
-from flair_nas.runs.signals import ignore, is_command, stopped_in_order
-from flair_nas.version import __version__
-
-EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect), or a search learned nothing;
-2 unusable arguments or input; 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
-
-
-class _Parser(argparse.ArgumentParser):
-    """One whose errors are a line, like all others of the command, and offer what may have been meant."""
-
-    def error(self, message: str) -> NoReturn:
-        choice = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
-        if choice:
-            known = re.findall(r"[\w-]+", choice[2])
-            message = f"unknown: {brief(choice[1])}; {did_you_mean(choice[1], known)}there are {', '.join(known)}"
-        raise FlairNasError(f"{message}; {self.prog} --help tells more")
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
-    parser = _Parser(
-        prog="flair-nas",
-        description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"flair-nas {__version__}",
-        help="show the version; with -v those of libraries and the kernels used here, too",
-    )
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    search.add_parser(verbs)
-    select.add_parser(verbs)
-    tag.add_parser(verbs)
-    lm.add_parser(verbs)
-    tables.add_parser(verbs)
-    genotypes.add_parser(verbs)
-    return parser
+from flair_nas.runs.signals import exit_on_signal, ignore_signals, interrupt_on_signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
+    """Run the command.
 
     Args:
-        argv: the arguments; those of the process when None.
+        argv: the arguments. None stands for those of the process, which is the command's own then: signals are
+            ignored from the end of this call, and an environment variable of OpenMP is set.
 
     Returns:
         The exit code.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # it was closed
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for the rest of the process
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what the terminal cannot show is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
-    if is_command() and "OMP_WAIT_POLICY" not in os.environ:  # before torch is loaded, which reads it
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait soon sleep: docs/performance.md
-    with stopped_in_order():
-        code = _run(list(sys.argv[1:] if argv is None else argv))
-    if is_command():  # nothing is left but Python's own end, which is soon
-        ignore()
-    return code
-
-
-def _run(words: list[str]) -> int:
-    try:
-        if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
-            from flair_nas.cli.version import describe
-
-            print(*describe(), sep="\n")
-            return 0
-        arguments, unknown = build_parser().parse_known_args(words)
-        if unknown:
-            raise FlairNasError(_about(unknown, arguments))
-        return int(arguments.run(arguments))
-    except KeyboardInterrupt as stop:
-        return _fail(str(stop) or "stopped", 130)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:  # first, since one that Ctrl-C led to (no room for the last file) has to be known
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
-    except Exception as error:
-        if _comes_from_interrupt(error):  # some libraries turn a Ctrl-C while they are imported into their own error
-            return _fail("stopped", 130)
-        if isinstance(error, FlairNasError):
-            return _fail(str(error), 2)
-        if _is_out_of_memory(error):
-            return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
-        raise
-
-
-def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
-    """What is said of words that no flag or argument stands for."""
-    flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
-    if flag is None:
-        listed = hasattr(arguments, "seeds") and all(word.isdigit() for word in unknown)
-        hint = "; several numbers are parted by commas: --seeds 1,2,3" if listed else ""
-        return f"unexpected: {' '.join(map(brief, unknown))}{hint}"
-    known = list(arguments.action._option_string_actions)
-    if flag in known:
-        return f"{flag} must come after the action: {arguments.action.prog} {flag} ..."
-    return f"unknown flag {flag}: {did_you_mean(flag, known)}{arguments.action.prog} --help lists them"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    from flair_nas.runs.memory import is_out_of_memory  # it loads torch, which parsing need not
-
-    return is_out_of_memory(error)
-
-
-def _comes_from_interrupt(error: BaseException | None) -> bool:
-    seen: set[int] = set()  # an error can be its own cause
-    while error is not None and id(error) not in seen:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return False
-
-
-def _fail(message: str, code: int) -> int:
-    print(f"flair-nas: {printable(message)}", file=sys.stderr)
+    with interrupt_on_signal():
+        for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+            if getattr(sys, name) is None:  # closed by the parent process
+                setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for the rest of the process
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # the terminal may not know all characters
+                stream.reconfigure(errors="backslashreplace")
+        if argv is None and "OMP_WAIT_POLICY" not in os.environ:  # before torch is loaded, which reads it
+            os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait soon sleep: docs/performance.md
+        with exit_on_signal():
+            from flair_nas.cli.command import run  # it takes tenths of a second
+        code = run(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # what is left is Python's own shutdown
+        ignore_signals()
     return code

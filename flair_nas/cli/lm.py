@@ -13,7 +13,7 @@ from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, ch
 from flair_nas.cli.log import quiet_libraries
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.runs.signals import stopped_at_once
+from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def train(arguments: argparse.Namespace) -> int:
     message = "--out DIR is needed: the folder for model, settings, history, checkpoints and figures"
     config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", message)
     quiet_libraries(arguments)
-    with stopped_at_once():
+    with exit_on_signal():
         from flair_nas.language_model.training import train_language_model
 
     metrics = train_language_model(config, out, progress=_draws(arguments))
@@ -137,7 +137,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas lm evaluate``."""
     check_batch_size(arguments.batch_size)
     quiet_libraries(arguments)
-    with stopped_at_once():
+    with exit_on_signal():
         from flair_nas.language_model.evaluation import evaluate_language_model
         from flair_nas.language_model.saved import is_one_file
         from flair_nas.runs.device import choose_device
@@ -188,7 +188,7 @@ def compare(arguments: argparse.Namespace) -> int:
             flag = "--" + name.replace("_", "-")
             raise FlairNasError(f"{flag} must be at least 1, got {getattr(arguments, name)}")
     quiet_libraries(arguments)
-    with stopped_at_once():
+    with exit_on_signal():
         from flair_nas.language_model.compare import compare_language_models
         from flair_nas.runs.device import choose_device
 

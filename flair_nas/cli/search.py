@@ -20,7 +20,7 @@ from flair_nas.cli.flags import (
 from flair_nas.cli.log import quiet_flair, quiet_libraries
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.runs.signals import stopped_at_once
+from flair_nas.runs.signals import exit_on_signal
 from flair_nas.search.config import SearchConfig, SearchSettings
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.search.registry import OBJECTIVES, settings_class
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.estimate:
         return _estimate(config, progress)
     _say_scale(arguments, config)
-    with stopped_at_once():
+    with exit_on_signal():
         from accelerate import PartialState
 
         from flair_nas.search.trainer import search_genotype
@@ -151,7 +151,7 @@ def _say_scale(arguments: argparse.Namespace, config: SearchSettings) -> None:
 
 
 def _estimate(config: SearchSettings, progress: bool) -> int:
-    with stopped_at_once():
+    with exit_on_signal():
         from flair_nas.runs.duration import duration
         from flair_nas.search.estimate import estimate_search
 

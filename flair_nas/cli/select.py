@@ -10,7 +10,7 @@ from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, re
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TAGGING, TEXT
-from flair_nas.runs.signals import stopped_at_once
+from flair_nas.runs.signals import exit_on_signal
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.settings.resolve import peek, preset_names
 from flair_nas.storage.paths import typed
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.estimate and not arguments.resume:
         arguments.out = arguments.out or "."  # where nothing is written
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
-    with stopped_at_once():
+    with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.select.candidates import named_layers
         from flair_nas.select.report import line_of, shortened, what_finds_more, what_settles

@@ -10,7 +10,7 @@ from typing import Any
 from flair_nas.cli.flags import add_action, add_list_flag, add_setting_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.runs.signals import stopped_at_once
+from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.tables.config import TableConfig
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise FlairNasError(f"give the table once, as {brief(arguments.given)} or by --table")
         arguments.table = arguments.given
     config, out = settings_of_run(arguments, TableConfig, "tables", message)
-    with stopped_at_once():
+    with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tables.running import run_table
 

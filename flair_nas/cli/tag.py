@@ -24,7 +24,7 @@ from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.hugging_face import PREFIX
 from flair_nas.library.layer_spec import parse_rnn
-from flair_nas.runs.signals import stopped_at_once
+from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.yaml_files import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
@@ -83,7 +83,7 @@ def train(arguments: argparse.Namespace) -> int:
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
     if config.rnn.upper() not in FLAIR_TYPES:
         parse_rnn(config.rnn, FLAIR_TYPES, "--rnn")  # before Flair is loaded, which takes seconds
-    with stopped_at_once():
+    with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers
 
@@ -214,7 +214,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
             raise FlairNasError(f"--corpus or --file is needed: {what}")
         arguments.corpus = of_run["corpus"]
         arguments.data_root = arguments.data_root or of_run.get("data_root")
-    with stopped_at_once():
+    with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.data.column_files import parse_columns, read_column_file
         from flair_nas.tagging.data.corpora import NAMES, load_corpus
@@ -278,7 +278,7 @@ def _add_publish(actions: Any) -> None:
 def publish(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas tag publish``."""
     repository = repository_of(arguments)
-    with stopped_at_once():
+    with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger
 
@@ -328,7 +328,7 @@ def predict(arguments: argparse.Namespace) -> int:
             )
         if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
             raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
-    with stopped_at_once():
+    with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.prediction import FORMATS, tag_lines
 

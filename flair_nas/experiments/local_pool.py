@@ -20,6 +20,7 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Died, Job, Outcome, always
 from flair_nas.experiments.memory import Memory, forget_peak
+from flair_nas.runs.signals import block_interrupt
 
 if TYPE_CHECKING:
     pass
@@ -157,7 +158,7 @@ class _Slot:
             BrokenProcessPool: the process has died since the job before.
         """
         forget_peak(self.process)
-        with _environment(self.environment):
+        with _environment(self.environment), block_interrupt():  # Ctrl-C is for this process
             future = self.executor.submit(job.work, *job.arguments)
         self._begun = list((self.executor._processes or {}).values())
         return future

@@ -1,47 +1,50 @@
-"""What Ctrl-C and SIGTERM do to the command: it ends in good order, or at once if there is nothing to put in order."""
+"""Handlers of Ctrl-C (SIGINT) and SIGTERM, installed for the length of a block and in the main thread alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 
 _WORDS = {signal.SIGINT: "stopped", signal.SIGTERM: "terminated"}
 
-
-def is_command() -> bool:
-    """Whether this process is the command, and not a program of somebody's own that uses the package."""
-    name = os.path.basename(sys.argv[0]) if sys.argv else ""
-    return name == "flair-nas" or name == "-m" and "flair_nas" in sys.orig_argv
+Handler = Callable[[int, object], None]
 
 
-def stop_at_once() -> None:
-    """From now on a signal ends the process with a line; one that the process was told to ignore is ignored."""
-    _handle(_end)
+def exit_on_signal() -> contextlib.AbstractContextManager[None]:
+    """Let a signal end the process with one line and exit code 130 while the block runs.
+
+    For imports: libraries turn a KeyboardInterrupt that comes while they are imported into errors of their own.
+    """
+    return _handled(_exit)
 
 
-def stopped_at_once() -> contextlib.AbstractContextManager[None]:
-    """As `stop_at_once`, within the block; for imports, as libraries turn an interrupt of theirs into anything."""
-    return _handled(_end)
-
-
-def stopped_in_order() -> contextlib.AbstractContextManager[None]:
-    """Within the block a signal raises a KeyboardInterrupt; while that is dealt with, a second one ends the process."""
+def interrupt_on_signal() -> contextlib.AbstractContextManager[None]:
+    """Let a signal raise KeyboardInterrupt while the block runs; a second one ends the process."""
     return _handled(_interrupt)
 
 
-def ignore() -> None:
-    """From now on signals do nothing."""
-    _handle(signal.SIG_IGN)
+def ignore_signals() -> None:
+    """Ignore both signals from now on."""
+    _install(signal.SIG_IGN)
 
 
 @contextlib.contextmanager
-def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+def block_interrupt() -> Iterator[None]:
+    """Block SIGINT in this thread while the block runs; processes that are started there never get it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _handled(handler: Handler) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _WORDS}
-    _handle(handler)
+    _install(handler)
     try:
         yield
     finally:
@@ -50,18 +53,19 @@ def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
                 signal.signal(number, old)
 
 
-def _handle(handler: Callable[[int, object], None] | signal.Handlers) -> None:
-    if threading.current_thread() is threading.main_thread():  # no other may
+def _install(handler: Handler | signal.Handlers) -> None:
+    """Install a handler of both signals, except of one that the process was started to ignore."""
+    if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
         for number in _WORDS:
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 signal.signal(number, handler)
 
 
-def _end(number: int, frame: object) -> None:
+def _exit(number: int, frame: object) -> None:
     os.write(2, f"flair-nas: {_WORDS[signal.Signals(number)]}\n".encode())
     os._exit(130)
 
 
 def _interrupt(number: int, frame: object) -> None:
-    _handle(_end)
-    raise KeyboardInterrupt(_WORDS[signal.SIGTERM] if number == signal.SIGTERM else "")
+    _install(_exit)
+    raise KeyboardInterrupt("terminated" if number == signal.SIGTERM else "")

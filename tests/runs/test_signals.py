@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,50 +51,62 @@ def test_a_signal_while_the_command_starts_is_answered_in_a_line(
     assert ("terminated" in errors) == (number == signal.SIGTERM)
 
 
-def test_within_the_block_a_signal_ends_and_afterwards_all_is_as_before() -> None:
+def test_handlers_are_installed_within_the_block_and_restored_after_it() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with signals.stopped_at_once():
-        assert all(signal.getsignal(number) is signals._end for number in before)
+    with signals.exit_on_signal():
+        assert all(signal.getsignal(number) is signals._exit for number in before)
     assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_another_thread_leaves_handlers_alone() -> None:
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+    def work() -> dict[int, object]:
+        with signals.interrupt_on_signal(), signals.exit_on_signal():
+            return {number: signal.getsignal(number) for number in signal.valid_signals()}
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() == before
+
+
+def test_a_process_that_is_started_with_the_interrupt_blocked_never_gets_it() -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    with signals.block_interrupt():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with signals.stopped_at_once():
+        with signals.exit_on_signal():
             os.kill(os.getpid(), signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize(
-    ("argv", "original", "expected"),
-    [
-        (["/usr/bin/flair-nas", "tag"], ["python", "/usr/bin/flair-nas", "tag"], True),
-        (["-m", "tag"], ["python", "-m", "flair_nas", "tag"], True),
-        (["-m"], ["python", "-m", "pytest"], False),
-        (["train.py"], ["python", "train.py"], False),
-        ([], ["python"], False),
-    ],
-)
-def test_a_program_that_imports_the_package_is_not_the_command(
-    monkeypatch: pytest.MonkeyPatch, argv: list[str], original: list[str], expected: bool
-) -> None:
-    monkeypatch.setattr(sys, "argv", argv)
-    monkeypatch.setattr(sys, "orig_argv", original)
-    assert signals.is_command() is expected
+HANDLERS = """
+import signal, sys
+def handlers(): return {number: signal.getsignal(number) for number in signal.valid_signals()}
+sys.argv = ["flair-nas"]
+before = handlers()
+for name in ("flair_nas", "flair_nas.cli.command", "torch", "flair"):
+    __import__(name)
+    assert handlers() == before, name
+print("done")
+"""
 
 
-def test_importing_the_package_leaves_signals_alone() -> None:
-    code = "import signal; before = signal.getsignal(2); import flair_nas; print(signal.getsignal(2) is before)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
+def test_importing_the_package_changes_no_signal_handler() -> None:
+    done = subprocess.run([sys.executable, "-c", HANDLERS], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 SLOW_STOP = """
 import sys, time
-from flair_nas import cli
+from flair_nas.cli import command, main
 sys.argv = ["flair-nas"]
 
 def work(words):
@@ -104,8 +117,8 @@ def work(words):
         print("stopping", flush=True)
         time.sleep(100)
 
-cli._run = work
-sys.exit(cli.main())
+command.run = work
+sys.exit(main())
 """
 
 
@@ -124,9 +137,9 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
 
 
 def test_signals_that_come_while_python_ends_are_ignored() -> None:
-    code = "import atexit, os, signal, sys; sys.argv = ['flair-nas']; from flair_nas import cli; "
+    code = "import atexit, os, signal, sys; sys.argv = ['flair-nas', '--version', '-v']; "
     code += "atexit.register(lambda: [os.kill(os.getpid(), number) for number in (signal.SIGINT, signal.SIGTERM)]); "
-    code += "sys.exit(cli.main(['--nonsense']) if False else cli.main(['--version', '-v']))"
+    code += "from flair_nas.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("flair-nas ")
 

@@ -1,0 +1,125 @@
+"""Arguments and exit codes of the command. Parsing loads neither torch nor Flair, so help is immediate."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from flair_nas.cli.genotypes import add_parser as add_genotypes
+from flair_nas.cli.lm import add_parser as add_lm
+from flair_nas.cli.search import add_parser as add_search
+from flair_nas.cli.select import add_parser as add_select
+from flair_nas.cli.tables import add_parser as add_tables
+from flair_nas.cli.tag import add_parser as add_tag
+from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
+from flair_nas.version import __version__
+
+EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect), or a search learned nothing;
+2 unusable arguments or input; 130 stopped by Ctrl-C or SIGTERM, with a checkpoint left where the command trains"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """One whose errors are a line, like all others of the command, and offer what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
+        if choice:
+            known = re.findall(r"[\w-]+", choice[2])
+            message = f"unknown: {brief(choice[1])}; {did_you_mean(choice[1], known)}there are {', '.join(known)}"
+        raise FlairNasError(f"{message}; {self.prog} --help tells more")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    parser = _Parser(
+        prog="flair-nas",
+        description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"flair-nas {__version__}",
+        help="show the version; with -v those of libraries and the kernels used here, too",
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for add_parser in (add_search, add_select, add_tag, add_lm, add_tables, add_genotypes):
+        add_parser(verbs)
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Parse arguments, run the action, and turn an error into one line and an exit code.
+
+    Args:
+        argv: the arguments.
+
+    Returns:
+        The exit code.
+    """
+    words = list(argv)
+    try:
+        if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
+            from flair_nas.cli.version import describe
+
+            print(*describe(), sep="\n")
+            return 0
+        arguments, unknown = build_parser().parse_known_args(words)
+        if unknown:
+            raise FlairNasError(_about(unknown, arguments))
+        return int(arguments.run(arguments))
+    except KeyboardInterrupt as stop:
+        return _fail(str(stop) or "stopped", 130)
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # first, since one that Ctrl-C led to (no room for the last file) has to be known
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    except Exception as error:
+        if _comes_from_interrupt(error):  # some libraries turn a Ctrl-C while they are imported into their own error
+            return _fail("stopped", 130)
+        if isinstance(error, FlairNasError):
+            return _fail(str(error), 2)
+        if _is_out_of_memory(error):
+            return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
+        raise
+
+
+def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
+    """What is said of words that no flag or argument stands for."""
+    flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
+    if flag is None:
+        listed = hasattr(arguments, "seeds") and all(word.isdigit() for word in unknown)
+        hint = "; several numbers are parted by commas: --seeds 1,2,3" if listed else ""
+        return f"unexpected: {' '.join(map(brief, unknown))}{hint}"
+    known = list(arguments.action._option_string_actions)
+    if flag in known:
+        return f"{flag} must come after the action: {arguments.action.prog} {flag} ..."
+    return f"unknown flag {flag}: {did_you_mean(flag, known)}{arguments.action.prog} --help lists them"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    from flair_nas.runs.memory import is_out_of_memory  # it loads torch, which parsing need not
+
+    return is_out_of_memory(error)
+
+
+def _comes_from_interrupt(error: BaseException | None) -> bool:
+    seen: set[int] = set()  # an error can be its own cause
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"flair-nas: {printable(message)}", file=sys.stderr)
+    return code
