@@ -1,4 +1,4 @@
-"""Steps of training a tagger with Flair's CRF loss as it is, and as `import flair_nas` has it, in turn.
+"""Steps of training a tagger with Flair's CRF loss as it is, and as `flair_nas.use_fast_crf` has it, in turn.
 
     python benchmarks/crf_loss.py --corpora CORPUS ... --embeddings EMBEDDING ... [--data-root DATASETS] [--out FILE]
 
@@ -23,12 +23,14 @@ def measure(corpus: str, rnn: str, arguments: argparse.Namespace) -> dict:
     """The seconds of both ways for one corpus and layer."""
     import flair
     import torch
+    from flair.models.sequence_tagger_utils.crf import CRF
     from flair.models.sequence_tagger_utils.viterbi import ViterbiLoss
 
     from flair_nas.tagging.config import TaggerConfig
     from flair_nas.tagging.data.corpora import sentences_of
     from flair_nas.tagging.data.frozen_embeddings import keep_frozen
     from flair_nas.tagging.evaluation import forget_changing_embeddings
+    from flair_nas.tagging.patches.viterbi_loss import FastCRF, FastViterbiLoss
     from flair_nas.tagging.training import build_tagger, load_corpus_of
 
     torch.set_num_threads(1)
@@ -40,13 +42,13 @@ def measure(corpus: str, rnn: str, arguments: argparse.Namespace) -> dict:
     data = load_corpus_of(config)
     tagger = build_tagger(config, data)
     keep_frozen(tagger.embeddings, data)
-    ways = {"flair": ViterbiLoss.forward.__wrapped__, "flair_nas": ViterbiLoss.forward}
+    ways = {"flair": (CRF, ViterbiLoss), "flair_nas": (FastCRF, FastViterbiLoss)}
     sentences, seconds = sentences_of(data.corpus.train), {way: [] for way in ways}
     for number in range(arguments.steps + 1):
         batch = sentences[number * BATCH : (number + 1) * BATCH]
         losses = []
         for way in sorted(ways, reverse=bool(number % 2)):
-            ViterbiLoss.forward = ways[way]
+            tagger.crf.__class__, tagger.loss_function.__class__ = ways[way]
             started = time.perf_counter()
             loss, _ = tagger.forward_loss(batch)
             loss.backward()

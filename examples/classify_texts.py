@@ -14,11 +14,11 @@ import flair
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
-from flair.embeddings import DocumentRNNEmbeddings, OneHotEmbeddings
+from flair.embeddings import OneHotEmbeddings
 from flair.models import TextClassifier
 from flair.trainers import ModelTrainer
 
-import flair_nas  # noqa: F401 - without it, Flair silently builds a GRU for every rnn_type but "LSTM"
+from flair_nas import DocumentRNNEmbeddings  # Flair's own builds a GRU for every rnn_type but "LSTM"
 from flair_nas.tagging.data.classification import load_classes
 
 TEXTS = {

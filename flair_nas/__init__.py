@@ -1,8 +1,7 @@
 """Searched recurrent cells for Flair.
 
-Importing this package loads neither torch nor Flair. It sees to it that Flair's `SequenceTagger` and
-`DocumentRNNEmbeddings` accept genotypes as `rnn_type`, and that Flair's CRF loss takes linear time, whichever of the
-two packages is imported first.
+Importing this package loads neither torch nor Flair. Flair's `SequenceTagger` then accepts genotypes as `rnn_type`,
+whichever of the two packages is imported first. Nothing else of Flair changes.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from wrapt import register_post_import_hook
 from flair_nas.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flair_nas.errors import FlairNasError as FlairNasError
     from flair_nas.genotype import Edge as Edge
     from flair_nas.genotype import Gate as Gate
@@ -46,7 +43,9 @@ if TYPE_CHECKING:
     from flair_nas.select.selection import select_layer as select_layer
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.data.corpora import load_corpus as load_corpus
+    from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
+    from flair_nas.tagging.patches.viterbi_loss import use_fast_crf as use_fast_crf
     from flair_nas.tagging.prediction import load_tagger as load_tagger
     from flair_nas.tagging.prediction import tag_lines as tag_lines
     from flair_nas.tagging.training import train_taggers as train_taggers
@@ -80,7 +79,9 @@ _HOMES = {
     "select_layer": "select.selection",
     "TaggerConfig": "tagging.config",
     "load_corpus": "tagging.data.corpora",
+    "DocumentRNNEmbeddings": "tagging.document_embeddings",
     "evaluate_tagger": "tagging.evaluation",
+    "use_fast_crf": "tagging.patches.viterbi_loss",
     "load_tagger": "tagging.prediction",
     "tag_lines": "tagging.prediction",
     "train_taggers": "tagging.training",
@@ -98,22 +99,10 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-_HOOKS = {
-    "flair.models.sequence_tagger_model": ("registration", "register_sequence_tagger"),
-    "flair.embeddings.document": ("registration", "register_document_embeddings"),
-    "flair.embeddings.token": ("registration", "register_fasttext_embeddings"),
-    "flair.models.sequence_tagger_utils.crf": ("patches.viterbi_loss", "register_crf"),
-    "flair.models.sequence_tagger_utils.viterbi": ("patches.viterbi_loss", "register_viterbi_loss"),
-}
-"""Modules of Flair, and what is done to each once it is imported: a module of `tagging/` and its function."""
+def _register(module: ModuleType) -> None:
+    from flair_nas.tagging.registration import register
+
+    register(module)
 
 
-def _hook(home: str, name: str) -> Callable[[ModuleType], None]:
-    def register(module: ModuleType) -> None:
-        getattr(import_module(f"flair_nas.tagging.{home}"), name)(module)
-
-    return register
-
-
-for _module, _place in _HOOKS.items():
-    register_post_import_hook(_hook(*_place), _module)
+register_post_import_hook(_register, "flair.models.sequence_tagger_model")

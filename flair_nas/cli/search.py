@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"next: flair-nas select {as_flags(tagger, TaggerConfig)} --candidates {rnn} --out runs/select")
         return 0
     if isinstance(config, ClassificationSearchConfig):
-        print(f'next, in Flair: import flair_nas; DocumentRNNEmbeddings(..., rnn_type="{path}")')
+        print(f'next, in Flair: flair_nas.DocumentRNNEmbeddings(..., rnn_type="{path}")')
         return 0
     small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16"
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"

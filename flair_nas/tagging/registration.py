@@ -1,155 +1,143 @@
-"""Registers searched cells with Flair's `SequenceTagger` and `DocumentRNNEmbeddings`.
+"""Registration of searched layers with Flair's `SequenceTagger`.
 
-Flair chooses a recurrent layer by the name `rnn_type`; here the few methods that do so, and those that save the name,
-learn about genotypes. Flair's own names take Flair's own way, but for the names of stacked embeddings (`stacking.py`).
-A saved file carries the genotype in its `rnn_type`.
+Three attributes of the class are wrapped: `RNN` builds a layer by the name `rnn_type`, `_get_state_dict` saves its
+genotype, and `_init_model_with_state_dict` loads it. Flair's own types of layer take Flair's own way.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.tagging.patches.once import once
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
+
+if TYPE_CHECKING:
+    from flair.models import SequenceTagger
 
 SAVED_KEY = "flair_nas"
 """The key of a saved model's state under which flair-nas keeps what Flair does not."""
 
 
 class Width(int):
-    """As `reproject_embeddings`: the width of the linear map, which Flair 0.15 knows as true or false alone.
+    """The width of a tagger's `reproject_embeddings`, which Flair 0.15 takes as true or false only.
 
-    Any other number is true, as Flair has it. Saved models refer to this class, and so import flair_nas.
+    Flair takes any other number as true. Saved models refer to this class, so that loading them imports flair_nas.
     """
 
 
 def imported_by_file() -> None:
-    """Does nothing; saved models refer to it, so that loading one imports flair_nas even where only Flair was."""
+    """Do nothing. Saved models refer to this function, so that loading one imports flair_nas."""
 
 
-@once("SequenceTagger")
-def register_sequence_tagger(tagger: Any) -> None:
-    """Teaches `SequenceTagger` of `flair.models.sequence_tagger_model` about genotypes; once is enough."""
-    flair_init, flair_rnn, flair_state_dict = tagger.__init__, tagger.RNN, tagger._get_state_dict
-    flair_from_state = tagger._init_model_with_state_dict.__func__
-    signature = inspect.signature(flair_init)
+def register(module: ModuleType) -> None:
+    """Wrap the three attributes of `SequenceTagger`.
 
-    @functools.wraps(flair_init)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(self, *args, **kwargs).arguments
-        if not given.get("init_from_state_dict"):  # what has been trained reads its input in the order that it has
-            from flair_nas.tagging.patches.stacked_embeddings import keep_order
-
-            keep_order(given["embeddings"], refuse=given.get("rnn_type", "LSTM") not in FLAIR_TYPES)
-        flair_init(self, *args, **kwargs)
-        if isinstance(self.reproject_embeddings, Width):
-            _narrow(self, self.reproject_embeddings)
-
-    @functools.wraps(flair_rnn)
-    def rnn(rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int) -> Any:
-        if rnn_type in FLAIR_TYPES:
-            return flair_rnn(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
-        return build_rnn(
-            rnn_type,
-            input_size=rnn_input_dim,
-            hidden_size=hidden_size,
-            num_layers=rnn_layers,
-            bidirectional=bidirectional,
-            dropout=0.0 if rnn_layers == 1 else 0.5,  # as for Flair's own types
-        )
-
-    @functools.wraps(flair_state_dict)
-    def state_dict(self: Any) -> dict[str, Any]:
-        return _with_genotype(flair_state_dict(self), getattr(self, "rnn", None))
-
-    @functools.wraps(flair_from_state)
-    def from_state(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
-        if SAVED_KEY in state:  # Flair saves everything but the directions
-            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
-        state = {**state, "reproject_embeddings": _width_of(state)}
-        return flair_from_state(cls, state, **kwargs)
-
-    tagger.__init__ = init
-    tagger.RNN = staticmethod(rnn)
-    tagger._get_state_dict = state_dict
-    tagger._init_model_with_state_dict = classmethod(from_state)
-
-
-def _narrow(tagger: Any, width: int) -> None:
-    """Puts a map to that width in place of Flair's, which is as wide as the embeddings, and a layer that reads it."""
-    import flair
-    import torch
-
-    tagger.embedding2nn = torch.nn.Linear(tagger.embeddings.embedding_length, width)
-    tagger.rnn = tagger.RNN(tagger.rnn_type, tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width)
-    tagger.to(flair.device)
-
-
-def _width_of(state: Any) -> Any:
-    """What a saved tagger has as `reproject_embeddings`, by its weights: saved as data, a `Width` is a mere number."""
-    given = state.get("reproject_embeddings", True)
-    weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
-    wide = weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]
-    return given if wide else Width(weight.shape[0])
-
-
-@once("DocumentRNNEmbeddings")
-def register_document_embeddings(embeddings: Any) -> None:
-    """Teaches `DocumentRNNEmbeddings` of `flair.embeddings.document` about genotypes; once is enough."""
-    flair_init, flair_to_params = embeddings.__init__, embeddings.to_params
-    signature = inspect.signature(flair_init)
-
-    @functools.wraps(flair_init)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        rnn_type = bound.arguments["rnn_type"]
-        if rnn_type in FLAIR_TYPES:
-            flair_init(self, *args, **kwargs)
-            return
-        sizes = {name: bound.arguments[name] for name in ("hidden_size", "bidirectional")}
-        build_rnn(rnn_type, input_size=1, hidden_size=1)  # an unknown name fails before Flair does any work
-        bound.arguments["rnn_type"] = "GRU"
-        flair_init(*bound.args, **bound.kwargs)
-        from flair_nas.tagging.patches.stacked_embeddings import keep_order
-
-        keep_order(self.embeddings)
-        input_size = self.rnn.input_size
-        rnn = build_rnn(rnn_type, input_size=input_size, num_layers=bound.arguments["rnn_layers"], **sizes)
-        self.rnn = rnn.to(next(self.rnn.parameters()).device)
-        self.rnn_type = rnn_type
-        self.name = "document_" + self.rnn._get_name()
-        self.eval()
-
-    @functools.wraps(flair_to_params)
-    def to_params(self: Any) -> dict[str, Any]:
-        return _with_genotype(flair_to_params(self), self.rnn)
-
-    embeddings.__init__ = init
-    embeddings.to_params = to_params
-
-
-@once("FastTextEmbeddings")
-def register_fasttext_embeddings(embeddings: Any) -> None:
-    """Has `FastTextEmbeddings` of `flair.embeddings.token` heed its argument `name`; once is enough.
-
-    Flair 0.15 saves the name and does not take it back: a loaded one is called by a temporary file, by which a stack
-    would be read in another order.
+    Args:
+        module: `flair.models.sequence_tagger_model`.
     """
-    flair_init = embeddings.__init__
+    import flair_nas.tagging.document_embeddings  # noqa: F401 - registers its class with Flair
 
-    @functools.wraps(flair_init)
-    def init(self: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
-        flair_init(self, *args, name=name, **kwargs)
-        self.name = name or self.name
-
-    embeddings.__init__ = init
+    tagger = module.SequenceTagger
+    tagger.RNN = _LayerBuilder(tagger.RNN)
+    tagger._get_state_dict = _saving(tagger._get_state_dict)
+    tagger._init_model_with_state_dict = classmethod(_loading(tagger._init_model_with_state_dict.__func__))
 
 
-def _with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
+class _LayerBuilder:
+    """The attribute `RNN` of `SequenceTagger`, which builds searched layers too.
+
+    It is a descriptor because it has to know the tagger whose constructor asks for a layer.
+    """
+
+    def __init__(self, flair_builder: Callable[..., nn.Module]) -> None:
+        self.__wrapped__ = flair_builder
+
+    def __get__(self, tagger: SequenceTagger | None, owner: type) -> Callable[..., nn.Module]:
+        @functools.wraps(self.__wrapped__)
+        def build(
+            rnn_type: str, rnn_layers: int, hidden_size: int, bidirectional: bool, rnn_input_dim: int
+        ) -> nn.Module:
+            if tagger is not None:
+                _complete_later(tagger)
+            if rnn_type in FLAIR_TYPES:
+                return self.__wrapped__(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
+            return build_rnn(
+                rnn_type,
+                input_size=rnn_input_dim,
+                hidden_size=hidden_size,
+                num_layers=rnn_layers,
+                bidirectional=bidirectional,
+                dropout=0.0 if rnn_layers == 1 else 0.5,  # as Flair's own types
+            )
+
+        return build
+
+
+def _complete_later(tagger: SequenceTagger) -> None:
+    """Have `_complete` called at the end of the tagger's constructor, whose last act is to call `self.to`."""
+
+    def to(*args: Any, **kwargs: Any) -> SequenceTagger:
+        del tagger.to
+        _complete(tagger)
+        return tagger.to(*args, **kwargs)
+
+    tagger.__dict__["to"] = to
+
+
+def _complete(tagger: SequenceTagger) -> None:
+    """Narrow the input of a new tagger's layer to its `Width`, and make the CRF loss of a searched layer fast."""
+    from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
+
+    width = tagger.reproject_embeddings
+    if isinstance(width, Width):
+        tagger.embedding2nn = nn.Linear(tagger.embeddings.embedding_length, width)
+        sizes = tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width
+        tagger.rnn = type(tagger).RNN(tagger.rnn_type, *sizes)
+    if isinstance(tagger.rnn, SearchedRNN):
+        use_fast_crf(tagger)
+
+
+def _saving(get_state: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    @functools.wraps(get_state)
+    def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
+        return with_genotype(get_state(self), getattr(self, "rnn", None))
+
+    return get_state_dict
+
+
+def _loading(from_state: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(from_state)
+    def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
+        if SAVED_KEY in state:  # Flair does not save the directions
+            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
+        return from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
+
+    return init_model_with_state_dict
+
+
+def _saved_width(state: Mapping[str, Any]) -> Any:
+    """Return a saved tagger's `reproject_embeddings`, as the shape of its weights has it.
+
+    A tagger that was saved as data has a plain number in place of a `Width`.
+    """
+    weight = state["state_dict"].get("embedding2nn.weight")  # [width, length of the embeddings]
+    if weight is None or not state.get("use_rnn", True) or weight.shape[0] == weight.shape[1]:
+        return state.get("reproject_embeddings", True)
+    return Width(weight.shape[0])
+
+
+def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
+    """Return the state of a model to be saved, with the genotype of its layer if that is a searched one.
+
+    Args:
+        state: the state as Flair has it, which is changed in place.
+        rnn: the model's recurrent layer.
+    """
     if isinstance(rnn, SearchedRNN):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}

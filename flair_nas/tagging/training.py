@@ -39,6 +39,7 @@ from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus, is_of_former_accuracy
 from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width
@@ -207,7 +208,7 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
     with no_flair_bars():
         learned = Corpus(train=_learned_from(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
-    return SequenceTagger(
+    tagger = SequenceTagger(
         embeddings=build_embeddings(config.embeddings, corpus.corpus),
         tag_dictionary=dictionary,
         tag_type=corpus.label_type,
@@ -220,6 +221,7 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
         word_dropout=config.word_dropout,
         locked_dropout=config.locked_dropout,
     )
+    return use_fast_crf(tagger)
 
 
 def _reprojection(config: TaggerConfig) -> Any:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from flair.data import Sentence
-from flair.embeddings import DocumentRNNEmbeddings
 from small_search import Stop, assert_same_runs, interrupt, no_picture
 
-from flair_nas import load_genotype
+from flair_nas import DocumentRNNEmbeddings, load_genotype
 from flair_nas.cli import main
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError

@@ -17,8 +17,9 @@ import pytest
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import ColumnCorpus
-from flair.embeddings import DocumentRNNEmbeddings, OneHotEmbeddings
+from flair.embeddings import OneHotEmbeddings
 from flair.embeddings.base import load_embeddings
+from flair.embeddings.document import DocumentRNNEmbeddings as FlairDocumentEmbeddings
 from flair.models import SequenceTagger, TextClassifier
 from flair.nn import Classifier, Model
 from flair.nn.multitask import make_multitask_model_and_corpus
@@ -27,7 +28,14 @@ from flair.trainers.plugins import MetricHistoryPlugin, TrainerPlugin
 from flair.training_utils import store_embeddings
 
 import flair_nas
-from flair_nas import FlairNasError, SearchedRNN, bundled_names, load_genotype, random_genotype
+from flair_nas import (
+    DocumentRNNEmbeddings,
+    FlairNasError,
+    SearchedRNN,
+    bundled_names,
+    load_genotype,
+    random_genotype,
+)
 from flair_nas.library.layer_spec import parse_rnn
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import FLAIR_TYPES
@@ -197,7 +205,7 @@ def test_trains_and_saves_in_any_order_of_imports_and_loads_in_a_new_process(tmp
 
 OWN_TYPES = """
 import torch
-from flair.data import Dictionary
+from flair.data import Dictionary, Sentence
 from flair.embeddings import DocumentRNNEmbeddings, OneHotEmbeddings
 from flair.models import SequenceTagger
 
@@ -211,12 +219,14 @@ for rnn_type in ("LSTM", "GRU", "RNN"):
     tags = Dictionary(add_unk=False)
     for tag in ("O", "S-X"):
         tags.add_item(tag)
+    sentence = Sentence("a b c d e")
     embeddings = OneHotEmbeddings(Dictionary(), embedding_length=3)
     tagger = SequenceTagger(embeddings, tags, "ner", rnn_type=rnn_type, hidden_size=4, rnn_layers=2)
     document = DocumentRNNEmbeddings([embeddings], 4, 2, False, rnn_type=rnn_type, bidirectional=True)
     result[rnn_type] = [
         describe(tagger, tagger.rnn, tagger._get_state_dict()),
         describe(document, document.rnn, document.to_params()),
+        tagger.forward_loss([sentence])[0].item(),
         torch.rand(1).item(),  # as many random numbers were drawn
     ]
 """
@@ -230,16 +240,38 @@ def test_types_of_flair_are_the_same_with_and_without_flair_nas():
     assert without["LSTM"] != without["GRU"]
 
 
+CHANGES = """
+import importlib, pkgutil
+import flair
+for module in pkgutil.walk_packages(flair.__path__, "flair."):
+    importlib.import_module(module.name)
+
+def attributes():
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "flair"]
+    owners = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    owners = [*modules, *(owner for owner in owners if owner.__module__.partition(".")[0] == "flair")]
+    return {(owner.__name__, name): value for owner in owners for name, value in vars(owner).items()}
+
+before = attributes()
+import flair_nas
+after = attributes()
+result = [name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)]
+"""
+
+
+def test_the_import_changes_three_attributes_of_flair():
+    changed = {tuple(place) for place in in_new_process(CHANGES)}
+    assert changed == {("SequenceTagger", name) for name in ("RNN", "_get_state_dict", "_init_model_with_state_dict")}
+
+
 def test_what_happens_without_the_import_is_in_the_docs_under_flairs_own_words(corpus):
     readme, docs = (
         " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/tagging.md")
     )
-    unregistered_rnn, unregistered_init = SequenceTagger.RNN.__wrapped__, DocumentRNNEmbeddings.__init__.__wrapped__
     with pytest.raises(Exception, match="Unknown RNN type") as error:
-        unregistered_rnn("i-darts-ptb", 1, HIDDEN, True, WIDTH)
+        SequenceTagger.RNN.__wrapped__("i-darts-ptb", 1, HIDDEN, True, WIDTH)
     assert f"`{error.value}`" in readme and f"`{error.value}`" in docs
-    documents = DocumentRNNEmbeddings.__new__(DocumentRNNEmbeddings)
-    unregistered_init(documents, [word_embeddings(corpus)], HIDDEN, rnn_type="i-darts-ptb")
+    documents = FlairDocumentEmbeddings([word_embeddings(corpus)], HIDDEN, rnn_type="i-darts-ptb")
     assert isinstance(documents.rnn, torch.nn.GRU) and "builds a GRU for every name but `LSTM`" in docs
     classifier = TextClassifier(documents, label_type="topic", label_dictionary=corpus.make_label_dictionary("topic"))
     with pytest.raises(RuntimeError, match="Missing key") as error:

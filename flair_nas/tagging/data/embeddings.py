@@ -26,8 +26,8 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.corpora import sentences_of
+from flair_nas.tagging.data.embedding_names import name_in_order
 from flair_nas.tagging.data.word_vectors import read_word_vectors
-from flair_nas.tagging.patches.stacked_embeddings import keep_order
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 
 log = logging.getLogger("flair_nas")
@@ -74,9 +74,8 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
     members = [_build(spec, corpus) for spec in specs]
-    stack = StackedEmbeddings(members)
-    keep_order(stack)
-    return stack
+    name_in_order(members)
+    return StackedEmbeddings(members, overwrite_names=False)
 
 
 def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:

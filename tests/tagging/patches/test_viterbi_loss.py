@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from flair.data import Dictionary
-from flair.models.sequence_tagger_utils.crf import CRF
+from flair.embeddings import HashEmbeddings
+from flair.models import SequenceTagger
 from flair.models.sequence_tagger_utils.viterbi import ViterbiLoss
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,19 +22,26 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.patches import viterbi_loss
-from flair_nas.tagging.patches.viterbi_loss import log_partition
+from flair_nas.tagging.patches.viterbi_loss import FastCRF, FastViterbiLoss, log_partition, use_fast_crf
 from flair_nas.tagging.training import build_tagger
 
-flair_forward = ViterbiLoss.forward.__wrapped__  # type: ignore[attr-defined]
+flair_forward = ViterbiLoss.forward
+BOTH = FastViterbiLoss.forward, flair_forward
 
 
-def parts_of(tags: int, dtype: torch.dtype) -> tuple[CRF, ViterbiLoss]:
-    """Flair's CRF and loss for so many tags, and for start and stop."""
+def tags_of(number: int) -> Dictionary:
+    """Return so many tags."""
     dictionary = Dictionary(add_unk=False)
-    for number in range(tags):
-        dictionary.add_item(f"tag {number}")
+    for tag in range(number):
+        dictionary.add_item(f"tag {tag}")
+    return dictionary
+
+
+def parts_of(tags: int, dtype: torch.dtype) -> tuple[FastCRF, FastViterbiLoss]:
+    """Return the CRF and its loss for so many tags, and for start and stop."""
+    dictionary = tags_of(tags)
     dictionary.set_start_stop_tags()
-    return CRF(dictionary, tags + 2, False).to(dtype), ViterbiLoss(dictionary)
+    return FastCRF(dictionary, tags + 2, False).to(dtype), FastViterbiLoss(dictionary)
 
 
 def batch_of(lengths: list[int], tags: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,29 +83,22 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
 def test_value_and_gradients_are_those_of_flair(lengths: list[int], tags: int, seed: int, scale: float) -> None:
-    found, expected = (
-        differentiated(forward, lengths, tags, seed, scale) for forward in (ViterbiLoss.forward, flair_forward)
-    )
+    found, expected = (differentiated(forward, lengths, tags, seed, scale) for forward in BOTH)
     for ours, flairs in zip(found, expected):
         torch.testing.assert_close(ours, flairs, rtol=1e-10, atol=1e-10 * scale)
-    in_single = differentiated(ViterbiLoss.forward, lengths, tags, seed, scale, torch.float32)
+    in_single = differentiated(FastViterbiLoss.forward, lengths, tags, seed, scale, torch.float32)
     for ours, flairs in zip(in_single, expected):
         torch.testing.assert_close(ours.double(), flairs, rtol=1e-4, atol=1e-4 * max(1.0, scale))
 
 
-@pytest.mark.parametrize("change", [lambda scores: scores + 1.0, lambda scores: scores.add_(1.0)])
-def test_scores_that_somebody_has_changed_count_as_they_are(change: Callable[[Tensor], Tensor]) -> None:
-    found, expected = (
-        differentiated(forward, [5, 3], 4, change=change) for forward in (ViterbiLoss.forward, flair_forward)
-    )
+def test_scores_that_somebody_has_changed_count_as_they_are() -> None:
+    found, expected = (differentiated(forward, [5, 3], 4, change=lambda scores: scores + 1.0) for forward in BOTH)
     assert all(torch.equal(ours, flairs) for ours, flairs in zip(found, expected))
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_where_a_transition_is_forbidden_it_is_flairs_own(scale: float) -> None:
-    found, expected = (
-        differentiated(forward, [5, 3], 4, scale=scale, forbid=True) for forward in (ViterbiLoss.forward, flair_forward)
-    )
+    found, expected = (differentiated(forward, [5, 3], 4, scale=scale, forbid=True) for forward in BOTH)
     assert all(torch.equal(ours, flairs) for ours, flairs in zip(found, expected))
 
 
@@ -103,7 +106,7 @@ def test_where_a_transition_is_forbidden_it_is_flairs_own(scale: float) -> None:
 def test_what_is_in_padding_is_no_matter(value: float) -> None:
     found, expected = (
         differentiated(forward, [5, 3, 1], 4, padding=padding)
-        for forward, padding in ((ViterbiLoss.forward, value), (flair_forward, 0.0))
+        for forward, padding in ((FastViterbiLoss.forward, value), (flair_forward, 0.0))
     )
     for ours, flairs in zip(found, expected):
         torch.testing.assert_close(ours, flairs, rtol=1e-10, atol=1e-10)
@@ -137,7 +140,7 @@ def test_long_sentences_are_as_exact_as_flairs_own() -> None:
             float((of.double() - right).norm() / right.norm())
             for of, right in zip(differentiated(forward, [300, 200], 10, dtype=torch.float32), exact)
         ]
-        for name, forward in {"ours": ViterbiLoss.forward, "flair": flair_forward}.items()
+        for name, forward in {"ours": FastViterbiLoss.forward, "flair": flair_forward}.items()
     }
     assert all(ours <= flairs + 1e-6 for ours, flairs in zip(errors["ours"], errors["flair"]))
 
@@ -161,24 +164,18 @@ def coarse_products(setting: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("setting", ["older", "newer"])
 def test_coarse_products_are_not_for_the_loss(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = differentiated(ViterbiLoss.forward, [9, 4], 4)
+    exact = differentiated(FastViterbiLoss.forward, [9, 4], 4)
     monkeypatch.setattr(Tensor, "__matmul__", lambda *_: pytest.fail("a product was asked for"))
     with coarse_products(setting):
-        found = differentiated(ViterbiLoss.forward, [9, 4], 4)
+        found = differentiated(FastViterbiLoss.forward, [9, 4], 4)
     assert all(torch.allclose(ours, right, rtol=1e-12) for ours, right in zip(found, exact))
 
 
-def test_what_is_not_flairs_own_use_is_left_to_flair() -> None:
+def test_unsorted_sentences_are_left_to_flair() -> None:
     crf, loss = parts_of(4, torch.float64)
     emissions, sizes, gold = batch_of([6, 3], 4)
-    scores = crf(emissions)
-    masked = crf.transitions.detach().clone()
-    assert torch.equal(loss((scores, sizes, masked), gold), flair_forward(loss, (scores, sizes, masked), gold))
     with pytest.raises(RuntimeError, match="enforce_sorted"):  # of pack_padded_sequence
-        loss((scores, sizes.flip(0), crf.transitions), gold)
-    emissions.add_(1.0)
-    given = scores, sizes, crf.transitions
-    assert torch.equal(loss(given, gold), flair_forward(loss, given, gold))
+        loss((crf(emissions), sizes.flip(0), crf.transitions), gold)
 
 
 def test_inference_mode() -> None:
@@ -193,14 +190,30 @@ def test_inference_mode() -> None:
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_what_flair_trains_learns_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rnn", ["lstm", "darts-v1"])
+def test_what_flair_nas_trains_learns_by_it(rnn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(viterbi_loss, "log_partition", lambda *given: called.append(1) or log_partition(*given))
     corpus = load_corpus("demo")
-    tagger = build_tagger(TaggerConfig(rnn="lstm", embeddings=["one-hot"], hidden_size=8), corpus)
+    tagger = build_tagger(TaggerConfig(rnn=rnn, embeddings=["one-hot"], hidden_size=8), corpus)
     loss, _ = tagger.forward_loss(list(corpus.corpus.train)[:4])
     loss.backward()
     assert called and tagger.crf.transitions.grad.abs().sum() > 0
+
+
+def test_a_searched_layer_has_it_and_flairs_own_on_demand(tmp_path: Path) -> None:
+    def tagger_of(rnn_type: str, **options: Any) -> SequenceTagger:
+        return SequenceTagger(HashEmbeddings(10, 4), tags_of(3), "ner", rnn_type=rnn_type, hidden_size=4, **options)
+
+    searched, lstm = tagger_of("darts-v1"), tagger_of("LSTM")
+    searched.save(tmp_path / "model.pt")
+    for tagger in (searched, SequenceTagger.load(tmp_path / "model.pt"), copy.deepcopy(searched)):
+        assert (type(tagger.crf), type(tagger.loss_function)) == (FastCRF, FastViterbiLoss)
+    assert type(lstm.loss_function) is ViterbiLoss
+    random = torch.get_rng_state()
+    assert use_fast_crf(use_fast_crf(lstm)) is lstm and type(lstm.loss_function) is FastViterbiLoss
+    assert torch.equal(torch.get_rng_state(), random)
+    assert type(use_fast_crf(tagger_of("LSTM", use_crf=False)).loss_function) is torch.nn.CrossEntropyLoss
 
 
 def test_the_loss_is_minus_the_log_of_the_share_of_the_gold_path() -> None:
@@ -241,14 +254,5 @@ def test_work_grows_with_length_and_not_with_its_square() -> None:
             written.append(count.numbers)
         return written[1] / written[0]
 
-    assert growth(ViterbiLoss.forward) < 4.2
+    assert growth(FastViterbiLoss.forward) < 4.2
     assert growth(flair_forward) > 8  # so the square would be seen here
-
-
-def test_once_is_enough() -> None:
-    from flair.models.sequence_tagger_utils import crf, viterbi
-
-    before = viterbi.ViterbiLoss.forward, crf.CRF.forward
-    viterbi_loss.register_viterbi_loss(viterbi)
-    viterbi_loss.register_crf(crf)
-    assert (viterbi.ViterbiLoss.forward, crf.CRF.forward) == before

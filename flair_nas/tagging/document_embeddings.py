@@ -1,0 +1,68 @@
+"""Flair's `DocumentRNNEmbeddings` with searched layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flair
+from flair.embeddings import document
+from flair.embeddings.base import register_embeddings
+from flair.embeddings.token import TokenEmbeddings
+
+from flair_nas.genotype import Genotype
+from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.data.embedding_names import name_in_order
+from flair_nas.tagging.registration import with_genotype
+from flair_nas.tagging.rnn_type import build_rnn, describe_rnn
+
+
+@register_embeddings("DocumentRNNEmbeddings")  # Flair's own name: saved classifiers load with either class
+class DocumentRNNEmbeddings(document.DocumentRNNEmbeddings):
+    """Flair's embeddings of documents by a recurrent layer, which may be a searched one.
+
+    Flair's own class builds a GRU for every `rnn_type` but ``LSTM``.
+
+    Args:
+        embeddings: embeddings of tokens.
+        hidden_size: H of each direction.
+        rnn_layers: number of recurrent layers.
+        rnn_type: ``GRU``, ``LSTM``, or a layer spec or genotype as `SequenceTagger` takes them.
+        bidirectional: run in both directions.
+        options: other arguments of Flair's class.
+
+    Raises:
+        FlairNasError: no layer has that name, or its genotype or options are faulty.
+    """
+
+    def __init__(
+        self,
+        embeddings: Sequence[TokenEmbeddings],
+        hidden_size: int = 128,
+        rnn_layers: int = 1,
+        *,
+        rnn_type: str | Genotype = "GRU",
+        bidirectional: bool = False,
+        **options: Any,
+    ) -> None:
+        options |= {"hidden_size": hidden_size, "rnn_layers": rnn_layers, "bidirectional": bidirectional}
+        if rnn_type in FLAIR_TYPES:
+            super().__init__(list(embeddings), rnn_type=rnn_type, **options)
+            return
+        super().__init__(list(embeddings), **options)
+        name_in_order(self.embeddings.embeddings)
+        rnn = build_rnn(
+            rnn_type,
+            input_size=self.rnn.input_size,
+            hidden_size=hidden_size,
+            num_layers=rnn_layers,
+            bidirectional=bidirectional,
+        )
+        self.rnn = rnn.to(flair.device)  # type: ignore[assignment]  # Flair expects a layer of PyTorch's
+        self.rnn_type = describe_rnn(rnn)
+        self.name = "document_" + rnn._get_name()
+        self.eval()
+
+    def to_params(self) -> dict[str, Any]:
+        """Return the arguments from which Flair rebuilds the embeddings."""
+        return with_genotype(super().to_params(), self.rnn)
