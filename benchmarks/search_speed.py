@@ -45,7 +45,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from flair_nas.cli.version import describe
-from flair_nas.nn.operations import OPERATIONS
+from flair_nas.nn.operations import FUNCTIONS
 from flair_nas.search import model_update
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import text as text_objective
@@ -58,7 +58,7 @@ from flair_nas.supernet.gates import GateSupernet
 from flair_nas.supernet.relaxation import relax
 
 STEPS, SIZE, NODES = 35, 300, 8
-KEPT = [(number, function) for number, (name, function) in enumerate(OPERATIONS.items()) if name != "drop"]
+KEPT = [(number, function) for number, (name, function) in enumerate(FUNCTIONS.items()) if name != "drop"]
 
 # --- straightforward loops; vectors are rows, [B, H] ---
 

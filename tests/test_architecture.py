@@ -23,7 +23,7 @@ CHECK = """
 import dataclasses, os, sys
 import torch
 from flair_nas import SearchedRNN, __file__, load_genotype
-from flair_nas.nn.operations import OPERATIONS
+from flair_nas.genotype import OPERATIONS
 from flair_nas.supernet import CellSupernet
 assert os.getcwd() in __file__
 line, form, *engines = sys.argv[1:]

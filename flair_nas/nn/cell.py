@@ -12,7 +12,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.nn.gates import InterCellGate
 from flair_nas.nn.init import default_range, ranges
 from flair_nas.nn.kernels.plan import CellPlan, cell_plan
-from flair_nas.nn.operations import OPERATIONS, masked, product
+from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.protocols import GateLike
 
 
@@ -105,7 +105,7 @@ class SearchedCell(nn.Module):
         for i in genotype.live_nodes:
             weight, edges = self.weight_nodes[i - 1], genotype.nodes[i - 1]
             pres = {j: product(masked(states[j], mask), weight) for j in {e.tail for e in edges}}  # s_j W_i
-            terms = [edge(OPERATIONS[e.op], pres[e.tail], states[e.tail], genotype.highway) for e in edges]
+            terms = [edge(FUNCTIONS[e.op], pres[e.tail], states[e.tail], genotype.highway) for e in edges]
             total = torch.stack(terms).sum(0)  # [B, H]
             states[i] = total / len(edges) if genotype.combine == "mean" else total
         return torch.stack([states[i] for i in genotype.output]).mean(0)

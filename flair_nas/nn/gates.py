@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from flair_nas.genotype import Gate
 from flair_nas.nn.init import reset_gate_parameters
 from flair_nas.nn.kernels.plan import GatePlan, gate_plan
-from flair_nas.nn.operations import GATE_FORMS, OPERATIONS, product
+from flair_nas.nn.operations import FORMS, FUNCTIONS, product
 
 
 class InterCellGate(nn.Module):
@@ -65,15 +65,15 @@ class InterCellGate(nn.Module):
         """
         states: list[Tensor] = []
         for node, v, of_entry, weight in zip(self.nodes, vectors, self.weight_entry, self.weight_nodes):
-            state = OPERATIONS[node.entry](product(v, of_entry))
+            state = FUNCTIONS[node.entry](product(v, of_entry))
             for edge in node.edges:
-                state = state + OPERATIONS[edge.op](product(states[edge.tail - 1], weight))
+                state = state + FUNCTIONS[edge.op](product(states[edge.tail - 1], weight))
             states.append(state)
         return torch.stack(states).mean(0)
 
     def factor(self, vectors: Sequence[Tensor]) -> Tensor:
         """What multiplies a vector, [B, G]: the gate (ESS eq. 5 and 6), or its form of it."""
-        return GATE_FORMS[self.form].factor(self(vectors))
+        return FORMS[self.form].factor(self(vectors))
 
     def plan(self) -> GatePlan:
         """What engines need to know."""

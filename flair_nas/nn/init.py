@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from flair_nas.nn.operations import GATE_FORMS
+from flair_nas.nn.operations import FORMS
 
 
 def default_range(width: int) -> float:
@@ -54,6 +54,6 @@ def reset_gate_parameters(
             sqrt(m) because the gate averages m nodes; see docs/decisions.md.
     """
     history, entry_size, gate_size = weight_entry.shape
-    entry_range = math.sqrt(3 * history / entry_size) if GATE_FORMS[form].unit_gain else range_of(entry_size)
+    entry_range = math.sqrt(3 * history / entry_size) if FORMS[form].unit_gain else range_of(entry_size)
     nn.init.uniform_(weight_entry, -entry_range, entry_range)
     nn.init.uniform_(weight_nodes, -range_of(gate_size), range_of(gate_size))

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from flair_nas.genotype import GATE_FORMS as FORM_NAMES
-from flair_nas.genotype import OPERATIONS as NAMES
+from flair_nas.genotype import GATE_FORMS, OPERATIONS
 
-OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "drop": torch.zeros_like,
     "tanh": torch.tanh,
     "relu": torch.relu,
@@ -42,14 +41,27 @@ class GateForm(NamedTuple):
     unit_gain: bool = False
 
 
-GATE_FORMS: dict[str, GateForm] = {
+FORMS: dict[str, GateForm] = {
     "product": GateForm(lambda gate: gate, unit_gain=True),  # ESS eq. 5 and 6
     "residual": GateForm(lambda gate: 1 + gate),
 }
 
-assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES and tuple(GATE_FORMS) == FORM_NAMES, (
-    "flair_nas/nn/operations.py and genotype.py must have the same operations and forms of gates in one order"
+assert tuple(FUNCTIONS) == tuple(DERIVATIVES) == OPERATIONS and tuple(FORMS) == GATE_FORMS, (
+    "flair_nas/nn/operations.py and genotype/vocabulary.py must have the same operations and gate forms in one order"
 )
+
+
+def mixture(pre: Tensor, mixing: Tensor) -> Tensor:
+    """Compute Σ_k p_k op_k(z) (DARTS eq. 2).
+
+    Args:
+        pre: z, [B, G].
+        mixing: p, the mixing weights in the order of `OPERATIONS`, [5].
+
+    Returns:
+        [B, G].
+    """
+    return torch.stack([p * function(pre) for p, function in zip(mixing, FUNCTIONS.values())]).sum(0)
 
 
 def masked(state: Tensor, mask: Tensor | None) -> Tensor:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from flair_nas.genotype import Genotype
-from flair_nas.nn.operations import NAMES
+from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.model_update import WeightDescent
@@ -29,7 +28,7 @@ from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 OFF = -1e9
 """An architecture weight whose share is 0."""
 
-_KEPT = range(1, len(NAMES))  # all operations but drop
+_KEPT = range(1, len(OPERATIONS))  # all operations but drop
 
 
 def select_by_perturbation(
@@ -90,7 +89,7 @@ def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Callable[[S
                 yield node(gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT)
             for rows in _groups(len(gate.arch)):
                 keep = len(rows) if gate.relaxation in ONE_PER_PAIR else count
-                yield node(gate.arch, gate.relaxation, rows, keep, range(len(NAMES)))
+                yield node(gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS)))
 
 
 def decide(

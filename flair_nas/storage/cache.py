@@ -1,4 +1,4 @@
-"""A folder of files that are made once: whole or not at all, by one process at a time, and checked before each use."""
+"""Cached folders: made once by one process at a time, whole or not at all, and checked before each use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,16 +24,22 @@ log = logging.getLogger("flair_nas")
 _MANIFEST = "corpus.json"
 
 
+class CacheError(FlairNasError):
+    """A cached folder that cannot be written."""
+
+
 class Kind(NamedTuple):
-    """A kind of such folders.
+    """A kind of cached folders.
 
     Args:
-        folder: in the cache, that all of a kind are in.
-        content: what they hold, in a few words in the plural, for messages.
+        folder: their folder in the cache.
+        content: their content in a few words in the plural, for messages.
+        variable: the environment variable that names the cache, for messages.
     """
 
     folder: str
     content: str
+    variable: str = "FLAIR_NAS_CACHE"
 
 
 def cached_folder(
@@ -42,62 +49,64 @@ def cached_folder(
     cache: Path | None,
     refresh: bool = False,
 ) -> tuple[Path, dict[str, Any]]:
-    """Gives the folder ``KIND/FINGERPRINT`` of the cache; makes it when it is not there, or not as it was made.
+    """Return the folder ``KIND/FINGERPRINT`` of the cache; make it if it is missing or damaged.
+
+    A file counts as unchanged if size and modification time are those of its making, or else its SHA-256.
 
     Args:
-        kind: what is kept there.
-        fingerprint: stands for everything that the folder is made of.
-        build: writes files to an empty folder, and returns what else is to be kept, for JSON.
+        kind: the kind of the folder.
+        fingerprint: digest of everything that the folder is made of.
+        build: writes files to an empty folder, and returns further content, as JSON data.
         cache: as for `flair_nas.storage.paths.cache_root`.
-        refresh: make it anew, also when it is there; it stays if that fails.
+        refresh: make it again; if that fails, the present folder stays.
 
     Returns:
-        The folder, and what `build` returned, now or then.
+        The folder, and what `build` returned when it was made.
 
     Raises:
-        FlairNasError: the folder cannot be written.
-        OSError: the disk is full. Nothing stays of what `build` wrote, also when it raises an error.
+        CacheError: the folder cannot be written.
+        OSError: the disk is full. Nothing half-written stays, nor if `build` raises an error.
     """
     folder = cache_root(cache) / kind.folder / fingerprint
-    found, problem = _look(folder)
-    if found is not None and not refresh:
-        return folder, found
+    content, problem = _look(folder)
+    if content is not None and not refresh:
+        return folder, content
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _claimed(folder, kind.content) as part:
+        with _claimed(folder, kind) as part:
             _put_back(folder)
-            found, problem = _look(folder)  # another process may have made it while this one waited
-            if found is None or refresh:
+            content, problem = _look(folder)  # another process may have made it while this one waited
+            if content is None or refresh:
                 if problem:
                     damaged = "%s: this cache of %s is damaged (%s), so it is made again"
                     log.warning(damaged, folder, kind.content, problem)
                     _remove(folder)
-                found = build(part)
-                _write_manifest(part, fingerprint, found)
+                content = build(part)
+                _write_manifest(part, fingerprint, content)
                 if refresh and folder.exists():
                     os.rename(folder, _aside(folder))
                 try:
-                    _put_in_place(part, folder, kind.content)
+                    _put_in_place(part, folder, kind)
                 finally:
                     _put_back(folder)
-        return folder, found
+        return folder, content
     except OSError as error:
-        raise _explained(error, folder, kind.content) from error
+        raise _explained(error, folder, kind) from error
 
 
-def _explained(error: OSError, folder: Path, content: str) -> Exception:
+def _explained(error: OSError, folder: Path, kind: Kind) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        message = f"no room for the {content} (nothing half-written is left); free some disk space, or "
-        message += "choose a folder on another disk with the environment variable FLAIR_NAS_CACHE"
+        message = f"no room for the {kind.content} (nothing half-written is left); free some disk space, or "
+        message += f"choose a folder on another disk with the environment variable {kind.variable}"
         return OSError(errno.ENOSPC, message, str(folder))
-    return FlairNasError(
-        f"{folder.parent}: cannot write to this cache of {content} ({error.strerror or error}); choose another folder "
-        "with the environment variable FLAIR_NAS_CACHE"
+    return CacheError(
+        f"{folder.parent}: cannot write to this cache of {kind.content} ({error.strerror or error}); choose another "
+        f"folder with the environment variable {kind.variable}"
     )
 
 
 def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    """What is kept in a folder, or None and what is wrong with it (nothing, when there is no such folder)."""
+    """Return the content of a folder, or None and what is wrong with it; a missing folder has no fault."""
     if not os.path.lexists(folder):
         return None, ""
     try:
@@ -109,10 +118,10 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
         if written["fingerprint"] != folder.name:
             return None, "it is of another text or other settings"
         for name, file in written["files"].items():
-            size = (folder / name).stat().st_size
-            if size != file["bytes"]:
-                return None, f"{name} has {size:,} bytes, not {file['bytes']:,}"
-            if sum_of_file(folder / name) != file["sha256"]:
+            stat = (folder / name).stat()
+            if stat.st_size != file["bytes"]:
+                return None, f"{name} has {stat.st_size:,} bytes, not {file['bytes']:,}"
+            if stat.st_mtime_ns != file.get("modified_ns") and sum_of_file(folder / name) != file["sha256"]:
                 return None, f"{name} has changed"
         content: dict[str, Any] = written["content"]
         return content, ""
@@ -121,11 +130,13 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> None:
+    modified = int(time.time()) * 10**9  # a whole second: no later change has this time, however soon it comes
     files = {}
     for path in folder.iterdir():
         with open(path, "rb") as stream:
             os.fsync(stream.fileno())
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": sum_of_file(path)}
+        os.utime(path, ns=(modified, modified))
+        files[path.name] = {"bytes": path.stat().st_size, "modified_ns": modified, "sha256": sum_of_file(path)}
     written = {"fingerprint": fingerprint, "files": files, "content": content}
     write_text(folder / _MANIFEST, json.dumps(written | {"sha256": sum_of_data(written)}))
 
@@ -134,14 +145,14 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
 
 
 @contextlib.contextmanager
-def _claimed(folder: Path, content: str) -> Iterator[Path]:
-    """Gives an empty folder beside `folder` that no other process writes to, waiting for one that does.
+def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
+    """Yield an empty folder beside `folder` that no other process writes to; wait for one that does.
 
-    When the block ends, the folder is gone, unless it has been renamed. What a killed process left there is cleared.
+    When the block ends, the folder is removed unless it was renamed. What a killed process left there is removed.
     """
 
     def waiting() -> None:
-        log.info("%s: waiting for another process that is making these %s", folder, content)
+        log.warning("%s: waiting for another process that is making these %s", folder, kind.content)
 
     with locked(_lock(folder), waiting) as fault:
         part = folder.with_name(f".{folder.name}.part")
@@ -161,32 +172,32 @@ def _lock(folder: Path) -> Path:
 
 
 def _aside(folder: Path) -> Path:
-    """Where a folder is while a newer one takes its place."""
+    """Return the path of a folder while a newer one takes its place."""
     return folder.with_name(f".{folder.name}.old")
 
 
 def _put_back(folder: Path) -> None:
-    """Has a folder back that was put aside, if no newer one has come in its place."""
+    """Restore a folder that was put aside, unless a newer one has taken its place."""
     if not folder.exists() and _aside(folder).exists():
         os.rename(_aside(folder), folder)
     _remove(_aside(folder))
 
 
-def _put_in_place(part: Path, folder: Path, content: str) -> None:
+def _put_in_place(part: Path, folder: Path, kind: Kind) -> None:
     try:
         os.rename(part, folder)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        found, problem = _look(folder)  # where there are no locks, another process may have been faster
-        if found is None:
-            raise FlairNasError(
-                f"{folder}: this cache of {content} is damaged ({problem}) and cannot be removed; remove this folder"
+        content, problem = _look(folder)  # where there are no locks, another process may have been faster
+        if content is None:
+            raise CacheError(
+                f"{folder}: this cache of {kind.content} is damaged ({problem}) and cannot be removed; remove it"
             ) from None
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or a folder."""
+    """Remove a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
+from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, OPERATIONS, Genotype
 from flair_nas.nn.cell import SearchedCell, edge
 from flair_nas.nn.gates import InterCellGate
 from flair_nas.nn.init import papers_range, ranges
 from flair_nas.nn.kernels.engine import Normalisation
 from flair_nas.nn.kernels.plan import CellPlan, relaxed_cell_plan
-from flair_nas.nn.operations import OPERATIONS, masked, product
+from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
@@ -244,7 +244,7 @@ class CellSupernet(nn.Module):
             terms: list[Tensor] = []
             for state in states:
                 pre = product(masked(state, mask), weight)  # s_j W_i, [B, 2H]
-                for share, (name, operation) in zip(next(pairs), OPERATIONS.items()):
+                for share, (name, operation) in zip(next(pairs), FUNCTIONS.items()):
                     if name != "drop":
                         terms.append(share * edge(operation, pre, state))
             states.append(self._normalised(torch.stack(terms).sum(0)))

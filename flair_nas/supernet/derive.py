@@ -7,14 +7,13 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from flair_nas.genotype import Edge, Gate, GateNode
-from flair_nas.nn.operations import NAMES
+from flair_nas.genotype import OPERATIONS, Edge, Gate, GateNode
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes, relax
 
 Ranked = tuple[float, int, int]
 """A candidate: minus its share, its tail, the place of its operation; the smaller, the better."""
 
-_DROP, _IDENTITY = NAMES.index("drop"), NAMES.index("identity")
+_DROP, _IDENTITY = OPERATIONS.index("drop"), OPERATIONS.index("identity")
 
 
 def derive(
@@ -128,15 +127,15 @@ def derive_gate(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_
         _check(arch, edges_per_node)
     entries = [min(_ranked(row, 0)[1:])[2] for row in arch_entry.detach().double().softmax(1).tolist()]
     if arch is None:
-        return Gate(tuple(GateNode(NAMES[entry]) for entry in entries))
-    nodes = [GateNode(NAMES[entries[0]])]
+        return Gate(tuple(GateNode(OPERATIONS[entry]) for entry in entries))
+    nodes = [GateNode(OPERATIONS[entries[0]])]
     for entry, shares in zip(entries[1:], relax(arch.detach().double(), relaxation).split(group_sizes(len(arch)))):
         pairs = [_ranked(row, tail) for tail, row in enumerate(shares.tolist(), start=1)]
         if relaxation in ONE_PER_PAIR:
             kept = [min(of_pair) for of_pair in pairs]
         else:
             kept = sorted(one for of_pair in pairs for one in of_pair if one[0] < 0)[:edges_per_node]
-        nodes.append(GateNode(NAMES[entry], _edges(one for one in kept if one[2] != _DROP)))
+        nodes.append(GateNode(OPERATIONS[entry], _edges(one for one in kept if one[2] != _DROP)))
     return Gate(tuple(nodes))
 
 
@@ -165,12 +164,12 @@ def gate_margins(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges
 
 
 def _edges(kept: Iterable[Ranked]) -> tuple[Edge, ...]:
-    return tuple(Edge(NAMES[op], tail) for _, tail, op in kept)
+    return tuple(Edge(OPERATIONS[op], tail) for _, tail, op in kept)
 
 
 def _check(arch: Tensor, edges_per_node: int) -> None:
-    if arch.dim() != 2 or arch.shape[1] != len(NAMES):
-        raise ValueError(f"architecture weights must be [edges, {len(NAMES)}], got {list(arch.shape)}")
+    if arch.dim() != 2 or arch.shape[1] != len(OPERATIONS):
+        raise ValueError(f"architecture weights must be [edges, {len(OPERATIONS)}], got {list(arch.shape)}")
     if not bool(torch.isfinite(arch).all()):
         raise ValueError("architecture weights must be finite, to derive a genotype from them")
     if edges_per_node < 1:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import Gate
+from flair_nas.genotype import OPERATIONS, Gate
 from flair_nas.nn.init import reset_gate_parameters
 from flair_nas.nn.kernels.plan import GatePlan, relaxed_gate_plan
-from flair_nas.nn.operations import GATE_FORMS, OPERATIONS, product
+from flair_nas.nn.operations import FORMS, mixture, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax, softmax_groups
 
@@ -88,7 +88,7 @@ class GateSupernet(nn.Module):
 
     def factor(self, vectors: Sequence[Tensor]) -> Tensor:
         """What multiplies a vector, [B, G]: the gate (ESS eq. 5 and 6), or its form of it."""
-        return GATE_FORMS[self.form].factor(self(vectors))
+        return FORMS[self.form].factor(self(vectors))
 
     def plan(self) -> GatePlan:
         """What engines need to know."""
@@ -122,11 +122,6 @@ def relaxed_gates(
         GateSupernet(history, input_size, hidden_size, *options),
         GateSupernet(history, hidden_size, input_size, *options),
     )
-
-
-def mixture(pre: Tensor, share: Tensor) -> Tensor:
-    """Σ_k p_k op_k(z), [B, G], from z, [B, G], and p, [5] (DARTS eq. 2)."""
-    return torch.stack([p * operation(pre) for p, operation in zip(share, OPERATIONS.values())]).sum(0)
 
 
 def gates_deviation(*gates: GateSupernet) -> float:

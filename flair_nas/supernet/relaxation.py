@@ -46,7 +46,7 @@ def relax(arch: Tensor, relaxation: str) -> Tensor:
     """The shares that a matrix of architecture weights stands for.
 
     Args:
-        arch: [E, 5], rows by head, then tail; columns as `flair_nas.nn.operations.OPERATIONS`.
+        arch: [E, 5], rows by head, then tail; columns as `flair_nas.genotype.OPERATIONS`.
         relaxation: ``darts`` or ``i-darts``.
 
     Returns:

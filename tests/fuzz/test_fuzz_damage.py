@@ -351,7 +351,7 @@ def test_a_damaged_library_of_kernels_is_never_loaded(sources: Path, folder: Pat
     cache = folder / "kernels"
     shutil.rmtree(cache, ignore_errors=True)
     shutil.copytree(folder / "kernels-whole", cache)
-    files = [path for path in sorted(cache.iterdir()) if path.is_file()]
+    files = [path for path in sorted(cache.rglob("*")) if path.is_file()]
     (library,) = [path for path in files if path.suffix == ".so"]
     whole = library.read_bytes()
     damage.apply(files[place % len(files)], files)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from flair_nas import genotype
-from flair_nas.nn.operations import DERIVATIVES, GATE_FORMS, NAMES, OPERATIONS
+from flair_nas.genotype import OPERATIONS
+from flair_nas.nn.operations import DERIVATIVES, FORMS, FUNCTIONS
 
 COLUMNS = ("drop", "tanh", "relu", "sigmoid", "identity")  # of architecture weights; files rely on this order
 
@@ -31,22 +31,21 @@ def pre_activations() -> Tensor:
 
 
 def test_the_names_are_in_the_order_of_the_columns() -> None:
-    assert NAMES is genotype.OPERATIONS
-    assert tuple(OPERATIONS) == tuple(DERIVATIVES) == NAMES == COLUMNS
+    assert tuple(FUNCTIONS) == tuple(DERIVATIVES) == OPERATIONS == COLUMNS
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_an_operation_computes_what_its_name_says(name: str) -> None:
     pre = torch.tensor([-2.0, 0.0, 0.5], dtype=torch.float64)
     torch.testing.assert_close(
-        OPERATIONS[name](pre), torch.tensor(VALUES[name], dtype=torch.float64), rtol=0, atol=1e-15
+        FUNCTIONS[name](pre), torch.tensor(VALUES[name], dtype=torch.float64), rtol=0, atol=1e-15
     )
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_derivative_agrees_with_autograd(name: str) -> None:
     pre = pre_activations().requires_grad_()
-    out = OPERATIONS[name](pre)
+    out = FUNCTIONS[name](pre)
     upstream = torch.rand_like(out) + 0.5
     (expected,) = torch.autograd.grad((out + 0 * pre) * upstream, pre, torch.ones_like(out))  # drop has no graph alone
     actual = DERIVATIVES[name](pre.detach(), out.detach()) * upstream
@@ -57,12 +56,12 @@ def test_a_derivative_agrees_with_autograd(name: str) -> None:
 @pytest.mark.parametrize("name", COLUMNS)
 def test_dtype_and_shape_are_kept(name: str, dtype: torch.dtype) -> None:
     pre = pre_activations().to(dtype)
-    out = OPERATIONS[name](pre)
+    out = FUNCTIONS[name](pre)
     slope = DERIVATIVES[name](pre, out)
     assert (out.dtype, slope.dtype) == (dtype, dtype) and out.shape == slope.shape == pre.shape
 
 
 def test_what_a_silent_genotype_is_told_by() -> None:
     zero = torch.zeros(1)
-    assert [name for name, operation in OPERATIONS.items() if operation(zero)] == ["sigmoid"]
-    assert [name for name, form in GATE_FORMS.items() if not form.factor(zero)] == ["product"]
+    assert [name for name, operation in FUNCTIONS.items() if operation(zero)] == ["sigmoid"]
+    assert [name for name, form in FORMS.items() if not form.factor(zero)] == ["product"]

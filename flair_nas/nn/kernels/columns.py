@@ -13,12 +13,12 @@ from collections.abc import Callable, Hashable, Mapping
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.elementwise import highway_edges, highway_mixture
+from flair_nas.nn.kernels.elementwise import highway_edges, mixed_highway_edges
 from flair_nas.nn.kernels.engine import Recurrence
 from flair_nas.nn.kernels.gate import gate_factor, ordered_by_tail
 from flair_nas.nn.kernels.plan import CellPlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
-from flair_nas.nn.operations import OPERATIONS, masked
+from flair_nas.nn.operations import FUNCTIONS, masked
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
@@ -179,7 +179,7 @@ def _plain_edges(pre: Tensor, state: Tensor, heads: list[tuple[str, ...]]) -> li
     """op(z), summed over a head's operations, for each head."""
     found = []
     for value, operations in zip(pre.chunk(len(heads)), heads):
-        first, *others = (OPERATIONS[operation](value) for operation in operations)
+        first, *others = (FUNCTIONS[operation](value) for operation in operations)
         found.append(sum(others, first))
     return found
 
@@ -195,7 +195,7 @@ def _relaxed(
     totals: Tensor | None = None
     outputs: list[Tensor] = []
     for tail, of_tail in enumerate(shares.split([*range(len(plan.nodes), 0, -1)])):
-        given = highway_mixture(multiply(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
+        given = mixed_highway_edges(multiply(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
         totals = given if totals is None else totals[1:] + given
         state = normalised(totals[0])
         outputs.append(state)

@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flair_nas.genotype import OPERATIONS
 from flair_nas.nn.kernels.tracing import first_order_only
-from flair_nas.nn.operations import DERIVATIVES, OPERATIONS, sigmoid_tanh
+from flair_nas.nn.operations import DERIVATIVES, FUNCTIONS, sigmoid_tanh
 
-FUNCTIONS = {**OPERATIONS, "tanh": sigmoid_tanh}
+FAST_FUNCTIONS = {**FUNCTIONS, "tanh": sigmoid_tanh}
 """The operations, as engines compute them."""
 
-_KEPT = [(FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]
+_KEPT = [(FAST_FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]
 
 
 def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) -> list[Tensor]:
@@ -36,9 +37,9 @@ def highway_edges(pre: Tensor, state: Tensor, heads: Sequence[Sequence[str]]) ->
     gates, values = _parts(torch.sigmoid(gate), len(heads)), _parts(value, len(heads))
     found = []
     for first, z, (operation, *others) in zip(gates, values, heads):
-        total = torch.lerp(state, OPERATIONS[operation](z), first)
+        total = torch.lerp(state, FUNCTIONS[operation](z), first)
         for other in others:
-            total = total + torch.lerp(state, OPERATIONS[other](z), first)
+            total = total + torch.lerp(state, FUNCTIONS[other](z), first)
         found.append(total)
     return found
 
@@ -48,7 +49,7 @@ def _parts(tensor: Tensor, count: int) -> tuple[Tensor, ...]:
     return tensor.chunk(count) if count > 1 else (tensor,)
 
 
-def mixture(pre: Tensor, shares: Tensor) -> Tensor:
+def mixed_edges(pre: Tensor, shares: Tensor) -> Tensor:
     """The sum over k of share_k op_k(z), for each edge.
 
     Args:
@@ -62,7 +63,7 @@ def mixture(pre: Tensor, shares: Tensor) -> Tensor:
     return result
 
 
-def highway_mixture(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
+def mixed_highway_edges(pre: Tensor, state: Tensor, shares: Tensor) -> Tensor:
     """The sum over k of share_k (s + σ(c) (op_k(z) - s)), for each edge (design of the supernet; drop adds nothing).
 
     Args:

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from flair_nas.genotype import OPERATIONS
-from flair_nas.nn.kernels.elementwise import FUNCTIONS, mixture
+from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS, mixed_edges
 from flair_nas.nn.kernels.plan import GatePlan, PairPlan
-from flair_nas.nn.operations import GATE_FORMS, product
+from flair_nas.nn.operations import FORMS, product
 from flair_nas.nn.packing import Packing
 
 Multiply = Callable[[int, Tensor], Tensor]
@@ -37,30 +37,30 @@ def gate_factor(
         [G, B] or [S, G].
     """
     states = _relaxed(entries, multiply, *shares) if shares else _discrete(plan, entries, multiply)
-    return GATE_FORMS[plan.form].factor(reduce(torch.add, states) / len(states))
+    return FORMS[plan.form].factor(reduce(torch.add, states) / len(states))
 
 
 def _discrete(plan: GatePlan, entries: Sequence[Tensor], multiply: Multiply) -> list[Tensor]:
     """The states of the nodes: op(v_i W_i^in) and, from each node it reads, op(s_j W_i)."""
-    states = [FUNCTIONS[OPERATIONS[code]](entry) for code, entry in zip(plan.entries, entries)]
+    states = [FAST_FUNCTIONS[OPERATIONS[code]](entry) for code, entry in zip(plan.entries, entries)]
     for tail, pairs in enumerate(plan.pairs.by_tail()):
         if not pairs:
             continue
         for (pair, head), pre in zip(pairs, multiply(tail, states[tail]).unbind()):
             for operation in plan.pairs.operations(pair):
-                states[head] = states[head] + FUNCTIONS[operation](pre)
+                states[head] = states[head] + FAST_FUNCTIONS[operation](pre)
     return states
 
 
 def _relaxed(entries: Sequence[Tensor], multiply: Multiply, of_entries: Tensor, of_pairs: Tensor) -> list[Tensor]:
     """The same with a mixture of all operations at each entry and pair."""
-    totals = mixture(torch.stack(list(entries)), of_entries)  # [m, G, B], what the nodes have so far
+    totals = mixed_edges(torch.stack(list(entries)), of_entries)  # [m, G, B], what the nodes have so far
     if not len(of_pairs):  # nodes do not read one another
         return list(totals.unbind())
     states: list[Tensor] = []
     for tail, of_tail in enumerate(of_pairs.split([*range(len(entries) - 1, 0, -1)])):  # m - 1 - j pairs of node j
         states.append(totals[0])
-        totals = totals[1:] + mixture(multiply(tail, totals[0]), of_tail)
+        totals = totals[1:] + mixed_edges(multiply(tail, totals[0]), of_tail)
     return [*states, totals[0]]
 
 
