@@ -106,7 +106,7 @@ def gradients_of(text: Path, batch_norm: bool) -> Gradients:
         objective.validation_batch(1, 0),
     )
     loss, of_weights = mean_gradients(objective, objective.training_loss, training, weights, reduce=reduce)
-    first_loss, first = first_order(objective, training, validation, reduce=reduce)
+    first_loss, first = first_order(objective, validation, reduce=reduce)
     second_loss, second = second_order(
         objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25, reduce=reduce
     )

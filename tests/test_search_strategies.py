@@ -302,7 +302,7 @@ def test_the_largest_gradient_is_named(text: Path) -> None:
 def finish(strategy: Any, epochs: int) -> Any:
     """Runs all steps of a strategy, as the trainer does."""
     for epoch in range(1, epochs + 1):
-        strategy.objective.load_state_dict({})
+        strategy.objective.restart()
         for step in range(strategy.steps(epoch)):
             strategy.step(epoch, step)
     strategy.finish(False)
@@ -490,7 +490,7 @@ def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int
             while place >= alone.steps(epoch):
                 place, epoch = place - alone.steps(epoch), epoch + 1
             if place == 0 or (last, step) in begun:
-                alone.objective.load_state_dict({})
+                alone.objective.restart()
             alone.descent.step(epoch, place, alone.objective.training_batch(epoch, place))
     assert alone.score() == losses[last][-1]
 
@@ -656,8 +656,8 @@ def test_the_objective_is_all_that_a_strategy_needs(text: Path) -> None:
     """The bilevel step takes the parts of a batch as they come; one of two parts is the mean of both."""
     objective: TextObjective = objective_of(small(text, parts=2, **NO_DROPOUT), double=True)
     parts = objective.validation_batch(1, 0)
-    loss, gradients = first_order(objective, objective.training_batch(1, 0), parts)
-    single = [first_order(objective, [], [part]) for part in parts]
+    loss, gradients = first_order(objective, parts)
+    single = [first_order(objective, [part]) for part in parts]
     assert loss == pytest.approx((single[0][0] + single[1][0]) / 2)
     expected = (flat(single[0][1]) + flat(single[1][1])) / 2
     torch.testing.assert_close(flat(gradients), expected)

@@ -55,7 +55,7 @@ def select_by_perturbation(
         tuned, margins = 0, list[float]()
         for node in tqdm(nodes, "deciding nodes", disable=not progress, leave=False):
             margins += node(lambda: _valid_loss(objective, config, reduce))
-            objective.load_state_dict({})
+            objective.restart()
             for _ in range(config.selection_steps):
                 step = tuned % objective.steps(config.epochs)
                 descent.step(config.epochs, step, objective.training_batch(config.epochs, step))
@@ -163,7 +163,7 @@ def _valid_loss(objective: Objective, config: SearchSettings, reduce: Reduce | N
     module, supernet = objective.module, objective.supernet
     module.eval()
     with supernet.batch_statistics():
-        objective.load_state_dict({})
+        objective.restart()
         loss = loss_on_segments(objective, config.sample_segments, reduce)
     module.train()
     return loss
@@ -195,4 +195,4 @@ def _as_before(objective: Objective) -> Iterator[None]:
         yield
     finally:
         objective.module.load_state_dict(before)
-        objective.load_state_dict({})
+        objective.restart()

@@ -176,7 +176,7 @@ class _Search:
 
     def _train_epoch(self, epoch: int, steps: int, display: Display) -> None:
         started, started_cpu = time.perf_counter(), time.process_time()
-        self.objective.load_state_dict({})  # both streams begin anew
+        self.objective.restart()  # both streams begin anew
         training = validation = largest = 0.0
         looked = trained_steps = 0
         for step in range(steps):
@@ -249,7 +249,7 @@ class _Search:
                 "fixed": self._fixed(),
                 "model": self.objective.module.state_dict(),
                 "strategy": self.strategy.state_dict(),
-                "objective": self.objective.state_dict(),
+                "objective": {},
                 "random": randomness,
             }
         )
@@ -281,7 +281,6 @@ class _Search:
             )
         self.objective.module.load_state_dict(state["model"])
         self.strategy.load_state_dict(state["strategy"])
-        self.objective.load_state_dict(state["objective"])
         self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
         return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())

@@ -5,7 +5,7 @@ DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from flair_nas.search.convergence import Convergence
 from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict, verdict_of_decisions
 from flair_nas.search.model_update import WeightDescent, check_finite
 from flair_nas.search.perturbation import select_by_perturbation
-from flair_nas.search.protocols import Objective, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
 
 PHASE_STEPS = 115
@@ -136,7 +136,7 @@ class GradientStrategy(Strategy):
         group = self.groups[name]
         options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
-            validation_loss, gradients = first_order(self.objective, training, validation, **options)
+            validation_loss, gradients = first_order(self.objective, validation, **options)
         else:
             validation_loss, gradients = second_order(
                 self.objective,
@@ -214,14 +214,14 @@ class GradientStrategy(Strategy):
         self.health = figures_of(self.parts, supernet.softmaxes(), margins, self.genotype(), self.changes)
         return {**self.figures(), "health": self.health}
 
-    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+    def cost(self, history: Sequence[JSON]) -> float | None:
         """Return that of the validation part; of sampled cells that of the training part, which alone runs them."""
         if self.judged_on == "valid":
             return super().cost(history)
         loss: float | None = history[-1]["training_loss"]
         return loss if self.objective.measure.of_loss else None
 
-    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+    def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""
         if self.selected:  # older searches kept no margins
             return verdict_of_decisions(self.margins) if self.margins else "decided by perturbation"

@@ -134,7 +134,7 @@ class IndependentRandomSearch(Candidates):
     def _begin_turn(self) -> None:
         self.supernet.choose(self.architecture(self.candidate))
         self.objective.module.load_state_dict(self.weights.pop(self.candidate, self.first_weights))
-        self.objective.load_state_dict({})
+        self.objective.restart()
 
     def _end_turn(self) -> None:
         if self.scores.get(self.candidate) == math.inf:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from flair_nas.genotype import Genotype, random_genotype
@@ -13,7 +13,7 @@ from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import verdict_of_scores
 from flair_nas.search.model_update import WeightDescent
-from flair_nas.search.protocols import Objective, Strategy
+from flair_nas.search.protocols import JSON, Objective, Strategy
 from flair_nas.settings.fields import changed
 from flair_nas.supernet import InterCellSupernet
 
@@ -83,11 +83,11 @@ class Candidates(Strategy):
         cost = self.objective.measure.cost(self.objective.evaluate())
         return math.inf if math.isnan(cost) else cost
 
-    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+    def cost(self, history: Sequence[JSON]) -> float | None:
         """Return that of the best candidate, once all are compared."""
         return min(self._compared_scores()) if self.finished else None
 
-    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+    def verdict(self, history: Sequence[JSON]) -> str:
         """Return how far the best is ahead, once all are compared."""
         if not self.finished:
             return ""
