@@ -20,7 +20,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.nn.operations import NAMES
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
@@ -33,14 +33,14 @@ _KEPT = range(1, len(NAMES))  # all operations but drop
 
 
 def select_by_perturbation(
-    objective: Objective, config: SearchSettings, descent: WeightDescent, reduce: Reduce | None, progress: bool
+    objective: Objective, config: SearchSettings, model_optimizer: ModelOptimizer, reduce: Reduce | None, progress: bool
 ) -> tuple[Genotype, list[float]]:
     """Decides a supernet node by node; its weights and architecture weights are afterwards as they were before.
 
     Args:
         objective: losses and supernet.
         config: the settings.
-        descent: of the model weights, for the steps between two decisions.
+        model_optimizer: of the model weights, for the steps between two decisions.
         reduce: averages tensors over processes, in place; None for one process.
         progress: draw a progress bar.
 
@@ -58,7 +58,7 @@ def select_by_perturbation(
             objective.restart()
             for _ in range(config.selection_steps):
                 step = tuned % objective.steps(config.epochs)
-                descent.step(config.epochs, step, objective.training_batch(config.epochs, step))
+                model_optimizer.step(config.epochs, step, objective.training_batch(config.epochs, step))
                 tuned += 1
         return objective.supernet.genotype(config.edges_per_node), margins
 

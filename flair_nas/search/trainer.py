@@ -28,7 +28,7 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.health import failure
+from flair_nas.search.health import explain_failure
 from flair_nas.search.model_update import REMEDY, NotFinite
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.progress import Display
@@ -314,7 +314,7 @@ class _Search:
         history = self.run.history
         cost = self.strategy.cost(history) if history else None
         losses = [line["training_loss"] for line in history]
-        return failure(cost, self.judged_against, self.objective.measure, losses, self.strategy.judged_on)
+        return explain_failure(cost, self.judged_against, self.objective.measure, losses, self.strategy.judged_on)
 
     def _verdict(self) -> str:
         return self._failure() or self.strategy.verdict(self.run.history)

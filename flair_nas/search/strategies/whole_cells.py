@@ -11,8 +11,8 @@ from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.nn.init import default_range
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.health import verdict_of_scores
-from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.health import judge_scores
+from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import JSON, Objective, Strategy
 from flair_nas.settings.fields import changed
 from flair_nas.supernet import InterCellSupernet
@@ -64,7 +64,7 @@ class Candidates(Strategy):
         self.objective, self.config, self.reduce = objective, config, reduce
         assert not isinstance(objective.supernet, InterCellSupernet)
         self.supernet, self.samples = objective.supernet, config.samples
-        self.descent = WeightDescent(objective, config, reduce)
+        self.model_optimizer = ModelOptimizer(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.finished = False
         self.steps_done = 0
@@ -92,7 +92,7 @@ class Candidates(Strategy):
         if not self.finished:
             return ""
         unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
-        return verdict_of_scores(self._compared_scores(), unit)
+        return judge_scores(self._compared_scores(), unit)
 
     def _compared_scores(self) -> list[float]:
         return [self.scores[number] for number in self.compared() if number in self.scores]
