@@ -262,7 +262,8 @@ def table_of_searches() -> str:
             mad = ", ".join(f"{value:.3f}" for value in last.get("mad", {}).values()) or "-"
             cells = ["-"] * 4
             if health:
-                entropy = ", ".join(f"{part['entropy']:.3f}" for part in health["parts"].values())
+                entropies = [part["entropy"] for part in health["parts"].values() if "entropy" in part]
+                entropy = ", ".join(f"{value:.3f}" for value in entropies) or "-"  # newer searches have none
                 changed, clear = f"{health['changed']} of {health['nodes']}", f"{health['clear']:.0%}"
                 if run["settings"]["selection"] != "argmax":  # health is of the cell that was not taken
                     changed = clear = "-"

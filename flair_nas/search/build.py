@@ -1,4 +1,4 @@
-"""From settings and data to an objective, and to the supernet that is searched in it."""
+"""Objectives and supernets, built from settings and data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.memory import check_fits
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import by_main
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import Data, Objective
 from flair_nas.search.registry import objective_kind, strategy_class
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
@@ -21,35 +21,35 @@ def make_objective(
     config: SearchSettings,
     accelerator: Accelerator,
     *,
-    data: Any = None,
+    data: Data = None,
     make: Callable[[Accelerator], Objective] | None = None,
     progress: bool = False,
 ) -> Objective:
-    """The objective that the settings name.
+    """Make the objective that the settings name.
 
     Args:
         config: the settings.
         accelerator: of this process.
-        data: in place of what the settings name; for text, what `load_text` takes.
+        data: in place of the data that the settings name; for text, as for `load_text`.
         make: makes another objective, on the accelerator's device, and seeds generators.
         progress: draw a progress bar while new data are read.
 
     Raises:
-        FlairNasError: data that cannot be used, or settings that do not go with them.
+        FlairNasError: data that cannot be used, or settings that contradict them.
     """
     if make is not None:
         return make(accelerator)
     kind = objective_kind(config.objective)
-    found = by_main(accelerator, lambda: kind.read(config, data, progress))
-    if found is None:  # the others read what the main process has put into a cache
-        found = kind.read(config, data)
-    return kind.build(config, found, accelerator)
+    corpus = by_main(accelerator, lambda: kind.read(config, data, progress))
+    if corpus is None:  # the main process has put it into a cache
+        corpus = kind.read(config, data)
+    return kind.build(config, corpus, accelerator)
 
 
 def build_supernet(
     config: SearchSettings, accelerator: Accelerator, input_size: int | None = None
 ) -> CellSupernet | InterCellSupernet:
-    """The supernet that the settings describe, with weights from their seed; seeds the generators.
+    """Build the supernet that the settings describe. Seeds the generators first.
 
     Args:
         config: the settings.
@@ -57,25 +57,31 @@ def build_supernet(
         input_size: D, if it is not H.
 
     Raises:
-        FlairNasError: a batch that is too small for its processes.
+        FlairNasError: a batch that its processes and parts do not divide, or that is too small for them.
     """
-    columns = config.batch_size // (config.parts * accelerator.num_processes)
-    least = strategy_class(config.strategy).least_sequences(config)
-    if columns < least:
+    processes = accelerator.num_processes
+    columns, rest = divmod(config.batch_size, config.parts * processes)
+    if rest:
         raise FlairNasError(
-            f"batch_size {config.batch_size} leaves less than {least} sequences in a part of a process, with "
-            f"{accelerator.num_processes} processes and {config.parts} parts each: batch normalisation needs {least}"
+            f"batch_size {config.batch_size} cannot be divided among {processes} processes with {config.parts} parts "
+            "each"
+        )
+    min_columns = strategy_class(config.strategy).least_sequences(config)
+    if columns < min_columns:
+        raise FlairNasError(
+            f"batch_size {config.batch_size} leaves less than {min_columns} sequences in a part of a process, with "
+            f"{processes} processes and {config.parts} parts each: batch normalisation needs {min_columns}"
         )
 
     def build() -> CellSupernet | InterCellSupernet:
-        return _supernet(config, input_size or config.hidden_size)
+        return _build_supernet(config, input_size or config.hidden_size)
 
     check_fits(build, accelerator.device, f"hidden_size {config.hidden_size}, nodes {config.nodes}")
     torch.manual_seed(config.seed)
     return build()
 
 
-def _supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCellSupernet:
+def _build_supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCellSupernet:
     options: dict[str, Any] = {
         "gate": config.gate,
         "carry": config.carry,
@@ -94,6 +100,6 @@ def _supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCe
 
 
 def seed_processes(config: SearchSettings, accelerator: Accelerator) -> None:
-    """Seeds each of several processes anew, once the model is built: the same first weights, other dropout masks."""
+    """Seed each of several processes anew once the model is built: equal weights, but other dropout masks."""
     if accelerator.num_processes > 1:
         torch.manual_seed(config.seed + 1 + accelerator.process_index)

@@ -1,27 +1,28 @@
-"""Whether architecture weights have come to rest: by how far they are from uniform, and by whether they still drift."""
+"""Convergence of architecture weights: by their distance from uniform, and by their drift."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from flair_nas.search.protocols import JSON
 
-def flattened(weights: Sequence[Tensor]) -> Tensor:
-    """All weights as one vector in float64, a copy, on the CPU."""
+
+def flatten(weights: Sequence[Tensor]) -> Tensor:
+    """Copy all weights into one vector in float64, on the CPU."""
     return torch.cat([weight.detach().flatten() for weight in weights]).double().cpu()
 
 
 def drift(path: Sequence[Tensor]) -> float:
-    """How much the last third of a way goes on in the direction of the first: the cosine between both movements.
+    """Compute the cosine between the movements in the first and in the last third of a path.
 
-    Weights that are drawn to and fro by noise have about 0, within 1 / √(their number); those that swing around a
-    minimum less; those that are still on their way nearly 1. The third between them is left out, as Adam's momentum
-    makes movements that follow one another alike: it lasts some twenty steps.
+    It is about 0, within 1 / √(number of weights), for weights that noise moves, less for weights that swing around a
+    minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty steps, so the
+    third between them is left out.
 
     Args:
         path: the weights after each of at least two steps, as vectors of one length.
@@ -33,13 +34,13 @@ def drift(path: Sequence[Tensor]) -> float:
     return float(before @ after) / norms if norms else 0.0
 
 
-def drifts(cosine: float, weights: int) -> bool:
-    """Whether so many weights move on in one direction, beyond two standard deviations of chance."""
-    return cosine > 2 / math.sqrt(weights)
+def is_drifting(cosine: float, num_weights: int) -> bool:
+    """Return True if the drift of so many weights is beyond two standard deviations of chance."""
+    return cosine > 2 / math.sqrt(num_weights)
 
 
 class Convergence:
-    """Whether a part has settled: over a window of steps MAD has changed by less than a share of itself, without drift.
+    """Convergence of a part: over a window of steps, MAD changes by less than a share of itself, without drift.
 
     MAD alone may stand still while the weights move on, as when Adam's steps become small.
 
@@ -48,8 +49,8 @@ class Convergence:
         steps: length of the window, at least 2.
 
     Attributes:
-        converged: whether it has settled in this phase.
-        settled: whether it had when last there was a whole window, in this phase or one before.
+        converged: True if it has settled in this phase.
+        settled: True if it had settled at the last whole window, in this phase or an earlier one.
     """
 
     def __init__(self, tolerance: float, steps: int) -> None:
@@ -59,28 +60,28 @@ class Convergence:
         self.converged = self.settled = False
 
     def add(self, deviation: float, weights: Sequence[Tensor]) -> None:
-        """Takes MAD and the weights after a step."""
+        """Add MAD and the weights after a step."""
         if not self.tolerance:
             return
         self.values.append(deviation)
-        self.path.append(flattened(weights))
+        self.path.append(flatten(weights))
         if len(self.values) == self.values.maxlen:
             steady = abs(self.values[-1] - self.values[0]) < self.tolerance * self.values[-1]
-            self.converged = self.settled = steady and not drifts(drift(self.path), len(self.path[0]))
+            self.converged = self.settled = steady and not is_drifting(drift(self.path), len(self.path[0]))
 
     def restart(self) -> None:
-        """A new phase begins."""
+        """Begin a new phase."""
         self.values.clear()
         self.path.clear()
         self.converged = False
 
-    def state(self) -> dict[str, Any]:
-        """What `restore` takes."""
+    def state(self) -> JSON:
+        """Return the state for `restore`."""
         path = torch.stack(list(self.path)) if self.path else None
         return {"values": list(self.values), "path": path, "converged": self.converged, "settled": self.settled}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from a state; an older one has no path, so that its window begins anew."""
+    def restore(self, state: JSON) -> None:
+        """Restore a state; one of an older version has no path, and its window begins anew."""
         if state.get("path") is not None:
             self.values.extend(state["values"])
             self.path.extend(state["path"].unbind())

@@ -1,191 +1,104 @@
-"""How much a genotype of a gradient-based search means: do its weights still move, and how clear are its choices?"""
+"""Health of a search: figures of its architecture weights and choices, and plain sentences on its genotype."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypedDict
 
-import torch
 from torch import Tensor
 
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Guess, Measure
-from flair_nas.search.convergence import drift, drifts, flattened
+from flair_nas.search.convergence import drift, is_drifting
 
 EPOCHS = 3
-"""How many epochs back the nodes are looked for that have changed."""
+"""Number of epochs over which changed nodes are counted."""
 
 STILL = 0.03
-"""A training loss that fell by less, in nats, has hardly moved."""
+"""Fall of the training loss, in nats, below which it has hardly moved."""
 
 CLEAR = 0.1
-"""A choice whose kept edge is less than this share of itself ahead of the next one is not clear."""
+"""Lead of a kept edge over the next one, as a share of itself, from which the choice is clear."""
+
+COMPARE = "flair-nas select compares it with random cells and the LSTM"
+"""Advice on a genotype of unknown worth."""
 
 
-class Health:
-    """What one part of an architecture, ``intra`` or ``inter``, has done in an epoch.
-
-    Args:
-        weights: its architecture weights.
-        rate: the learning rate of their Adam.
-    """
-
-    def __init__(self, weights: Sequence[Tensor], rate: float) -> None:
-        self.weights, self.rate = weights, rate
-        self.path: list[Tensor] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """An epoch begins."""
-        self.path = [flattened(self.weights)]
-
-    def add(self) -> None:
-        """The weights have made a step."""
-        self.path.append(flattened(self.weights))
-
-    def figures(self) -> dict[str, float | None]:
-        """Of the steps of this epoch.
-
-        Returns:
-            ``update``: the mean size of a step of one weight, in learning rates (Adam's largest is 1); ``drift``: see
-            `flair_nas.search.convergence.drift`; both None where there was no step.
-        """
-        if len(self.path) < 3:
-            return {"update": None, "drift": None}
-        steps = torch.stack(self.path).diff(dim=0).abs().mean()
-        return {"update": float(steps) / self.rate, "drift": drift(self.path)}
-
-
-def entropy(shares: Sequence[Tensor]) -> float:
-    """The mean entropy of the softmaxes, each as a share of the largest that it can have: 1 for uniform shares.
+class Health(TypedDict):
+    """Health of a search at the end of an epoch.
 
     Args:
-        shares: a vector for each softmax.
-    """
-    values = [
-        float(torch.special.entr(group.detach().double()).sum()) / math.log(len(group))
-        for group in shares
-        if len(group) > 1
-    ]
-    return statistics.mean(values) if values else 0.0
-
-
-def identity_share(genotype: Genotype) -> float:
-    """The share of identity among the edges of the cell."""
-    operations = [edge.op for edges in genotype.nodes for edge in edges]
-    return operations.count("identity") / len(operations)
-
-
-class Changes:
-    """How many nodes differ from what they were some epochs ago.
-
-    Args:
-        names: which parts are searched, ``intra`` and ``inter``; the others are not looked at.
-    """
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self.earlier: deque[list[str]] = deque(maxlen=EPOCHS)
-
-    def count(self, genotype: Genotype) -> int | None:
-        """The searched nodes that are not as they were at the oldest epoch kept; None at the first."""
-        now = self.nodes(genotype)
-        changed = sum(a != b for a, b in zip(now, self.earlier[0])) if self.earlier else None
-        self.earlier.append(now)
-        return changed
-
-    def nodes(self, genotype: Genotype) -> list[str]:
-        """A text for each node that is searched."""
-        gates = [gate.nodes for gate in (genotype.state_gate, genotype.input_gate) if gate is not None]
-        of_parts: dict[str, list[Any]] = {"intra": [genotype.nodes], "inter": gates}
-        return [str(node) for name in self.names for nodes in of_parts[name] for node in nodes]
-
-    def state(self) -> list[list[str]]:
-        """What `restore` takes."""
-        return list(self.earlier)
-
-    def restore(self, state: list[list[str]]) -> None:
-        """Goes on from a state."""
-        self.earlier.extend(state)
-
-
-class Figures(TypedDict):
-    """The health of a search at the end of an epoch, as the history has it.
-
-    Args:
-        parts: of ``intra`` and ``inter``, whichever is learned: `Health.figures`, ``drifts`` and ``entropy``.
-        identity_share: of the edges of the cell.
-        margin: the median over all choices of how far the kept edge is ahead of the next, as a share of itself.
+        parts: for ``intra`` and ``inter``, if learned: `drift` of the epoch's steps, None for less than two steps, and
+            ``drifts``, True if it is beyond chance.
         clear: the share of the choices that are clear.
-        changed: how many nodes are not as they were `over` epochs ago; None after the first epoch.
-        over: so many, `EPOCHS` at most.
-        nodes: how many are searched, those of gates too.
+        changed: nodes that differ from those `over` epochs ago; None after the first epoch.
+        over: at most `EPOCHS`.
+        nodes: the number of searched nodes, those of gates too.
     """
 
-    parts: dict[str, dict[str, Any]]
-    identity_share: float
-    margin: float
+    parts: dict[str, dict[str, float | bool | None]]
     clear: float
     changed: int | None
     over: int
     nodes: int
 
 
-def figures_of(
-    parts: Mapping[str, Health],
-    softmaxes: Mapping[str, Sequence[Tensor]],
+def measure_health(
+    paths: Mapping[str, Sequence[Tensor]],
     margins: Mapping[str, Sequence[float]],
     genotype: Genotype,
-    changes: Changes,
-) -> Figures:
-    """The health of a search at the end of an epoch.
+    earlier: deque[list[str]],
+) -> Health:
+    """Measure the health of a search at the end of an epoch.
 
     Args:
-        parts: what the parts have done in the epoch, by name.
-        softmaxes: their shares, a vector for each softmax.
-        margins: of their choices.
-        genotype: the one of the moment.
-        changes: takes that genotype.
+        paths: for each part, its architecture weights before the epoch and after each step, as vectors.
+        margins: for each part, the margins of its choices.
+        genotype: the present one.
+        earlier: the nodes after the last epochs, `EPOCHS` at most; those of `genotype` are added.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for name, part in parts.items():
-        moved = part.figures()
-        still = moved["drift"] is not None and drifts(moved["drift"], part.path[0].numel())
-        found[name] = {**moved, "drifts": still, "entropy": entropy(softmaxes[name])}
-    of_all = [margin for name in parts for margin in margins[name]]
-    return {
-        "parts": found,
-        "identity_share": identity_share(genotype),
-        "margin": statistics.median(of_all) if of_all else 1.0,
-        "clear": statistics.mean(margin >= CLEAR for margin in of_all) if of_all else 1.0,
-        "over": len(changes.earlier),
-        "changed": changes.count(genotype),
-        "nodes": len(changes.nodes(genotype)),
+    parts: dict[str, dict[str, float | bool | None]] = {}
+    for name, path in paths.items():
+        cosine = drift(path) if len(path) > 2 else None
+        parts[name] = {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, path[0].numel())}
+    leads = [margin for name in paths for margin in margins[name]]
+    nodes = searched_nodes(genotype, paths)
+    health: Health = {
+        "parts": parts,
+        "clear": statistics.mean(lead >= CLEAR for lead in leads) if leads else 1.0,
+        "over": len(earlier),
+        "changed": sum(a != b for a, b in zip(nodes, earlier[0])) if earlier else None,
+        "nodes": len(nodes),
     }
+    earlier.append(nodes)
+    return health
 
 
-COMPARE = "flair-nas select compares it with random cells and the LSTM"
-"""What to do about a genotype of unknown worth."""
+def searched_nodes(genotype: Genotype, parts: Iterable[str]) -> list[str]:
+    """Return a text for each node of the parts ``intra`` and ``inter``."""
+    gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
+    nodes = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
+    return [node for part in parts for node in nodes[part]]
 
 
-def failure(
+def explain_failure(
     cost: float | None, guess: Guess | None, measure: Measure, losses: Sequence[float | None], part: str = "valid"
 ) -> str:
-    """Return what a search that learned nothing shows, and what to change; empty if it did better than a guess.
+    """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
 
     Args:
-        cost: what it came to; None where that cannot be compared.
-        guess: what it has to surpass; None where there is none.
-        measure: that both are costs of.
+        cost: its cost; None if that cannot be compared.
+        guess: the prediction to surpass; None if there is none.
+        measure: the metric of both costs.
         losses: of the training part in each epoch; None where nothing was trained.
-        part: what both costs are of, ``valid`` or ``train``.
+        part: the part of both costs, ``valid`` or ``train``.
     """
     if cost is None or guess is None or cost < guess.cost:
         return ""
-    reached, guessed = (measure.plain(measure.of_cost(value)) for value in (cost, guess.cost))
+    own_value, guess_value = (measure.plain(measure.of_cost(value)) for value in (cost, guess.cost))
     fewer = ", or a smaller --vocabulary-size" if measure.of_loss else ""
     trained = [loss for loss in losses if loss is not None]
     trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
@@ -206,18 +119,18 @@ def failure(
     else:
         advice = f"Its training loss fell {trend}: see whether the valid part is like the training part; or add text."
     return (
-        f"This search learned nothing: its {part} {measure.title} is {reached}, that of {guess.name} is {guessed}. "
-        f"{advice} Its genotype is arbitrary."
+        f"This search learned nothing: its {part} {measure.title} is {own_value}, that of {guess.name} is "
+        f"{guess_value}. {advice} Its genotype is arbitrary."
     )
 
 
-def verdict(figures: Figures, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
-    """Return a plain sentence on the genotype of a search, from its health after the last epoch.
+def judge_weights(health: Health, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
+    """Return a plain sentence on a genotype that was read off architecture weights.
 
     Args:
-        figures: that health.
-        losses: of the supernet on the validation part after each epoch, None where one was not finite; none where they
-            tell nothing.
+        health: after the last epoch.
+        losses: of the supernet on the validation part after each epoch, None where one was not finite; empty if they
+            have no meaning.
         training: of the training part in each epoch.
     """
     doubts = []
@@ -229,18 +142,18 @@ def verdict(figures: Figures, losses: Sequence[float | None], training: Sequence
     trained = [loss for loss in training if loss is not None]
     if trained and trained[-1] > trained[0]:
         doubts.append(f"its training loss rose from {trained[0]:.2f} to {trained[-1]:.2f}")
-    if figures["clear"] < 0.5:
-        doubts.append(f"in {1 - figures['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
-    if figures["changed"] is None:
+    if health["clear"] < 0.5:
+        doubts.append(f"in {1 - health['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
+    if health["changed"] is None:
         doubts.append("one epoch does not tell whether it stays")
-    elif 4 * figures["changed"] > figures["nodes"]:
+    elif 4 * health["changed"] > health["nodes"]:
         doubts.append(
-            f"{figures['changed']} of its {figures['nodes']} nodes changed in the last "
-            + ("epoch" if figures["over"] == 1 else f"{figures['over']} epochs")
+            f"{health['changed']} of its {health['nodes']} nodes changed in the last "
+            + ("epoch" if health["over"] == 1 else f"{health['over']} epochs")
         )
     if doubts:
         return f"this genotype is close to arbitrary: {'; '.join(doubts)}. {COMPARE}"
-    if any(part["drifts"] for part in figures["parts"].values()):
+    if any(part["drifts"] for part in health["parts"].values()):
         return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
     return (
         "settled: its choices are clear and stay, and the architecture weights move on in no direction. That is no "
@@ -248,11 +161,11 @@ def verdict(figures: Figures, losses: Sequence[float | None], training: Sequence
     )
 
 
-def verdict_of_decisions(margins: Sequence[float]) -> str:
-    """The same where the supernet's loss without each edge and operation has decided.
+def judge_decisions(margins: Sequence[float]) -> str:
+    """Return a plain sentence on a genotype that perturbation selected.
 
     Args:
-        margins: of each decision, by how much more the validation loss rises without what was kept than without the
+        margins: of each decision, by how much more the validation loss rises without the kept choice than without the
             next best, in nats.
     """
     return (
@@ -262,12 +175,12 @@ def verdict_of_decisions(margins: Sequence[float]) -> str:
     )
 
 
-def verdict_of_scores(scores: Collection[float], unit: str) -> str:
-    """The same where candidates were compared.
+def judge_scores(scores: Collection[float], unit: str) -> str:
+    """Return a plain sentence on the best of several candidates.
 
     Args:
-        scores: of those that came to the last comparison, the smaller the better; those that failed are left out.
-        unit: what they are, in words.
+        scores: of the candidates in the last comparison, the smaller the better; failed ones do not count.
+        unit: of the scores, in words.
     """
     best, *others = sorted(score for score in scores if math.isfinite(score)) or [math.nan]
     if not others:

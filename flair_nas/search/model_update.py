@@ -1,10 +1,9 @@
-"""The descent of the model weights, which all strategies that train share."""
+"""Optimizer step of the model weights, shared by all strategies that train."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,22 +11,22 @@ from torch import Tensor
 from flair_nas.errors import FlairNasError
 from flair_nas.search.bilevel import Reduce, clip_gradients, gradient_norm, mean_gradients
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import BatchPart, Objective
 
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 
 
 class NotFinite(FlairNasError):
-    """A loss or gradient that is not finite."""
+    """Loss or gradient that is not finite."""
 
 
-class WeightDescent:
+class ModelOptimizer:
     """SGD on the training loss, clipped, with a schedule.
 
     Args:
-        objective: whose model weights descend.
+        objective: its model weights are updated.
         config: the settings.
-        reduce: averages tensors over processes, in place.
+        reduce: averages tensors over processes; None for one process.
 
     Attributes:
         gradient_norm: norm of the last step's gradient, before it was clipped.
@@ -40,15 +39,15 @@ class WeightDescent:
         self.weights = objective.model_parameters()
         self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
 
-    def learning_rate(self, epoch: int, batch: Sequence[Any]) -> float:
-        """That of a step: by the schedule, times what the batch says (a shorter segment, a smaller rate)."""
+    def learning_rate(self, epoch: int, batch: Sequence[BatchPart]) -> float:
+        """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
         rate = self.config.learning_rate
         if self.config.schedule == "cosine":
             rate *= (1 + math.cos(math.pi * (epoch - 1) / self.config.epochs)) / 2
         return rate * float(getattr(batch[0], "scale", 1.0))
 
-    def step(self, epoch: int, step: int, batch: Sequence[Any]) -> float:
-        """Descends once; returns the loss.
+    def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:
+        """Make a step; return the loss.
 
         Raises:
             NotFinite: before the weights are touched.
@@ -58,13 +57,17 @@ class WeightDescent:
         )
         self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
         clip_gradients(gradients, self.config.clip)
-        for weight, gradient in zip(self.weights, gradients):
-            weight.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate(epoch, batch)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
+        apply_gradients(self.optimizer, self.weights, gradients)
         return loss
+
+
+def apply_gradients(optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Make a step of an optimizer with these gradients of its weights."""
+    for weight, gradient in zip(weights, gradients):
+        weight.grad = gradient
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def check_finite(
@@ -76,7 +79,7 @@ def check_finite(
     parameters: Sequence[Tensor],
     gradients: Sequence[Tensor],
 ) -> float:
-    """Refuses a loss or gradients that are not finite.
+    """Refuse a loss or gradients that are not finite.
 
     Returns:
         The norm of all gradients together.

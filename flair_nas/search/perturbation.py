@@ -19,7 +19,7 @@ from tqdm import tqdm
 from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
@@ -32,14 +32,14 @@ _KEPT = range(1, len(OPERATIONS))  # all operations but drop
 
 
 def select_by_perturbation(
-    objective: Objective, config: SearchSettings, descent: WeightDescent, reduce: Reduce | None, progress: bool
+    objective: Objective, config: SearchSettings, model_optimizer: ModelOptimizer, reduce: Reduce | None, progress: bool
 ) -> tuple[Genotype, list[float]]:
     """Decides a supernet node by node; its weights and architecture weights are afterwards as they were before.
 
     Args:
         objective: losses and supernet.
         config: the settings.
-        descent: of the model weights, for the steps between two decisions.
+        model_optimizer: of the model weights, for the steps between two decisions.
         reduce: averages tensors over processes, in place; None for one process.
         progress: draw a progress bar.
 
@@ -54,10 +54,10 @@ def select_by_perturbation(
         tuned, margins = 0, list[float]()
         for node in tqdm(nodes, "deciding nodes", disable=not progress, leave=False):
             margins += node(lambda: _valid_loss(objective, config, reduce))
-            objective.load_state_dict({})
+            objective.restart()
             for _ in range(config.selection_steps):
                 step = tuned % objective.steps(config.epochs)
-                descent.step(config.epochs, step, objective.training_batch(config.epochs, step))
+                model_optimizer.step(config.epochs, step, objective.training_batch(config.epochs, step))
                 tuned += 1
         return objective.supernet.genotype(config.edges_per_node), margins
 
@@ -162,7 +162,7 @@ def _valid_loss(objective: Objective, config: SearchSettings, reduce: Reduce | N
     module, supernet = objective.module, objective.supernet
     module.eval()
     with supernet.batch_statistics():
-        objective.load_state_dict({})
+        objective.restart()
         loss = loss_on_segments(objective, config.sample_segments, reduce)
     module.train()
     return loss
@@ -194,4 +194,4 @@ def _as_before(objective: Objective) -> Iterator[None]:
         yield
     finally:
         objective.module.load_state_dict(before)
-        objective.load_state_dict({})
+        objective.restart()

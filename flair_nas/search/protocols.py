@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flair_nas.genotype import Genotype
 from flair_nas.nn.init import papers_range
@@ -21,15 +21,25 @@ if TYPE_CHECKING:
     from flair_nas.search.config import SearchSettings
     from flair_nas.supernet import Supernet
 
+JSON: TypeAlias = dict[str, Any]
+"""JSON data, or the like for a checkpoint."""
+
+BatchPart: TypeAlias = Any
+"""Part of a step's data; its type is known to its objective alone."""
+
+Data: TypeAlias = Any
+"""Data of an objective, such as a text or a corpus."""
+
 
 class Objective(Protocol):
-    """What trainer and strategies need. A batch is whatever the objective makes of it; a step has one or more parts.
+    """Model, data and losses of a search.
 
-    Where a part of training data has an attribute `scale`, the learning rate of its step is multiplied by it.
+    A step has one or more parts. If a part of training data has an attribute `scale`, the learning rate of its step is
+    multiplied by it.
 
     Attributes:
-        measure: the figure that it is judged by.
-        data: what its data are, in a word, for messages.
+        measure: the metric that it is judged by.
+        data: its kind of data, in a word, for messages.
         derived: the settings that follow from the data, in words; empty for none.
     """
 
@@ -39,11 +49,11 @@ class Objective(Protocol):
 
     @property
     def name(self) -> str:
-        """What it learns from, in a few words, for a genotype's origin."""
+        """Name of its data, in a few words, for a genotype's provenance."""
 
     @property
     def fingerprint(self) -> str:
-        """Of its data: a search does not go on with other data."""
+        """Fingerprint of its data: a search does not go on with other data."""
 
     @property
     def module(self) -> nn.Module:
@@ -51,38 +61,43 @@ class Objective(Protocol):
 
     @property
     def supernet(self) -> Supernet:
-        """Its supernet."""
+        """The supernet in the model."""
 
     def model_parameters(self) -> list[nn.Parameter]:
-        """The model weights: everything that is learned but for the architecture weights."""
+        """Return the model weights: all parameters but the architecture weights."""
         architecture = {id(parameter) for parameter in self.architecture_parameters()}
         return [parameter for parameter in self.module.parameters() if id(parameter) not in architecture]
 
     def architecture_parameters(self) -> list[nn.Parameter]:
-        """All architecture weights."""
+        """Return all architecture weights."""
         return [parameter for group in self.supernet.architecture().values() for parameter in group]
 
     def buffers(self) -> list[Tensor]:
-        """What passes in training mode change besides: running statistics."""
+        """Return the running statistics, which passes in training mode change."""
         return list(self.module.buffers())
 
     def steps(self, epoch: int) -> int:
-        """The number of steps of an epoch, counted from 1."""
+        """Return the number of steps of an epoch, counted from 1."""
 
-    def training_batch(self, epoch: int, step: int) -> list[Any]:
-        """The parts of a step's training data; `step` counts from 0."""
+    def training_batch(self, epoch: int, step: int) -> list[BatchPart]:
+        """Return the parts of a step's training data; `step` counts from 0."""
 
-    def validation_batch(self, epoch: int, step: int) -> list[Any]:
-        """The parts of a step's validation data, in a cycle."""
+    def validation_batch(self, epoch: int, step: int) -> list[BatchPart]:
+        """Return the parts of a step's validation data, in a cycle."""
 
-    def training_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
-        """The loss that model weights descend, with its penalties; `keep_state` carries the state to the next step."""
+    def training_loss(self, batch: BatchPart, keep_state: bool = False) -> Tensor:
+        """Compute the loss of the model weights, with its penalties.
 
-    def validation_loss(self, batch: Any, keep_state: bool = False) -> Tensor:
-        """The loss that architecture weights descend."""
+        Args:
+            batch: part of a batch.
+            keep_state: carry the state to the next step.
+        """
+
+    def validation_loss(self, batch: BatchPart, keep_state: bool = False) -> Tensor:
+        """Compute the loss of the architecture weights."""
 
     def evaluate(self, progress: bool = False) -> Evaluation:
-        """Loss and measure on the whole validation part, in evaluation mode."""
+        """Compute loss and metric on the whole validation part, in evaluation mode."""
 
     def evaluation_seconds(self) -> float:
         """Measure how long `evaluate` takes."""
@@ -91,36 +106,34 @@ class Objective(Protocol):
         return time.perf_counter() - started
 
     def guess(self, part: str = "valid") -> Guess | None:
-        """Return what a search has to surpass to have learned anything; None where there is no such figure.
+        """Return the prediction without a model that a search has to surpass; None if there is none.
 
         Args:
             part: ``valid``, or ``train`` where a training loss is compared.
         """
         return None
 
-    def state_dict(self) -> dict[str, Any]:
-        """Carried states, at the end of an epoch."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts them back."""
+    def restart(self) -> None:
+        """Forget carried states: the streams of data begin anew."""
+        return None
 
 
 class ObjectiveModule(Protocol):
-    """What a module of this package offers."""
+    """Contents of a module of `flair_nas.search.objectives`."""
 
-    def read(self, config: SearchSettings, data: Any = None, progress: bool = False) -> Any:
-        """The data that the settings name, or the given one; the main process reads first and may fill a cache."""
+    def read(self, config: SearchSettings, data: Data = None, progress: bool = False) -> Data:
+        """Read the data that the settings name, or those passed; the main process reads first and may fill a cache."""
 
-    def build(self, config: SearchSettings, data: Any, accelerator: Accelerator) -> Objective:
-        """The objective with the supernet of `flair_nas.search.build`, on the accelerator's device."""
+    def build(self, config: SearchSettings, data: Data, accelerator: Accelerator) -> Objective:
+        """Build the objective with the supernet of `flair_nas.search.build`, on the accelerator's device."""
 
 
 class StepFigures(NamedTuple):
-    """What a step tells.
+    """Figures of a step.
 
     Args:
         training_loss: with penalties; None when nothing was trained.
-        validation_loss: None when the step looked at no validation data.
+        validation_loss: None when the step used no validation data.
         gradient_norm: norm of the training loss' gradient, before it was clipped.
     """
 
@@ -130,7 +143,7 @@ class StepFigures(NamedTuple):
 
 
 class Strategy(Protocol):
-    """What the trainer asks of a strategy. What it declares of itself has a default here; the methods it must have.
+    """Strategy of a search, as the trainer calls it. Only abstract methods lack a default.
 
     Args:
         objective: losses and supernet.
@@ -139,7 +152,7 @@ class Strategy(Protocol):
     """
 
     bears_nan: ClassVar[bool] = False
-    """Whether a search goes on when the valid loss after an epoch is not finite, as it is of one cell of many."""
+    """True if a search goes on after an epoch whose valid loss is not finite, as that of one cell of many."""
 
     judged_on: str = "valid"
     """The part that `cost` is a figure of."""
@@ -147,57 +160,57 @@ class Strategy(Protocol):
     objective: Objective
 
     finishing: str = ""
-    """What `finish` does, in a few words, where it takes a while."""
+    """The work of `finish` in a few words, if it takes a while."""
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None: ...
 
-    # --- what it declares of itself, before there is anything to search ---
+    # --- declarations, before there is anything to search ---
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
-        """What of the settings it cannot do or would ignore, and what they must be; of any type, if out of range."""
+        """Return a sentence for each setting that it cannot use; settings out of range may have any type."""
         return []
 
     @staticmethod
     def extendable(config: SearchSettings) -> bool:
-        """Whether its first epochs are the same whatever the number of epochs is."""
+        """Return True if its first epochs do not depend on the number of epochs."""
         return config.schedule == "constant"  # otherwise the learning rate falls until the last
 
     @staticmethod
     def least_sequences(config: SearchSettings) -> int:
-        """How many sequences a part of a batch must have; 2 where the supernet normalises over them."""
+        """Return the fewest sequences in a part of a batch; 2 if the supernet normalises over them."""
         return 1
 
     @staticmethod
     def range_of(width: int) -> float:
-        """What the weights of a supernet of a cell start in where the settings do not say."""
+        """Return the initialisation bound of a supernet's weights if the settings have none."""
         return papers_range(width)
 
     @staticmethod
     def method(config: SearchSettings) -> str:
-        """How it searched, in a few words, for a genotype's origin."""
+        """Return the method in a few words, for a genotype's provenance."""
         return f"{config.strategy} search, seed {config.seed}"
 
     # --- the search ---
 
     @abstractmethod
     def steps(self, epoch: int) -> int:
-        """The number of steps of an epoch, counted from 1."""
+        """Return the number of steps of an epoch, counted from 1."""
 
     @abstractmethod
     def step(self, epoch: int, step: int) -> StepFigures:
-        """Does one step; `step` counts from 0."""
+        """Make one step; `step` counts from 0."""
 
     @abstractmethod
-    def figures(self) -> dict[str, Any]:
-        """What the history says of this strategy at the end of an epoch, as JSON data."""
+    def figures(self) -> JSON:
+        """Return the strategy's entries in the history, as JSON data."""
 
-    def end_epoch(self) -> dict[str, Any]:
-        """The same, where the end of an epoch has more to say; called once an epoch."""
+    def end_epoch(self) -> JSON:
+        """Return the entries at the end of an epoch, with figures of the whole epoch; called once an epoch."""
         return self.figures()
 
-    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
-        """Return what the search came to, as `Measure.cost` of a guess; None where the two cannot be compared.
+    def cost(self, history: Sequence[JSON]) -> float | None:
+        """Return the cost of the search, comparable with that of a guess; None if the two cannot be compared.
 
         Args:
             history: a line for each epoch, at least one.
@@ -206,8 +219,8 @@ class Strategy(Protocol):
         loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", measure.key))
         return measure.cost(Evaluation(loss, value))
 
-    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
-        """Return a plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
+    def verdict(self, history: Sequence[JSON]) -> str:
+        """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
 
         Args:
             history: a line for each epoch; its losses are None where they were not finite.
@@ -216,20 +229,20 @@ class Strategy(Protocol):
 
     @abstractmethod
     def converged(self) -> bool:
-        """Whether nothing is left to learn; asked before each epoch, the first one too."""
+        """Return True if nothing is left to learn; called before each epoch, the first one too."""
 
     @abstractmethod
     def finish(self, progress: bool) -> None:
-        """What is left to do after the last epoch, such as comparing candidates."""
+        """Finish after the last epoch, such as by a comparison of candidates."""
 
     @abstractmethod
     def genotype(self) -> Genotype:
-        """The best genotype at this moment."""
+        """Return the best genotype at this moment."""
 
     @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """What the strategy needs to go on after the last epoch; without the model's weights."""
+    def state_dict(self) -> JSON:
+        """Return the state after an epoch, without the model's weights."""
 
     @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts it back."""
+    def load_state_dict(self, state: JSON) -> None:
+        """Restore a state."""

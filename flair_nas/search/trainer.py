@@ -28,7 +28,7 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.health import failure
+from flair_nas.search.health import explain_failure
 from flair_nas.search.model_update import REMEDY, NotFinite
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.progress import Display
@@ -176,7 +176,7 @@ class _Search:
 
     def _train_epoch(self, epoch: int, steps: int, display: Display) -> None:
         started, started_cpu = time.perf_counter(), time.process_time()
-        self.objective.load_state_dict({})  # both streams begin anew
+        self.objective.restart()  # both streams begin anew
         training = validation = largest = 0.0
         looked = trained_steps = 0
         for step in range(steps):
@@ -249,7 +249,7 @@ class _Search:
                 "fixed": self._fixed(),
                 "model": self.objective.module.state_dict(),
                 "strategy": self.strategy.state_dict(),
-                "objective": self.objective.state_dict(),
+                "objective": {},
                 "random": randomness,
             }
         )
@@ -281,7 +281,6 @@ class _Search:
             )
         self.objective.module.load_state_dict(state["model"])
         self.strategy.load_state_dict(state["strategy"])
-        self.objective.load_state_dict(state["objective"])
         self.epoch = state["epoch"]
         restore_random_state(state["random"][self.accelerator.process_index])
         return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())
@@ -315,7 +314,7 @@ class _Search:
         history = self.run.history
         cost = self.strategy.cost(history) if history else None
         losses = [line["training_loss"] for line in history]
-        return failure(cost, self.judged_against, self.objective.measure, losses, self.strategy.judged_on)
+        return explain_failure(cost, self.judged_against, self.objective.measure, losses, self.strategy.judged_on)
 
     def _verdict(self) -> str:
         return self._failure() or self.strategy.verdict(self.run.history)

@@ -101,11 +101,6 @@ class BothDirections(nn.Module):
         ahead, back = (direction.mean_absolute_deviations() for direction in self._directions())
         return {name: (ahead[name] + back[name]) / 2 for name in ahead}
 
-    def softmaxes(self) -> dict[str, list[Tensor]]:
-        """The shares of each softmax, a vector each."""
-        ahead, back = (direction.softmaxes() for direction in self._directions())
-        return ahead if self.shared else {name: ahead[name] + back[name] for name in ahead}
-
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """How clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
         ahead, back = (direction.margins(edges_per_node, avoid_first) for direction in self._directions())

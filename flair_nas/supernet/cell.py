@@ -20,7 +20,7 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
 from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
-from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation, relax, softmax_groups
+from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation
 
 
 class CellSupernet(nn.Module):
@@ -205,11 +205,6 @@ class CellSupernet(nn.Module):
         """MAD of the shares of the cell, ``intra``, and of the gates, ``inter``, if they are relaxed."""
         found = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
         return found | ({"inter": gates_deviation(*gates)} if (gates := self._relaxed_gates()) else {})
-
-    def softmaxes(self) -> dict[str, list[Tensor]]:
-        """The shares of each softmax, without noise, a vector each: ``intra`` of the cell, ``inter`` of the gates."""
-        of_cell = softmax_groups(relax(self.arch, self.relaxation), self.relaxation)
-        return {"intra": of_cell, "inter": [group for gate in self._relaxed_gates() for group in gate.softmaxes()]}
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """How clear each choice is, from 0 to 1, ``intra`` and ``inter``; see `flair_nas.supernet.derive.margins`."""

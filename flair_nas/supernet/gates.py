@@ -12,7 +12,7 @@ from flair_nas.nn.init import reset_gate_parameters
 from flair_nas.nn.kernels.plan import GatePlan, relaxed_gate_plan
 from flair_nas.nn.operations import FORMS, mixture, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
-from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax, softmax_groups
+from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
 
 OF_ENTRIES = "darts"
 """The relaxation of a gate's entries: a softmax each."""
@@ -97,11 +97,6 @@ class GateSupernet(nn.Module):
     def architecture(self) -> list[nn.Parameter]:
         """The architecture weights; those of the edges are left out where there are none."""
         return [self.arch_entry, self.arch] if self.arch.numel() else [self.arch_entry]
-
-    def softmaxes(self) -> list[Tensor]:
-        """The shares of each softmax, without noise, a vector each."""
-        of_entries = softmax_groups(relax(self.arch_entry, OF_ENTRIES), OF_ENTRIES)
-        return of_entries + softmax_groups(relax(self.arch, self.relaxation), self.relaxation)
 
     def margins(self, edges_per_node: int = 1) -> list[float]:
         """How clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""

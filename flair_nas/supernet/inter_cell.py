@@ -119,10 +119,6 @@ class InterCellSupernet(nn.Module):
         """The architecture weights: none ``intra`` the cell, ``inter`` of the gates."""
         return {"intra": [], "inter": [*self.state_gate.architecture(), *self.input_gate.architecture()]}
 
-    def softmaxes(self) -> dict[str, list[Tensor]]:
-        """The shares of each softmax, without noise, a vector each: ``inter`` of the gates."""
-        return {"inter": [*self.state_gate.softmaxes(), *self.input_gate.softmaxes()]}
-
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """How clear each choice of the gates is, from 0 to 1, ``inter``; see `flair_nas.supernet.derive.margins`."""
         return {"inter": [*self.state_gate.margins(edges_per_node), *self.input_gate.margins(edges_per_node)]}

@@ -100,12 +100,6 @@ class Parity(Objective):
         both = int((found & tags).sum())
         return Evaluation(loss, 200 * both / max(1, int(found.sum() + tags.sum())))
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
-
 
 def tags_of(bits: Tensor) -> Tensor:
     """The tags [T, B] of bits [T, B]."""

@@ -240,7 +240,7 @@ def test_every_part_of_the_step_is_felt() -> None:
     for decay, clip in ((0.0, None), (DECAY, None), (0.0, 0.25), (DECAY, 0.25)):
         _, direct, correction, _ = unrolled(Objective(), decay, clip)
         gradients += [flat(direct) + flat(correction)]
-    gradients.append(flat(first_order(Objective(), *make_batches())[1]))
+    gradients.append(flat(first_order(Objective(), make_batches()[1])[1]))
     for i, one in enumerate(gradients):
         for other in gradients[:i]:
             assert (one - other).norm() > 0.02 * one.norm()
@@ -253,13 +253,13 @@ def test_first_order_is_the_gradient_of_the_validation_loss(batch_norm: bool) ->
     loss = copy.deepcopy(objective).validation_loss(validation)
     other = copy.deepcopy(objective)
     expected = torch.autograd.grad(other.validation_loss(validation), other.architecture_parameters())
-    actual_loss, actual = first_order(objective, *make_batches())
+    actual_loss, actual = first_order(objective, make_batches()[1])
     assert actual_loss == pytest.approx(loss.item(), rel=1e-6)  # a figure to show, perhaps in single precision
     assert_close(actual, expected, 1e-12)
 
 
 def test_without_a_learning_rate_both_orders_agree() -> None:
-    first = first_order(Objective(), *make_batches())
+    first = first_order(Objective(), make_batches()[1])
     second = second_order(Objective(), *make_batches(), learning_rate=0.0, weight_decay=DECAY, clip=0.25)
     assert second[0] == pytest.approx(first[0], rel=1e-12)
     assert_close(second[1], first[1], 1e-12)
@@ -327,7 +327,7 @@ def test_parameters_that_a_loss_does_not_use_are_no_trouble(order: str) -> None:
 
 def run(order: str, objective: Objective, parts: int = 1, **options: Any) -> tuple[float, list[Tensor]]:
     if order == "first":
-        return first_order(objective, *make_batches(parts), **options)
+        return first_order(objective, make_batches(parts)[1], **options)
     step = {"learning_rate": RATE, "weight_decay": DECAY, "clip": 0.25}
     return second_order(objective, *make_batches(parts), **step, **options)
 

@@ -157,7 +157,7 @@ CLIMBING = '''
 """Keeps a random cell, and takes the next one where that has the smaller loss on a batch."""
 
 from flair_nas.genotype import random_genotype
-from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import StepFigures, Strategy
 
 
@@ -167,7 +167,7 @@ class Climbing(Strategy):
 
     def __init__(self, objective, config, reduce):
         self.objective, self.config = objective, config
-        self.descent = WeightDescent(objective, config, reduce)
+        self.model_optimizer = ModelOptimizer(objective, config, reduce)
         self.number, self.best, self.drawn = 0, float("inf"), 0
 
     @staticmethod
@@ -191,10 +191,10 @@ class Climbing(Strategy):
     def step(self, epoch, step):
         self.drawn += 1
         self.objective.supernet.choose(self.cell(self.drawn))
-        loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+        loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
         if loss < self.best:
             self.number, self.best = self.drawn, loss
-        return StepFigures(loss, None, self.descent.gradient_norm)
+        return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def figures(self):
         return {"best_cell": self.number}

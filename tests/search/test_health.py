@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,12 @@ from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.metric import Guess
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import (
-    Changes,
-    Health,
-    entropy,
-    failure,
-    identity_share,
-    verdict,
-    verdict_of_decisions,
-    verdict_of_scores,
+    EPOCHS,
+    explain_failure,
+    judge_decisions,
+    judge_scores,
+    judge_weights,
+    measure_health,
 )
 from flair_nas.search.objectives.flair_model import F1
 from flair_nas.search.objectives.text import TextObjective
@@ -36,39 +34,31 @@ from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
 
 
-def test_steps_are_measured_in_learning_rates() -> None:
-    weights = [torch.zeros(2, 5), torch.zeros(3)]
-    health = Health(weights, rate=0.01)
-    assert health.figures() == {"update": None, "drift": None}
-    for _ in range(4):
-        weights[0] += 0.005
-        health.add()
-    found = health.figures()
-    assert found["update"] == pytest.approx(0.5 * 10 / 13) and found["drift"] == pytest.approx(1)
-    health.restart()
-    assert health.figures()["update"] is None
+def paths(parts: Sequence[str], steps: int = 4) -> dict[str, list[torch.Tensor]]:
+    """Weights of each part that move on in one direction."""
+    return {name: [torch.full((2,), 0.005 * step) for step in range(steps + 1)] for name in parts}
 
 
-def test_entropy_is_one_for_uniform_shares_and_none_for_a_decision() -> None:
-    assert entropy([torch.full((5,), 0.2), torch.full((10,), 0.1)]) == pytest.approx(1)
-    assert entropy([torch.tensor([0.0, 1.0, 0.0])]) == 0
-    assert entropy([torch.tensor([0.5, 0.5, 0.0, 0.0])]) == pytest.approx(0.5)
+def test_drift_needs_two_steps() -> None:
+    genotype = Genotype.parse("tanh0")
+    for steps, drift in ((0, None), (1, None), (4, pytest.approx(1))):
+        health = measure_health(paths(["intra"], steps), {"intra": [0.05, 0.2]}, genotype, deque())
+        assert health["parts"]["intra"]["drift"] == drift and health["clear"] == 0.5
+        assert not health["parts"]["intra"]["drifts"]  # two weights are too few to tell it from chance
 
 
-def test_identity_edges_and_changed_nodes_are_counted() -> None:
-    first, second, third = (
+def test_changed_nodes_are_counted() -> None:
+    genotypes = [
         Genotype.parse(text)
         for text in ("identity0-tanh0/state=tanh", "identity0-tanh1/state=tanh", "identity0-relu1+identity0/state=relu")
-    )
-    assert (identity_share(first), identity_share(third)) == (0.5, pytest.approx(2 / 3))
-    changes = Changes(["intra", "inter"])
-    assert [changes.count(genotype) for genotype in (first, second, third, third, third)] == [None, 1, 2, 2, 2]
-    again = Changes(["intra", "inter"])
-    again.restore(changes.state())
-    assert (again.count(first), changes.count(first)) == (2, 2)
-    of_gates = Changes(["inter"])  # around a cell that stays
-    assert [of_gates.count(genotype) for genotype in (first, second, third)] == [None, 0, 1]
-    assert len(of_gates.nodes(first)) == 1
+    ]
+    for parts, expected in ((["intra", "inter"], [None, 1, 2, 2, 2]), (["inter"], [None, 0, 1, 1, 1])):
+        earlier: deque[list[str]] = deque(maxlen=EPOCHS)
+        margins: dict[str, list[float]] = {name: [] for name in parts}
+        found = [measure_health(paths(parts), margins, genotypes[min(epoch, 2)], earlier) for epoch in range(5)]
+        assert [health["changed"] for health in found] == expected
+        assert [health["over"] for health in found] == [0, 1, 2, 3, 3]
+        assert {health["nodes"] for health in found} == {3 if len(parts) == 2 else 1}
 
 
 @pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
@@ -101,13 +91,12 @@ def test_identity_can_be_limited() -> None:
 
 
 FIGURES: dict[str, Any] = {
-    "parts": {"intra": {"update": 0.1, "drift": 0.0, "drifts": False, "entropy": 0.5}},
-    "identity_share": 0.1, "margin": 0.5, "clear": 1.0, "changed": 0, "over": 3, "nodes": 8,
+    "parts": {"intra": {"drift": 0.0, "drifts": False}}, "clear": 1.0, "changed": 0, "over": 3, "nodes": 8,
 }  # fmt: skip
 
 
 def sentence(losses: Sequence[float | None] = (5.0, 4.0), **changes: Any) -> str:
-    return verdict({**FIGURES, **changes}, losses)  # type: ignore[typeddict-item]
+    return judge_weights({**FIGURES, **changes}, losses)  # type: ignore[typeddict-item]
 
 
 def test_the_verdict_is_one_plain_sentence() -> None:
@@ -116,18 +105,18 @@ def test_the_verdict_is_one_plain_sentence() -> None:
     assert "close to arbitrary: 3 of its 8 nodes changed in the last 2 epochs" in sentence(changed=3, over=2)
     assert sentence(changed=2).startswith("settled")
     assert "one epoch does not tell" in sentence(changed=None)
-    moving = {"update": 0.1, "drift": 0.9, "drifts": True, "entropy": 0.5}
+    moving = {"drift": 0.9, "drifts": True}
     assert "still move" in sentence(parts={"inter": moving})
     assert "its supernet got worse: a valid loss of 7.86 at the end, of 5.90 at its best" in sentence((5.96, 5.9, 7.86))
     assert "a valid loss of inf at the end" in sentence((5.96, None))
-    assert "its training loss rose from 5.00 to 5.50" in verdict(FIGURES, [5.0, 4.0], [5.0, 5.5])  # type: ignore[arg-type]
-    assert verdict(FIGURES, [5.0, 4.0], [5.0, 4.5]).startswith("settled")  # type: ignore[arg-type]
+    assert "its training loss rose from 5.00 to 5.50" in judge_weights(FIGURES, [5.0, 4.0], [5.0, 5.5])  # type: ignore[arg-type]
+    assert judge_weights(FIGURES, [5.0, 4.0], [5.0, 4.5]).startswith("settled")  # type: ignore[arg-type]
     for said in (sentence(), sentence(clear=0.25)):
         assert said.endswith("flair-nas select compares it with random cells and the LSTM")
-    assert "3 decisions, the valid loss rises by 0.2000 more" in verdict_of_decisions([0.3, 0.1, 0.2])
-    said = verdict_of_scores([5, 4, 4.5, math.inf], "loss")
+    assert "3 decisions, the valid loss rises by 0.2000 more" in judge_decisions([0.3, 0.1, 0.2])
+    said = judge_scores([5, 4, 4.5, math.inf], "loss")
     assert "of the 3 candidates" in said and "the next is behind it by 0.5000 in loss, the last by 1.0000" in said
-    assert verdict_of_scores([4.0], "loss") == verdict_of_scores([math.inf], "loss") == ""
+    assert judge_scores([4.0], "loss") == judge_scores([math.inf], "loss") == ""
 
 
 @pytest.mark.parametrize("kind", ["first", "joint", "inter", "decided"])
@@ -143,10 +132,11 @@ def test_every_epoch_has_its_health_and_the_result_its_verdict(
     for line, changed in zip(lines, (True, False), strict=True):
         health = line["health"]
         assert set(health["parts"]) == parts and (health["changed"] is None) == changed
-        assert 0 <= health["clear"] <= 1 and 0 <= health["identity_share"] <= 1 and health["nodes"] >= 2
-        for part in health["parts"].values():
-            assert 0 < part["entropy"] <= 1 and 0 < part["update"] < 2 and -1 <= part["drift"] <= 1
-    own = verdict(lines[-1]["health"], *([line[key] for line in lines] for key in ("valid_loss", "training_loss")))
+        assert 0 <= health["clear"] <= 1 and health["nodes"] >= 2
+        assert all(-1 <= part["drift"] <= 1 for part in health["parts"].values())
+    own = judge_weights(
+        lines[-1]["health"], *([line[key] for line in lines] for key in ("valid_loss", "training_loss"))
+    )
     assert result.verdict.startswith("decided by perturbation") if kind == "decided" else result.verdict == own
     written = Genotype.load(tmp_path / "run" / "genotype.json")
     assert written.origin["verdict"] == result.verdict and written == result.genotype
@@ -210,15 +200,20 @@ def test_a_search_that_learns_surpasses_the_word_frequencies(
 
 def test_what_to_change_follows_from_the_training_loss() -> None:
     guess = Guess("unigram", "word frequencies alone", 6.0)
-    assert failure(5.9, guess, PERPLEXITY, [7.0, 8.0]) == failure(None, guess, PERPLEXITY, []) == ""
-    assert failure(5.9, None, PERPLEXITY, []) == ""
-    assert "rose from 7.00 to 8.00: give it a lower --learning-rate" in failure(6.5, guess, PERPLEXITY, [7.0, 8.0])
-    said = failure(6.5, guess, PERPLEXITY, [7.0, 6.1])
+
+    def explain(*losses: float, cost: float = 6.5) -> str:
+        return explain_failure(cost, guess, PERPLEXITY, losses)
+
+    assert explain(7.0, 8.0, cost=5.9) == explain_failure(None, guess, PERPLEXITY, []) == ""
+    assert explain_failure(5.9, None, PERPLEXITY, []) == ""
+    assert "rose from 7.00 to 8.00: give it a lower --learning-rate" in explain(7.0, 8.0)
+    said = explain(7.0, 6.1)
     assert "fell from 7.00 to 6.10, and is still above the 6.00 of word frequencies alone: give it a lower" in said
-    assert "fell from 7.00 to 5.50: see whether the valid part" in failure(6.5, guess, PERPLEXITY, [7.0, 5.5])
-    assert "hardly fell, from 7.00 to 6.99: give it a higher" in failure(6.5, guess, PERPLEXITY, [7.0, 6.99])
-    assert "fell from 7.00 to 5.50, so it may be too early" in failure(0, Guess("empty", "", 0.0), F1, [7.0, 5.5])
-    assert "After one epoch it may be too early" in failure(math.inf, guess, PERPLEXITY, [7.0])
+    assert "fell from 7.00 to 5.50: see whether the valid part" in explain(7.0, 5.5)
+    assert "hardly fell, from 7.00 to 6.99: give it a higher" in explain(7.0, 6.99)
+    said = explain_failure(0, Guess("empty", "", 0.0), F1, [7.0, 5.5])
+    assert "fell from 7.00 to 5.50, so it may be too early" in said
+    assert "After one epoch it may be too early" in explain(7.0, cost=math.inf)
 
 
 @pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided"])

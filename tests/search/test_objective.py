@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.bilevel import mean_gradients
+from flair_nas.search.build import build_supernet
 from flair_nas.search.objectives.text import TextObjective
 
 
@@ -32,10 +36,16 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "text", train_lines=90, valid_lines=20)
 
 
-def like(objective: TextObjective, text: Path, **changes: Any) -> TextObjective:
-    """Another objective with the same model."""
-    settings = {"batch_size": objective.batch_size, "bptt": objective.bptt, "slowness": objective.slowness} | changes
-    return TextObjective(objective.model, load_text(str(text)), **settings)
+def process(rank: int = 0, count: int = 1) -> Any:
+    """Return what an objective needs of the accelerator of a process."""
+    return SimpleNamespace(process_index=rank, num_processes=count, autocast=nullcontext)
+
+
+def like(objective: TextObjective, text: Path, rank: int = 0, processes: int = 1, **changes: Any) -> TextObjective:
+    """Return another objective with the same model."""
+    settings: dict[str, Any] = {"vary_length": False, "seed": 0, "parts": 1, **changes}
+    config = replace(objective.config, **settings)
+    return TextObjective(objective.model, load_text(str(text)), config, process(rank, processes))
 
 
 # --- segments ---
@@ -112,7 +122,7 @@ def test_states_are_carried_over_segments(kind: str, stream: str, text: Path) ->
         again = [float(loss(batches[0], keep_state=True)), float(loss(batches[2])), float(loss(batches[1]))]
         assert [again[0], again[2]] == losses[:2] and again[1] != losses[2]
         # a new stream begins without what the one before has left
-        objective.load_state_dict(objective.state_dict())
+        objective.restart()
         assert float(loss(batches[1])) != losses[1]
         assert float(loss(batches[0])) == losses[0]
 
@@ -246,6 +256,5 @@ def test_too_little_text(train_lines: int, valid_lines: int, part: str, tmp_path
 
 
 def test_columns_that_processes_and_parts_cannot_share(text: Path) -> None:
-    objective = objective_of(small(text))
     with pytest.raises(FlairNasError, match="batch_size 8 cannot be divided among 3 processes with 2 parts each"):
-        like(objective, text, batch_size=8, parts=2, processes=3)
+        build_supernet(small(text, batch_size=8, parts=2), process(count=3))

@@ -12,7 +12,7 @@ import torch
 from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, write_text
 
 from flair_nas.nn.operations import NAMES
-from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.perturbation import decide, select_by_perturbation
 from flair_nas.supernet import derive, relax
 from flair_nas.supernet.relaxation import Sampler, softmax_groups
@@ -76,7 +76,7 @@ def test_a_search_is_decided_and_the_model_stays_as_it_was(kind: str, text: Path
     for _ in range(2):
         objective = objective_of(config)
         before = {name: value.clone() for name, value in objective.module.state_dict().items()}
-        found.append(select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False)[0])
+        found.append(select_by_perturbation(objective, config, ModelOptimizer(objective, config, None), None, False)[0])
         for name, value in objective.module.state_dict().items():
             assert torch.equal(value, before[name]), name
         assert objective.module.training
@@ -93,7 +93,7 @@ def test_nothing_is_kept_that_was_not_decided(edges_per_node: int, relaxation: s
     settings = {"nodes": 4, "relaxation": relaxation, "edges_per_node": edges_per_node, "avoid_first": True}
     config = small(text, selection="perturbation", selection_steps=0, **settings)
     objective = objective_of(config)
-    found, _ = select_by_perturbation(objective, config, WeightDescent(objective, config, None), None, False)
+    found, _ = select_by_perturbation(objective, config, ModelOptimizer(objective, config, None), None, False)
     for number, edges in enumerate(found.nodes, start=1):
         tails = [edge.tail for edge in edges]
         assert len(set(tails)) == len(tails) == min(edges_per_node, max(1, number - 1))

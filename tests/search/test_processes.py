@@ -33,7 +33,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import open_run
 from flair_nas.search import trainer
 from flair_nas.search.bilevel import first_order, mean_gradients, second_order
-from flair_nas.search.model_update import WeightDescent
+from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.progress import Display
@@ -65,7 +65,7 @@ def run(text: Path, out: Path, **settings: Any) -> str:
 def search_with_hashes(text: Path, folder: Path) -> tuple[dict[str, list[str]], float]:
     """For each kind of search, the hash of all weights after each step; and a random number at the end."""
     hashes: dict[str, list[str]] = {}
-    step = WeightDescent.step
+    step = ModelOptimizer.step
 
     def hashing(self: Any, *arguments: Any) -> Any:
         loss = step(self, *arguments)
@@ -73,7 +73,7 @@ def search_with_hashes(text: Path, folder: Path) -> tuple[dict[str, list[str]], 
         found.append(hashlib.sha256(numbers).hexdigest())
         return loss
 
-    with patched(WeightDescent, "step", hashing):
+    with patched(ModelOptimizer, "step", hashing):
         for kind in ("first", "second", "joint", "inter", "random-shared", "random-independent"):
             found = hashes[kind] = []
             run(text, folder / kind, **{"epochs": 1, **KINDS[kind]})
@@ -106,7 +106,7 @@ def gradients_of(text: Path, batch_norm: bool) -> Gradients:
         objective.validation_batch(1, 0),
     )
     loss, of_weights = mean_gradients(objective, objective.training_loss, training, weights, reduce=reduce)
-    first_loss, first = first_order(objective, training, validation, reduce=reduce)
+    first_loss, first = first_order(objective, validation, reduce=reduce)
     second_loss, second = second_order(
         objective, training, validation, learning_rate=0.5, weight_decay=0.1, clip=0.25, reduce=reduce
     )
@@ -176,7 +176,7 @@ def search_on_tags(folder: Path, with_noise: bool) -> tuple[str, list[str]]:
     config = TaggingSearchConfig(
         **rates, embeddings=["one-hot"], reproject=False, hidden_size=6, nodes=2, batch_size=4, epochs=1, device="cpu"
     )
-    build, step, hashes = tagging_objective.build, WeightDescent.step, list[str]()
+    build, step, hashes = tagging_objective.build, ModelOptimizer.step, list[str]()
 
     def without_norm(*arguments: Any) -> Any:
         objective = build(*arguments)
@@ -191,7 +191,7 @@ def search_on_tags(folder: Path, with_noise: bool) -> tuple[str, list[str]]:
         return loss
 
     with (
-        patched(WeightDescent, "step", hashing),
+        patched(ModelOptimizer, "step", hashing),
         patched(tagging_objective, "build", build if with_noise else without_norm),
     ):
         return search_genotype(config, folder, text=corpus, progress=False).genotype.one_line(), hashes

@@ -23,7 +23,7 @@ from flair_nas.search import convergence
 from flair_nas.search.bilevel import first_order
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.convergence import Convergence
-from flair_nas.search.model_update import NotFinite, WeightDescent
+from flair_nas.search.model_update import ModelOptimizer, NotFinite
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.protocols import Strategy
 from flair_nas.search.registry import strategy_class
@@ -60,7 +60,7 @@ def bits(tensors: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_learning_rate(schedule: str, text: Path) -> None:
-    descent = strategy_of(small(text, schedule=schedule, epochs=4)).descent
+    descent = strategy_of(small(text, schedule=schedule, epochs=4)).model_optimizer
     for epoch in range(1, 5):
         for step in range(descent.objective.steps(epoch)):
             batch = descent.objective.training_batch(epoch, step)
@@ -74,7 +74,7 @@ def test_learning_rate(schedule: str, text: Path) -> None:
 def test_a_step_descends_the_clipped_gradient(clip: float, text: Path) -> None:
     config = small(text, **NO_DROPOUT, clip=clip, weight_decay=0.1, epochs=3, schedule="cosine", parts=2)
     objective = objective_of(config, double=True)
-    descent = WeightDescent(objective, config, None)
+    descent = ModelOptimizer(objective, config, None)
     batch = objective.training_batch(2, 1)
     loss = sum(objective.training_loss(part) for part in batch) / 2
     gradients = torch.autograd.grad(loss, descent.weights, allow_unused=True)
@@ -124,7 +124,7 @@ def test_a_step_is_one_of_architecture_then_weights(order: int, text: Path, monk
         assert torch.equal(call[part][0].tokens, expected[0].tokens)
         assert 2 < loss < 5  # of 30 types, nats
     if order == 2:
-        rate = strategy.descent.learning_rate(2, call["training"])
+        rate = strategy.model_optimizer.learning_rate(2, call["training"])
         assert {name: call["options"][name] for name in ("learning_rate", "weight_decay", "clip")} == {
             "learning_rate": rate,
             "weight_decay": config.weight_decay,
@@ -188,7 +188,7 @@ def test_a_single_part_has_every_turn(learn: str, text: Path) -> None:
 
 
 def test_convergence_ends_a_phase(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "drifts", lambda *_: False)
+    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)
     strategy = strategy_of(small(text, **JOINT, phase_steps=50, convergence=1.0, convergence_steps=2))
     # with so great a tolerance each phase has settled as soon as there are two changes to look at
     assert run_steps(strategy, 10) == ["intra"] * 3 + ["inter"] * 3 + ["intra"] * 3 + ["inter"]
@@ -235,12 +235,12 @@ def test_drift_tells_a_way_from_noise() -> None:
     found = {}
     for name, towards in (("way", 0.3), ("noise", 0.0)):
         ways = [walk(seed, towards) for seed in range(100)]
-        found[name] = sum(convergence.drifts(convergence.drift(way), 180) for way in ways) / 100
+        found[name] = sum(convergence.is_drifting(convergence.drift(way), 180) for way in ways) / 100
         windows = [Convergence(0.5, 104) for _ in ways[:20]]
         for window, way in zip(windows, ways):
             for place in way:
                 window.add(1.0, [place[:80], place[80:].view(20, 5)])
-            assert window.converged != convergence.drifts(convergence.drift([p.double() for p in way]), 180)
+            assert window.converged != convergence.is_drifting(convergence.drift([p.double() for p in way]), 180)
     assert found["way"] > 0.9 and found["noise"] < 0.1
     assert convergence.drift([torch.zeros(3)] * 5) == 0
     assert convergence.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
@@ -248,7 +248,7 @@ def test_drift_tells_a_way_from_noise() -> None:
 
 
 def test_a_joint_search_has_converged_when_both_parts_have(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "drifts", lambda *_: False)
+    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)
     strategy = strategy_of(small(text, **JOINT, convergence=1.0, convergence_steps=2))
     found = []
     for step in range(8):
@@ -283,7 +283,7 @@ def test_a_loss_that_is_not_finite_moves_nothing(kind: str, text: Path) -> None:
 
 def test_the_largest_gradient_is_named(text: Path) -> None:
     objective = objective_of(small(text))
-    descent = WeightDescent(objective, small(text), None)
+    descent = ModelOptimizer(objective, small(text), None)
     loss = objective.training_loss
 
     def spoiled(batch: Any, keep_state: bool = False) -> torch.Tensor:
@@ -302,7 +302,7 @@ def test_the_largest_gradient_is_named(text: Path) -> None:
 def finish(strategy: Any, epochs: int) -> Any:
     """Runs all steps of a strategy, as the trainer does."""
     for epoch in range(1, epochs + 1):
-        strategy.objective.load_state_dict({})
+        strategy.objective.restart()
         for step in range(strategy.steps(epoch)):
             strategy.step(epoch, step)
     strategy.finish(False)
@@ -401,7 +401,7 @@ def test_independent_candidates_have_equal_shares_from_the_same_weights(samples:
     first = {name: value.clone() for name, value in strategy.objective.module.state_dict().items()}
     steps: dict[int, int] = {}
     scored: dict[int, float] = {}
-    descend, evaluate = strategy.descent.step, strategy.objective.evaluate
+    descend, evaluate = strategy.model_optimizer.step, strategy.objective.evaluate
 
     def descending(*arguments: Any) -> float:
         number = strategy.candidate
@@ -418,7 +418,7 @@ def test_independent_candidates_have_equal_shares_from_the_same_weights(samples:
         scored[strategy.candidate] = found.loss
         return found
 
-    with patched(strategy.descent, "step", descending), patched(strategy.objective, "evaluate", evaluating):
+    with patched(strategy.model_optimizer, "step", descending), patched(strategy.objective, "evaluate", evaluating):
         finish(strategy, epochs)
     assert list(steps) == list(scored) == list(range(samples))
     assert sum(steps.values()) == sum(strategy.steps(epoch) for epoch in (1, 2))
@@ -434,7 +434,7 @@ def test_a_candidate_is_trained_as_if_it_were_alone(text: Path) -> None:
     alone = strategy_of(config)
     alone.supernet.choose(draw(config, 1))
     for step in range(alone.steps(1) // 2):  # of the same text as the first candidate
-        alone.descent.step(1, step, alone.objective.training_batch(1, step))
+        alone.model_optimizer.step(1, step, alone.objective.training_batch(1, step))
     assert strategy.candidate == 1
     assert torch.equal(bits(strategy.objective.module.parameters()), bits(alone.objective.module.parameters()))
     assert strategy.scores[1] == alone.objective.evaluate().loss
@@ -490,8 +490,8 @@ def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int
             while place >= alone.steps(epoch):
                 place, epoch = place - alone.steps(epoch), epoch + 1
             if place == 0 or (last, step) in begun:
-                alone.objective.load_state_dict({})
-            alone.descent.step(epoch, place, alone.objective.training_batch(epoch, place))
+                alone.objective.restart()
+            alone.model_optimizer.step(epoch, place, alone.objective.training_batch(epoch, place))
     assert alone.score() == losses[last][-1]
 
 
@@ -656,8 +656,8 @@ def test_the_objective_is_all_that_a_strategy_needs(text: Path) -> None:
     """The bilevel step takes the parts of a batch as they come; one of two parts is the mean of both."""
     objective: TextObjective = objective_of(small(text, parts=2, **NO_DROPOUT), double=True)
     parts = objective.validation_batch(1, 0)
-    loss, gradients = first_order(objective, objective.training_batch(1, 0), parts)
-    single = [first_order(objective, [], [part]) for part in parts]
+    loss, gradients = first_order(objective, parts)
+    single = [first_order(objective, [part]) for part in parts]
     assert loss == pytest.approx((single[0][0] + single[1][0]) / 2)
     expected = (flat(single[0][1]) + flat(single[1][1])) / 2
     torch.testing.assert_close(flat(gradients), expected)

@@ -271,7 +271,7 @@ def command(corpus: str, *more: str) -> list[str]:
 def test_what_finds_nothing_has_learned_nothing(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(TaggingObjective, "evaluated", lambda self, size: Evaluation(1.0, 0.0))
+    monkeypatch.setattr(TaggingObjective, "evaluate_batches", lambda self, size: Evaluation(1.0, 0.0))
     assert main(command(corpus, "-q", "--out", str(tmp_path / "run"))) == 1
     said = capsys.readouterr().out
     assert said.startswith("This search learned nothing: its valid F1 is 0.00, that of finding nothing is 0.00. ")

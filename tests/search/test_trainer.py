@@ -335,7 +335,7 @@ CONVERGES: dict[str, Any] = {"epochs": 9, "bptt": 6, "convergence": 1.0, "conver
 def test_a_search_ends_when_it_has_settled(
     joint: bool, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convergence, "drifts", lambda *_: False)  # of so few steps it cannot be told
+    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)  # of so few steps it cannot be told
     caplog.set_level(logging.INFO, "flair_nas")
     settings = {**CONVERGES, **({**JOINT, "phase_steps": 6} if joint else {})}
     result = run(text, tmp_path / "run", **settings)

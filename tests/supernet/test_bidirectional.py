@@ -93,7 +93,6 @@ def test_own_architecture_weights_give_the_genotype_of_their_mean() -> None:
     assert all(torch.equal(a, b) for a, b in zip(layer.architecture()["intra"], before))
     deviations = [one.mean_absolute_deviations()["intra"] for one in (layer.ahead, layer.back)]
     assert layer.mean_absolute_deviations()["intra"] == pytest.approx(sum(deviations) / 2)
-    assert len(layer.softmaxes()["intra"]) == 2 * len(layer.ahead.softmaxes()["intra"])
     assert len(layer.margins()["intra"]) == 6
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import flair
 import torch
@@ -17,6 +16,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import ClassificationSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
+from flair_nas.search.protocols import Data
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.data.classification import load_classes
 from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, sentences_of
@@ -24,11 +24,11 @@ from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.quiet import no_flair_bars
 
 
-def read(config: ClassificationSearchConfig, data: Any = None, progress: bool = False) -> TaggingCorpus:
-    """The corpus that the settings name, or the one given: what `load_classes` gives, or takes.
+def read(config: ClassificationSearchConfig, data: Data = None, progress: bool = False) -> TaggingCorpus:
+    """Read the corpus that the settings name, or use the one passed: what `load_classes` returns, or takes.
 
     Raises:
-        FlairNasError: it cannot be used.
+        FlairNasError: a corpus that cannot be used.
     """
     corpus = data if isinstance(data, TaggingCorpus) else load_classes(config.corpus if data is None else data)
     describe_corpus(corpus)
@@ -36,7 +36,7 @@ def read(config: ClassificationSearchConfig, data: Any = None, progress: bool = 
 
 
 def build(config: ClassificationSearchConfig, data: TaggingCorpus, accelerator: Accelerator) -> ClassificationObjective:
-    """The classifier with the supernet that the settings describe, on its device; seeds the generators."""
+    """Build the classifier with the supernet that the settings describe, on its device; seeds the generators."""
     flair.device = accelerator.device
     labelled = [*sentences_of(data.corpus.train), *sentences_of(data.corpus.dev)]
     several = any(len(sentence.get_labels(data.label_type)) > 1 for sentence in labelled)
@@ -58,35 +58,35 @@ def build(config: ClassificationSearchConfig, data: TaggingCorpus, accelerator: 
         raise FlairNasError(f"{data.name} has {len(dictionary)} class; there must be two at least")
     classifier = TextClassifier(documents, data.label_type, label_dictionary=dictionary, multi_label=several)
     measure = F1 if several else ACCURACY
-    return ClassificationObjective.of(config, data, accelerator, classifier, documents, measure, OfDocuments)
+    return ClassificationObjective(classifier, documents, data, measure, config, accelerator, DocumentDirections)
 
 
-class OfDocuments(BothDirections):
-    """A supernet as Flair's embeddings of documents want their layer."""
+class DocumentDirections(BothDirections):
+    """Supernet with the interface that Flair's embeddings of documents expect of their layer."""
 
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
-        """Those of both, of which Flair looks at the type."""
+        """Parameters of each direction; Flair reads their type."""
         return [list(direction.parameters()) for direction in self._directions()]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Does nothing: Flair would have it forget, at each pass, the gradients of the passes before."""
+        """Do nothing: Flair calls this at each pass, which would delete the gradients of the passes before."""
 
 
 class ClassificationObjective(FlairObjective):
-    """A classifier; `holder` is its embeddings of documents."""
+    """Classifier; `holder` is its embeddings of documents."""
 
     def labels(self, sentence: Sentence) -> list[str]:
         """Return the class."""
         return [sentence.get_label(self.corpus.label_type).value]
 
-    def evaluated(self, size: int) -> Evaluation:
-        """Loss and accuracy, or F1 where texts have several classes."""
+    def evaluate_batches(self, size: int) -> Evaluation:
+        """Compute loss and accuracy, or F1 where texts have several classes."""
         with no_flair_bars():
             result = self.model.evaluate(
                 self.dev, self.corpus.label_type, mini_batch_size=size, embedding_storage_mode="cpu"
             )
         self._forget(self.dev)
         loss = float(result.scores["loss"])
-        figure = 100 * float(result.main_score if self.measure is F1 else result.scores["accuracy"])
-        return Evaluation(loss, figure) if math.isfinite(loss) else Evaluation(math.inf, 0.0)
+        value = 100 * float(result.main_score if self.measure is F1 else result.scores["accuracy"])
+        return Evaluation(loss, value) if math.isfinite(loss) else Evaluation(math.inf, 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any
 
 import flair
 import torch
@@ -22,11 +21,11 @@ from flair_nas.tagging.training import build_tagger, load_corpus_of
 log = logging.getLogger("flair_nas")
 
 
-def read(config: TaggingSearchConfig, data: Any = None, progress: bool = False) -> TaggingCorpus:
-    """The corpus that the settings name, or the one given.
+def read(config: TaggingSearchConfig, data: object = None, progress: bool = False) -> TaggingCorpus:
+    """Read the corpus that the settings name, or check the one passed.
 
     Raises:
-        FlairNasError: it cannot be used.
+        FlairNasError: a corpus that cannot be used.
     """
     corpus = data if data is not None else load_corpus_of(config.tagger())
     if not isinstance(corpus, TaggingCorpus):
@@ -36,20 +35,20 @@ def read(config: TaggingSearchConfig, data: Any = None, progress: bool = False) 
 
 
 def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Accelerator) -> TaggingObjective:
-    """The tagger with the supernet that the settings describe, on its device; seeds the generators."""
+    """Build the tagger with the supernet that the settings describe, on its device; seeds the generators."""
     flair.device = accelerator.device
     spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)  # to list sentences draws
-    counted = data._replace(sha256=fingerprint_of(data))  # else figures of two kinds would be compared
+    corpus = data._replace(sha256=fingerprint_of(data))  # else figures of two kinds would be compared
     torch.manual_seed(config.seed)
     tagger = build_tagger(config.tagger(), data)
-    return TaggingObjective.of(config, counted, accelerator, tagger, tagger, F1 if spans else ACCURACY)
+    return TaggingObjective(tagger, tagger, corpus, F1 if spans else ACCURACY, config, accelerator)
 
 
 class TaggingObjective(FlairObjective):
-    """A tagger; `holder` is the tagger itself."""
+    """Tagger; `holder` is the tagger itself."""
 
-    def learnable(self, sentences: list[Sentence]) -> list[Sentence]:
-        """Those whose labels the tagger knows, which are the ones of train; Flair has no loss for others."""
+    def select_learnable(self, sentences: list[Sentence]) -> list[Sentence]:
+        """Return the sentences whose labels occur in train; Flair has no loss for others."""
         unknown = labels_without_loss(self.model, sentences, self.corpus.label_type)
         if left_out := sum(map(bool, unknown)):
             log.warning(
@@ -62,12 +61,12 @@ class TaggingObjective(FlairObjective):
         """Return the label of each token."""
         return tags_of(sentence, self.corpus.label_type)
 
-    def evaluated(self, size: int) -> Evaluation:
-        """Loss and F1, or accuracy."""
+    def evaluate_batches(self, size: int) -> Evaluation:
+        """Compute loss and F1, or accuracy."""
         try:
-            found = evaluate_tagger(
+            scores = evaluate_tagger(
                 self.model, self.dev, self.corpus.label_type, batch_size=size, storage="cpu", compare=False
             )
         except LossNotFinite:
             return Evaluation(math.inf, 0.0)
-        return Evaluation(found.loss, found.f1)
+        return Evaluation(scores.loss, scores.f1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,24 +18,25 @@ from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
 from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.text.segments import SHORTEST, Draw, segment_lengths
+from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.metric import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import Data, Objective
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 
-def read(config: SearchConfig, data: Any = None, progress: bool = False) -> TextCorpus:
-    """The text that the settings name, or the one given, as token ids.
+def read(config: SearchConfig, data: Data = None, progress: bool = False) -> TextCorpus:
+    """Read the text that the settings name, or the one passed, as token ids.
 
     Raises:
-        FlairNasError: there is none, or it cannot be used.
+        FlairNasError: no text, or one that cannot be used.
     """
     return load_text_of(config, data, progress=progress)
 
 
 def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> TextObjective:
-    """The language model with the supernet that the settings describe, on its device; seeds the generators."""
+    """Build the language model with the supernet that the settings describe, on its device; seeds the generators."""
     supernet, types = build_supernet(config, accelerator), len(data.vocabulary)
     if config.adaptive_cutoffs and config.adaptive_cutoffs[-1] >= types - 1:
         raise FlairNasError(
@@ -56,19 +57,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     except ValueError as error:
         raise FlairNasError(f"cannot build a model of {types:,} types: {error}") from None
     seed_processes(config, accelerator)
-    objective = TextObjective(
-        model,
-        data,
-        batch_size=config.batch_size,
-        bptt=_segment_length(config, data),
-        vary_length=config.vary_length,
-        slowness=config.slowness,
-        parts=config.parts,
-        seed=config.seed,
-        rank=accelerator.process_index,
-        processes=accelerator.num_processes,
-        autocast=accelerator.autocast,
-    )
+    objective = TextObjective(model, data, config, accelerator)
     derived = []
     if objective.bptt != config.bptt:
         derived.append(
@@ -78,14 +67,14 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():
             model.decoder.bias.copy_(torch.as_tensor(_log_frequencies(data)))
-        alone = PERPLEXITY.shown(PERPLEXITY.of_cost(objective.guess().cost))
-        derived.append(f"the softmax starts at the frequencies of {types:,} types ({alone} on the valid part)")
+        unigram = PERPLEXITY.shown(PERPLEXITY.of_cost(objective.guess().cost))
+        derived.append(f"the softmax starts at the frequencies of {types:,} types ({unigram} on the valid part)")
     objective.derived = "; ".join(derived)
     return objective
 
 
 def _segment_length(config: SearchConfig, text: TextCorpus) -> int:
-    """Return the length of segments, `bptt` or as much less as an epoch needs to have `min_steps`."""
+    """Return the length of segments: `bptt`, or less where an epoch would have less than `min_steps` steps."""
     if not config.min_steps:
         return config.bptt
     rows = len(text.train) // config.batch_size
@@ -100,14 +89,14 @@ def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
 
 
 class Batch(NamedTuple):
-    """A part of one step's data.
+    """Part of one step's data.
 
     Args:
         tokens: ids, [T, B].
         targets: the ids that follow, [T, B].
-        stream: ``train`` or ``valid``, and the part's number: which carried state belongs to it.
-        first: the stream begins here, without a state.
-        scale: the learning rate of this step is multiplied by it; the same in all parts.
+        stream: ``train`` or ``valid``, and the part's number: the key of its carried state.
+        first: True at the start of the stream, where there is no state.
+        scale: factor of this step's learning rate; the same in all parts.
     """
 
     tokens: Tensor
@@ -123,66 +112,45 @@ class TextObjective(Objective):
     Args:
         model: a language model whose layer is a supernet.
         text: the corpus.
-        batch_size: columns of the streams, over all processes and parts.
+        config: the settings.
+        accelerator: of this process, which takes its share of the columns.
+
+    Attributes:
         bptt: steps of a segment.
-        vary_length: draw the segments' lengths as AWD-LSTM does (Merity et al., 2018), and scale the learning rate.
-        slowness: weight of the mean square of h_t - h_{t-1} in the training loss.
-        parts: pieces that a batch is computed in, one after the other, to save memory.
-        seed: of the segments' lengths.
-        rank: number of this process; it takes its share of the columns.
-        processes: how many there are.
-        autocast: gives a context for mixed precision.
 
     Raises:
-        FlairNasError: too little text, or columns that parts and processes do not divide.
+        FlairNasError: too little text.
     """
 
     measure = PERPLEXITY
     data = "text"
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        text: TextCorpus,
-        *,
-        batch_size: int,
-        bptt: int,
-        vary_length: bool = False,
-        slowness: float = 0.0,
-        parts: int = 1,
-        seed: int = 0,
-        rank: int = 0,
-        processes: int = 1,
-        autocast: Any = nullcontext,
-    ) -> None:
-        if batch_size % (parts * processes):
-            raise FlairNasError(
-                f"batch_size {batch_size} cannot be divided among {processes} processes with {parts} parts each"
-            )
-        self.model, self.text, self.batch_size, self.bptt = model, text, batch_size, bptt
-        self.vary_length, self.slowness, self.seed, self.autocast = vary_length, slowness, seed, autocast
-        share = batch_size // processes
+    def __init__(self, model: LanguageModel, text: TextCorpus, config: SearchConfig, accelerator: Accelerator) -> None:
+        self.model, self.text, self.config, self.accelerator = model, text, config, accelerator
+        self.bptt = _segment_length(config, text)
+        share = config.batch_size // accelerator.num_processes
+        first = accelerator.process_index * share
         self.streams: dict[str, Sequence[Tensor]] = {}
         for part in ("train", "valid"):
             try:
-                columns: Tensor = batchify(getattr(text, part), batch_size)  # [T, batch_size]
+                columns: Tensor = batchify(getattr(text, part), config.batch_size)  # [T, batch_size]
             except FlairNasError as error:
                 raise FlairNasError(f"the {part} part of {text.name}: {error}") from None
-            columns = columns[:, rank * share : (rank + 1) * share]  # [T, share]
-            self.streams[part] = columns.chunk(parts, dim=1)  # [T, share / parts] each
-        self.states: dict[tuple[str, int], Any] = {}
+            columns = columns[:, first : first + share]  # [T, share]
+            self.streams[part] = columns.chunk(config.parts, dim=1)  # [T, share / parts] each
+        self.states: dict[tuple[str, int], Tensor | RecurrentState | None] = {}
         self._lengths: tuple[int, list[int]] = (0, [])
 
     @property
     def name(self) -> str:
-        """The text's name and size, and the share of its valid words that the model does not know, if any."""
+        """Name and size of the text, and the share of its valid words that the model does not know, if any."""
         share = self.text.unknown_shares["valid"]
         unknown = f", {100 * share:.1f} % of valid <unk>" if share else ""
         return f"{self.text.name}, {len(self.text.train):,} training tokens{unknown}"
 
     @property
     def fingerprint(self) -> str:
-        """Of text and vocabulary."""
+        """Fingerprint of text and vocabulary."""
         return self.text.fingerprint
 
     @property
@@ -192,37 +160,37 @@ class TextObjective(Objective):
 
     @property
     def supernet(self) -> CellSupernet | InterCellSupernet:
-        """Its layer."""
+        """The model's layer."""
         layer = self.model.layer
         assert isinstance(layer, (CellSupernet, InterCellSupernet))
         return layer
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self.model.parameters()).device
 
     # --- data ---
 
     def steps(self, epoch: int) -> int:
-        """The number of segments of an epoch, counted from 1."""
+        """Return the number of segments of an epoch, counted from 1."""
         return len(self._segment_lengths(epoch))
 
     def _segment_lengths(self, epoch: int) -> list[int]:
-        """They depend on seed and epoch alone, so that a resumed run sees the same."""
+        """Return the lengths of an epoch's segments; they depend on seed and epoch alone, also in a resumed run."""
         if self._lengths[0] != epoch:
-            generator = np.random.default_rng((self.seed, epoch))
-            draw = Draw(generator.random, generator.normal) if self.vary_length else None
+            generator = np.random.default_rng((self.config.seed, epoch))
+            draw = Draw(generator.random, generator.normal) if self.config.vary_length else None
             self._lengths = (epoch, segment_lengths(len(self.streams["train"][0]) - 1, self.bptt, draw))
         return self._lengths[1]
 
     def training_batch(self, epoch: int, step: int) -> list[Batch]:
-        """The parts of a step; `step` counts from 0."""
+        """Return the parts of a step; `step` counts from 0."""
         lengths = self._segment_lengths(epoch)
         return list(self._cut("train", sum(lengths[:step]), lengths[step]))
 
     def validation_batch(self, epoch: int, step: int) -> list[Batch]:
-        """The parts of a step, in a cycle that begins anew each epoch; of the length `bptt`, or less at the end."""
+        """Return the parts of a step, in a cycle that begins anew each epoch; the last segment may be short."""
         rows = len(self.streams["valid"][0]) - 1
         start = step % -(-rows // self.bptt) * self.bptt
         return list(self._cut("valid", start, min(self.bptt, rows - start)))
@@ -230,22 +198,22 @@ class TextObjective(Objective):
     def _cut(self, part: str, start: int, length: int) -> Iterator[Batch]:
         for number, stream in enumerate(self.streams[part]):
             rows = stream[start : start + length + 1].to(self.device)  # [length + 1, B]
-            scale = length / self.bptt if self.vary_length else 1.0
+            scale = length / self.bptt if self.config.vary_length else 1.0
             yield Batch(rows[:-1], rows[1:], (part, number), start == 0, scale)
 
     # --- losses ---
 
     def training_loss(self, batch: Batch, keep_state: bool = False) -> Tensor:
-        """Cross-entropy in nats per token, and the slowness penalty."""
-        return self._loss(batch, keep_state, self.slowness)
+        """Compute the cross-entropy in nats per token, and the slowness penalty."""
+        return self._loss(batch, keep_state, self.config.slowness)
 
     def validation_loss(self, batch: Batch, keep_state: bool = False) -> Tensor:
-        """Cross-entropy in nats per token."""
+        """Compute the cross-entropy in nats per token."""
         return self._loss(batch, keep_state, 0.0)
 
     def _loss(self, batch: Batch, keep_state: bool, slowness: float) -> Tensor:
         state = None if batch.first else self.states.get(batch.stream)
-        context: AbstractContextManager[Any] = self.autocast()
+        context: AbstractContextManager[Any] = self.accelerator.autocast()
         with context:
             result = self.model.loss(batch.tokens, batch.targets, state, slowness=slowness)
         if keep_state:
@@ -253,7 +221,7 @@ class TextObjective(Objective):
         return result.total
 
     def evaluate(self, progress: bool = False) -> Evaluation:
-        """Mean nats per token and perplexity of the valid part, in as many columns as the search uses, without dropout.
+        """Compute mean nats per token and perplexity of the valid part, in the columns of the search, without dropout.
 
         Batch normalisation takes the statistics of the columns at each step, as in training.
         """
@@ -261,12 +229,14 @@ class TextObjective(Objective):
         return Evaluation(score.loss, score.perplexity)
 
     def _evaluate(self, ids: Ids, progress: bool = False) -> StreamScore:
-        with self.autocast(), self.supernet.batch_statistics():
-            return evaluate_stream(self.model, ids, batch_size=self.batch_size, bptt=self.bptt, progress=progress)
+        with self.accelerator.autocast(), self.supernet.batch_statistics():
+            return evaluate_stream(
+                self.model, ids, batch_size=self.config.batch_size, bptt=self.bptt, progress=progress
+            )
 
     def evaluation_seconds(self) -> float:
-        """Measure two segments of the valid part, and extrapolate to all of it."""
-        some = self.text.valid[: 2 * self.bptt * self.batch_size + 1]
+        """Measure two segments of the valid part, and extrapolate to the whole part."""
+        some = self.text.valid[: 2 * self.bptt * self.config.batch_size + 1]
         started = time.perf_counter()
         self._evaluate(some)
         return (time.perf_counter() - started) * len(self.text.valid) / len(some)
@@ -276,10 +246,6 @@ class TextObjective(Objective):
         loss = -float(_log_frequencies(self.text)[getattr(self.text, part)].mean())
         return Guess("unigram", "word frequencies alone", loss)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: at the end of an epoch both streams begin anew."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Forgets carried states."""
+    def restart(self) -> None:
+        """Forget carried states."""
         self.states.clear()

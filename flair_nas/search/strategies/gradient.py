@@ -5,7 +5,8 @@ DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,11 @@ from flair_nas.genotype import Genotype
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.convergence import Convergence
-from flair_nas.search.health import Changes, Figures, Health, figures_of, verdict, verdict_of_decisions
-from flair_nas.search.model_update import WeightDescent, check_finite
+from flair_nas.search.convergence import Convergence, flatten
+from flair_nas.search.health import EPOCHS, Health, judge_decisions, judge_weights, measure_health
+from flair_nas.search.model_update import ModelOptimizer, apply_gradients, check_finite
 from flair_nas.search.perturbation import select_by_perturbation
-from flair_nas.search.protocols import Objective, StepFigures, Strategy
+from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
 
 PHASE_STEPS = 115
@@ -49,7 +50,7 @@ class GradientStrategy(Strategy):
                 f"convergence_steps {config.convergence_steps} must be less than the steps of a phase, "
                 f"{self._phase_steps(1)}: a phase would always end first"
             )
-        self.descent = WeightDescent(objective, config, reduce)
+        self.model_optimizer = ModelOptimizer(objective, config, reduce)
         if config.sampling != "none":
             self.judged_on = "train"
         if config.selection == "perturbation":
@@ -64,9 +65,9 @@ class GradientStrategy(Strategy):
             )
             for name in self.phases
         }
-        self.parts = {name: Health(self.groups[name], rates[name]) for name in self.phases}
-        self.changes = Changes(self.phases)
-        self.health: Figures | None = None  # at the end of the last epoch
+        self.paths = {name: [flatten(group)] for name, group in self.groups.items()}  # in the course of this epoch
+        self.earlier: deque[list[str]] = deque(maxlen=EPOCHS)  # the nodes after the last epochs
+        self.health: Health | None = None  # at the end of the last epoch
         self.selected: Genotype | None = None  # by perturbation, at the end
         self.margins: list[float] = []  # of its decisions
         self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
@@ -125,42 +126,38 @@ class GradientStrategy(Strategy):
         self._set_temperature(epoch, step)
         if step == 0:
             self.curve = []
-            for part in self.parts.values():
-                part.restart()
+            self.paths = {name: [flatten(group)] for name, group in self.groups.items()}
         if epoch <= self.config.warmup_epochs:
-            training_loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
-            return StepFigures(training_loss, None, self.descent.gradient_norm)
+            training_loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
+            return StepFigures(training_loss, None, self.model_optimizer.gradient_norm)
         name = self._turn(epoch)
         training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
         options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
-            validation_loss, gradients = first_order(self.objective, training, validation, **options)
+            validation_loss, gradients = first_order(self.objective, validation, **options)
         else:
             validation_loss, gradients = second_order(
                 self.objective,
                 training,
                 validation,
-                learning_rate=self.descent.learning_rate(epoch, training),
+                learning_rate=self.model_optimizer.learning_rate(epoch, training),
                 weight_decay=self.config.weight_decay,
                 clip=self.config.clip,
                 **options,
             )
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
         clip_gradients(gradients, self.config.arch_clip)
-        for parameter, gradient in zip(group, gradients):
-            parameter.grad = gradient
-        self.optimizers[name].step()
-        self.optimizers[name].zero_grad()
-        training_loss = self.descent.step(epoch, step, training)
+        apply_gradients(self.optimizers[name], group, gradients)
+        training_loss = self.model_optimizer.step(epoch, step, training)
         deviations = self.deviations()
         self.windows[name].add(deviations[name], group)
-        self.parts[name].add()
+        self.paths[name].append(flatten(group))
         self.steps_in_phase += 1
         if (step + 1) % max(1, self.steps(epoch) // CURVE) == 0:
             self.curve.append({"step": step + 1, **deviations})
-        return StepFigures(training_loss, validation_loss, self.descent.gradient_norm)
+        return StepFigures(training_loss, validation_loss, self.model_optimizer.gradient_norm)
 
     def _turn(self, epoch: int) -> str:
         """The part that is learned now: in a joint search the phases alternate, by convergence or budget."""
@@ -211,24 +208,24 @@ class GradientStrategy(Strategy):
         """What `figures` gives, and the health of the search in this epoch."""
         supernet, config = self.objective.supernet, self.config
         margins = supernet.margins(config.edges_per_node, config.avoid_first)
-        self.health = figures_of(self.parts, supernet.softmaxes(), margins, self.genotype(), self.changes)
+        self.health = measure_health(self.paths, margins, self.genotype(), self.earlier)
         return {**self.figures(), "health": self.health}
 
-    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+    def cost(self, history: Sequence[JSON]) -> float | None:
         """Return that of the validation part; of sampled cells that of the training part, which alone runs them."""
         if self.judged_on == "valid":
             return super().cost(history)
         loss: float | None = history[-1]["training_loss"]
         return loss if self.objective.measure.of_loss else None
 
-    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+    def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""
         if self.selected:  # older searches kept no margins
-            return verdict_of_decisions(self.margins) if self.margins else "decided by perturbation"
+            return judge_decisions(self.margins) if self.margins else "decided by perturbation"
         sampled = self.config.sampling != "none"  # then the mixture that is evaluated was never trained
         losses = [] if sampled else [line["valid_loss"] for line in history]
         training = [line["training_loss"] for line in history]
-        return verdict(self.health, losses, training) if self.health else ""
+        return judge_weights(self.health, losses, training) if self.health else ""
 
     def converged(self) -> bool:
         """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
@@ -240,7 +237,7 @@ class GradientStrategy(Strategy):
             last = self.config.epochs
             self._set_temperature(last, self.steps(last) - 1)  # a search that goes on here has made no step
             randomness = random_state()
-            options = (self.objective, self.config, self.descent, self.reduce, progress)
+            options = (self.objective, self.config, self.model_optimizer, self.reduce, progress)
             self.selected, self.margins = select_by_perturbation(*options)
             restore_random_state(randomness)  # for a search that is extended
 
@@ -259,7 +256,7 @@ class GradientStrategy(Strategy):
             "phase": self.phase,
             "steps_in_phase": self.steps_in_phase,
             "half_epochs": self.half_epochs,
-            "changes": self.changes.state(),
+            "changes": list(self.earlier),
             "health": self.health,
             "selected": self.selected and self.selected.to_json(),
             "margins": self.margins,
@@ -271,7 +268,7 @@ class GradientStrategy(Strategy):
             optimizer.load_state_dict(state["optimizers"][name])
             self.windows[name].restore(state["windows"][name])
         self.phase, self.steps_in_phase = state["phase"], state["steps_in_phase"]
-        self.changes.restore(state.get("changes", []))  # older ones have none of these
+        self.earlier.extend(state.get("changes", []))  # older ones have none of these
         self.health = state.get("health")
         self.selected = Genotype.from_json(state["selected"]) if state.get("selected") else None
         self.margins = state.get("margins", [])  # older searches kept none

@@ -120,7 +120,7 @@ class IndependentRandomSearch(Candidates):
             log.warning("candidate %d counts as the worst: %s", self.candidate, error)
             self.scores[self.candidate] = math.inf
             return StepFigures(None, None, 0.0)
-        return StepFigures(loss, None, self.descent.gradient_norm)
+        return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def _train(self) -> float:
         """The next step of this candidate on its own way through the text, which is the same for all."""
@@ -129,12 +129,12 @@ class IndependentRandomSearch(Candidates):
         while step >= self.objective.steps(epoch):
             step -= self.objective.steps(epoch)
             epoch += 1
-        return self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+        return self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
 
     def _begin_turn(self) -> None:
         self.supernet.choose(self.architecture(self.candidate))
         self.objective.module.load_state_dict(self.weights.pop(self.candidate, self.first_weights))
-        self.objective.load_state_dict({})
+        self.objective.restart()
 
     def _end_turn(self) -> None:
         if self.scores.get(self.candidate) == math.inf:

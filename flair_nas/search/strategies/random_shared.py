@@ -29,9 +29,9 @@ class SharedRandomSearch(Candidates):
         # numbers below `samples` belong to the candidates
         self.supernet.choose(draw(self.config, self.samples + self.steps_done))
         self.steps_done += 1
-        loss = self.descent.step(epoch, step, self.objective.training_batch(epoch, step))
+        loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
         self.supernet.choose(draw(self.config, 0))
-        return StepFigures(loss, None, self.descent.gradient_norm)
+        return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def finish(self, progress: bool) -> None:
         """Scores all candidates on a few segments, and the best of them on the whole validation part."""

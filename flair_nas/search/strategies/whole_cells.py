@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.nn.init import default_range
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.health import verdict_of_scores
-from flair_nas.search.model_update import WeightDescent
-from flair_nas.search.protocols import Objective, Strategy
+from flair_nas.search.health import judge_scores
+from flair_nas.search.model_update import ModelOptimizer
+from flair_nas.search.protocols import JSON, Objective, Strategy
 from flair_nas.settings.fields import changed
 from flair_nas.supernet import InterCellSupernet
 
@@ -64,7 +64,7 @@ class Candidates(Strategy):
         self.objective, self.config, self.reduce = objective, config, reduce
         assert not isinstance(objective.supernet, InterCellSupernet)
         self.supernet, self.samples = objective.supernet, config.samples
-        self.descent = WeightDescent(objective, config, reduce)
+        self.model_optimizer = ModelOptimizer(objective, config, reduce)
         self.scores: dict[int, float] = {}  # by number of the architecture, the smaller the better
         self.finished = False
         self.steps_done = 0
@@ -83,16 +83,16 @@ class Candidates(Strategy):
         cost = self.objective.measure.cost(self.objective.evaluate())
         return math.inf if math.isnan(cost) else cost
 
-    def cost(self, history: Sequence[Mapping[str, Any]]) -> float | None:
+    def cost(self, history: Sequence[JSON]) -> float | None:
         """Return that of the best candidate, once all are compared."""
         return min(self._compared_scores()) if self.finished else None
 
-    def verdict(self, history: Sequence[Mapping[str, Any]]) -> str:
+    def verdict(self, history: Sequence[JSON]) -> str:
         """Return how far the best is ahead, once all are compared."""
         if not self.finished:
             return ""
         unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
-        return verdict_of_scores(self._compared_scores(), unit)
+        return judge_scores(self._compared_scores(), unit)
 
     def _compared_scores(self) -> list[float]:
         return [self.scores[number] for number in self.compared() if number in self.scores]
