@@ -75,7 +75,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAIR_NAS_CACHE", str(path / "cache"))
         patch.setattr(progress, "draw_progress", no_picture)
-        patch.setattr("flair_nas.search.trainer.failure", lambda *_: "")  # three epochs may learn nothing
+        patch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")  # three epochs may learn nothing
         yield path
 
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, write_text
 
-from flair_nas.nn.operations import NAMES
+from flair_nas.genotype import OPERATIONS
 from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.perturbation import decide, select_by_perturbation
 from flair_nas.supernet import derive, relax
 from flair_nas.supernet.relaxation import Sampler, softmax_groups
 
-IDENTITY = NAMES.index("identity")
+IDENTITY = OPERATIONS.index("identity")
 
 
 @pytest.fixture(scope="module", autouse=True)
