@@ -54,6 +54,8 @@ class SearchedRNN(nn.Module):
         TypeError: `genotype` is neither a `Genotype` nor a text.
     """
 
+    __module__ = "flair_nas"
+
     def __init__(
         self,
         input_size: int,

@@ -34,6 +34,9 @@ class RecurrentState(NamedTuple):
         return RecurrentState(change(self.hidden), tuple(map(change, self.inputs)), tuple(map(change, self.states)))
 
 
+RecurrentState.__module__ = "flair_nas"  # a named tuple cannot have it in its body
+
+
 def initial_state(cells: Sequence[CellLike], hx: object, batch: int) -> RecurrentState:
     """Return the state that a call begins with.
 
