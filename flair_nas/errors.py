@@ -14,6 +14,8 @@ class FlairNasError(ValueError):
         message: as `printable` makes it.
     """
 
+    __module__ = "flair_nas"
+
     def __init__(self, message: object = "") -> None:
         super().__init__(printable(str(message)))
 

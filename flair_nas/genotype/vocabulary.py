@@ -53,6 +53,8 @@ class GenotypeError(FlairNasError):
         source: the file, or whatever else the genotype was read from.
     """
 
+    __module__ = "flair_nas"
+
     def __init__(self, expected: str, *, found: object = ..., place: str = "", source: str = "") -> None:
         self.expected, self.found, self.place, self.source = expected, found, place, source
         shown = "" if found is ... else f"found {brief(found)}; "

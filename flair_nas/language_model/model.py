@@ -55,6 +55,8 @@ class LanguageModel(nn.Module):
             or are too many for H.
     """
 
+    __module__ = "flair_nas"
+
     def __init__(
         self,
         vocabulary_size: int,

@@ -1,9 +1,8 @@
-"""The searched cell: its parameters and one time step, as its equations say (I-DARTS eq. 1; DARTS, appendix)."""
+"""The searched cell: its parameters, and the equations of one time step (I-DARTS eq. 1; DARTS, appendix)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,19 +10,20 @@ from torch import Tensor, nn
 from flair_nas.genotype import Genotype
 from flair_nas.nn.gates import InterCellGate
 from flair_nas.nn.init import default_range, ranges
-from flair_nas.nn.kernels.plan import CellPlan, cell_plan
+from flair_nas.nn.kernels.engine import CellProgram
+from flair_nas.nn.kernels.plan import cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.protocols import GateLike
 
 
 def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
-    """What an edge (j -> i, op) makes of s_j: s_j + σ(c) (op(z) - s_j) with [c | z] = s_j W_i, or op(s_j W_i).
+    """Compute one edge (j -> i, op): s_j + σ(c) (op(z) - s_j) with [c | z] = s_j W_i, or op(s_j W_i).
 
     Args:
         operation: op.
         pre: s_j W_i, [B, 2H], or [B, H] without highway.
         state: s_j, [B, H].
-        highway: the first form; the second is the papers' plain one.
+        highway: use the first form; the second is the papers' plain form.
 
     Returns:
         [B, H].
@@ -35,15 +35,15 @@ def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, high
 
 
 class SearchedCell(nn.Module):
-    """The cell of a genotype with its parameters, and those of its inter-cell gates.
+    """The cell of a genotype with its parameters and those of its inter-cell gates.
 
     Args:
         input_size: D.
         hidden_size: H.
         genotype: the architecture.
         init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows.
-        device: of the weights.
-        dtype: of the weights.
+        device: device of the weights.
+        dtype: dtype of the weights.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
@@ -57,7 +57,7 @@ class SearchedCell(nn.Module):
         hidden_size: int,
         genotype: Genotype,
         init_range: float | None,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class SearchedCell(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws the weights anew from the global generator."""
+        """Draw the weights from the global generator."""
         range_of = ranges(self.init_range, default_range)
         own_range = range_of(self.hidden_size)
         for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
@@ -87,21 +87,22 @@ class SearchedCell(nn.Module):
             if gate is not None:
                 gate.reset_parameters(range_of)
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
-        """One time step, by the equations; engines do the same for a whole sequence.
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
+        """Compute one time step by the equations.
 
         Args:
             x: x_t, or x̂_t if the genotype has an input gate, [B, D].
-            h: h_{t-1}, or ĥ_{t-1} if it has a state gate, as it enters the product, [B, H].
+            h: h_{t-1}, or ĥ_{t-1} if it has a state gate, [B, H].
             mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
-            carry: what s_0 keeps a part of, where it is not h, [B, H].
+            previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
 
         Returns:
             h_t, [B, H].
         """
         genotype = self.genotype
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
-        states = {0: edge(torch.tanh, pre, h if carry is None else carry, genotype.highway)}
+        carry = h if previous is None or genotype.carry == "gated" else previous
+        states = {0: edge(torch.tanh, pre, carry, genotype.highway)}
         for i in genotype.live_nodes:
             weight, edges = self.weight_nodes[i - 1], genotype.nodes[i - 1]
             pres = {j: product(masked(states[j], mask), weight) for j in {e.tail for e in edges}}  # s_j W_i
@@ -110,16 +111,10 @@ class SearchedCell(nn.Module):
             states[i] = total / len(edges) if genotype.combine == "mean" else total
         return torch.stack([states[i] for i in genotype.output]).mean(0)
 
-    def plan(self) -> CellPlan:
-        """What engines need to know."""
-        return cell_plan(self.genotype)
-
-    def shares(self) -> None:
-        """None: nothing is mixed."""
-
-    def normalisation(self) -> None:
-        """None: states are not normalised."""
+    def program(self) -> CellProgram:
+        """Return everything that engines need besides the weights."""
+        return CellProgram(cell_plan(self.genotype))
 
     def extra_repr(self) -> str:
-        """Sizes and genotype, for printing."""
+        """Return sizes and genotype, for printing."""
         return f"{self.input_size}, {self.hidden_size}, {self.genotype.one_line()}"

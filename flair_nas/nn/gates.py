@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
 from flair_nas.nn.init import reset_gate_parameters
-from flair_nas.nn.kernels.plan import GatePlan, gate_plan
+from flair_nas.nn.kernels.engine import GateProgram
+from flair_nas.nn.kernels.plan import gate_plan
 from flair_nas.nn.operations import FORMS, FUNCTIONS, product
 
 
 class InterCellGate(nn.Module):
-    """One gate of ESS, f' or g'.
+    """An inter-cell gate of ESS, f' or g'.
 
     Args:
         gate: structure of the gate, m nodes.
         entry_size: width E of the entry vectors v_1..v_m.
-        gate_size: width G of the gate, that of what it multiplies.
-        form: how the gate's network multiplies a vector, one of `GATE_FORMS`.
-        device: of the weights.
-        dtype: of the weights.
+        gate_size: width G of the gate and of the vector that it scales.
+        form: form of the gate, one of `GATE_FORMS`.
+        device: device of the weights.
+        dtype: dtype of the weights.
     """
 
     def __init__(
@@ -32,21 +32,17 @@ class InterCellGate(nn.Module):
         entry_size: int,
         gate_size: int,
         form: str,
-        device: Any = None,
+        device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.nodes, self.form = gate.nodes, form
-        options = {"device": device, "dtype": dtype}
-        self.weight_entry = nn.Parameter(torch.empty(gate.history, entry_size, gate_size, **options))  # [m, E, G]
-        self.weight_nodes = nn.Parameter(torch.empty(gate.history, gate_size, gate_size, **options))  # [m, G, G]
+        history = gate.history
+        self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size, device=device, dtype=dtype))
+        self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size, device=device, dtype=dtype))
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
-        """Draws the weights.
-
-        Args:
-            range_of: as `reset_gate_parameters` takes it.
-        """
+        """Draw the weights; see `flair_nas.nn.init.reset_gate_parameters`."""
         reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, range_of)
 
     @property
@@ -55,7 +51,7 @@ class InterCellGate(nn.Module):
         return len(self.nodes)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
-        """The gate: the mean of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i).
+        """Compute the mean of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i).
 
         Args:
             vectors: v_1..v_m, the latest first, [B, E] each.
@@ -64,25 +60,22 @@ class InterCellGate(nn.Module):
             [B, G].
         """
         states: list[Tensor] = []
-        for node, v, of_entry, weight in zip(self.nodes, vectors, self.weight_entry, self.weight_nodes):
-            state = FUNCTIONS[node.entry](product(v, of_entry))
+        for node, v, entry, weight in zip(self.nodes, vectors, self.weight_entry, self.weight_nodes):
+            state = FUNCTIONS[node.entry](product(v, entry))
             for edge in node.edges:
                 state = state + FUNCTIONS[edge.op](product(states[edge.tail - 1], weight))
             states.append(state)
         return torch.stack(states).mean(0)
 
-    def factor(self, vectors: Sequence[Tensor]) -> Tensor:
-        """What multiplies a vector, [B, G]: the gate (ESS eq. 5 and 6), or its form of it."""
-        return FORMS[self.form].factor(self(vectors))
+    def scale(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Compute the scale of the gate, [B, G], from v_1..v_m (ESS eq. 5 and 6, in the gate's form)."""
+        return FORMS[self.form].scale(self(vectors))
 
-    def plan(self) -> GatePlan:
-        """What engines need to know."""
-        return gate_plan(self.nodes, self.form)
-
-    def shares(self) -> None:
-        """None: nothing is mixed."""
+    def program(self) -> GateProgram:
+        """Return everything that engines need besides the weights."""
+        return GateProgram(gate_plan(self.nodes, self.form))
 
     def extra_repr(self) -> str:
-        """Shapes, for printing."""
+        """Return shapes, for printing."""
         history, entry_size, gate_size = self.weight_entry.shape
         return f"{entry_size}, {gate_size}, history={history}, form={self.form}"

@@ -1,4 +1,4 @@
-"""What the search space is made of, as tables that equations and engines read: operations, and forms of gates."""
+"""Operations and gate forms: tables that equations and engines read."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class GateForm(NamedTuple):
     """A form of inter-cell gates.
 
     Args:
-        factor: what a vector is multiplied with, from the output of the gate's network.
-        unit_gain: the entry weights start so that they neither shrink nor enlarge a signal.
+        scale: gives the scale of the gate from the output of its network.
+        unit_gain: entry weights start with unit gain, so a signal neither shrinks nor grows.
     """
 
-    factor: Callable[[Tensor], Tensor]
+    scale: Callable[[Tensor], Tensor]
     unit_gain: bool = False
 
 
@@ -65,23 +65,23 @@ def mixture(pre: Tensor, mixing: Tensor) -> Tensor:
 
 
 def masked(state: Tensor, mask: Tensor | None) -> Tensor:
-    """A state as it enters a product: without what variational dropout takes away."""
+    """Apply a variational dropout mask, if there is one."""
     return state if mask is None else state * mask
 
 
 def product(vectors: Tensor, weight: Tensor) -> Tensor:
-    """Multiplies vectors [..., E] with a matrix [E, F]; the result has their dtype.
+    """Multiply vectors [..., E] with a matrix [E, F]; the result has the dtype of the vectors.
 
-    Under autocast the product is taken in a lower precision, but states stay in that of the weights.
+    Under autocast the product has a lower precision, but states keep that of the weights.
     """
     return torch.matmul(vectors, weight).to(vectors.dtype)
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
-    """The dtype that a product with this weight is taken in: under autocast a lower one than the weight's own."""
+    """Return the dtype of products with this weight; under autocast it is lower than the weight's."""
     return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
 
 
 def sigmoid_tanh(pre: Tensor) -> Tensor:
-    """tanh z = 2 σ(2z) - 1: PyTorch's sigmoid takes a tenth of the time of its tanh on a CPU."""
+    """Compute tanh z = 2 σ(2z) - 1: on a CPU, PyTorch's sigmoid takes a tenth of the time of its tanh."""
     return torch.sigmoid(pre * 2) * 2 - 1

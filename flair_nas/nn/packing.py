@@ -1,4 +1,4 @@
-"""Ragged batches: where the tokens of each sequence lie in packed data."""
+"""Ragged batches: positions of the tokens in packed data."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Packing:
-    """Where the tokens of a ragged batch lie: row (t, b) of packed data is offsets[t] + b, b < sizes[t].
+    """Positions of the tokens of a ragged batch: token (t, b) is row offsets[t] + b of packed data, b < sizes[t].
 
     Args:
-        sizes: number of sequences that have a token at each time step, T of them, never growing.
-        device: of the data, on which all rows are counted.
+        sizes: number of sequences with a token at each time step, [T], never growing.
+        device: device of the data, and of all rows.
     """
 
     def __init__(self, sizes: list[int], device: torch.device) -> None:
@@ -42,21 +42,21 @@ class Packing:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """The length of each sequence, [B]: sequence b lasts as long as more than b sequences do."""
+        """The length of each sequence, [B]."""
         return (self._sizes[:, None] > torch.arange(self.batch, device=self._device)).sum(0)
 
     def ends(self) -> Tensor:
-        """The row of each sequence's last token, [B]."""
+        """Return the row of each sequence's last token, [B]."""
         return self.offsets[self.lengths - 1] + torch.arange(self.batch, device=self._device)
 
     def reversed_rows(self) -> Tensor:
-        """For each row, the row that stands there when each sequence is reversed within its length, [S]."""
+        """Return the rows in the order that reverses each sequence within its length, [S]."""
         return self.offsets[self.lengths[self.column] - 1 - self.time] + self.column
 
     def lagged_rows(self, time: Tensor, column: Tensor, lag: int, history: int) -> Tensor:
-        """Rows of the vectors `lag` steps before `time` in data that follows `history` blocks of B earlier vectors.
+        """Return the rows `lag` steps before `time`, in data that follows `history` blocks of B earlier vectors.
 
-        Block 0 holds the vectors one step before the start, block 1 those two steps before, and so on.
+        Block k holds the vectors k + 1 steps before the start.
         """
         step = time - lag
         inside = history * self.batch + self.offsets[step.clamp(min=0)] + column
@@ -64,7 +64,7 @@ class Packing:
         return torch.where(step >= 0, inside, before)
 
     def last(self, extended: Tensor, history: int) -> Tensor:
-        """The last `history` vectors of each sequence, latest first, [history, B, ...]."""
+        """Return the last `history` vectors of each sequence, latest first, [history, B, ...]."""
         column = torch.arange(self.batch, device=extended.device)
         rows = [self.lagged_rows(self.lengths, column, lag, history) for lag in range(1, history + 1)]
         return extended[torch.stack(rows)] if rows else extended.new_empty(0, self.batch, extended.shape[-1])

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
-from flair_nas.nn.kernels.engine import Normalisation
-from flair_nas.nn.kernels.plan import CellPlan, GatePlan
+from flair_nas.nn.kernels.engine import CellProgram, GateProgram
 
 
 class GateLike(Protocol):
     """An inter-cell gate, discrete (`InterCellGate`) or relaxed (`GateSupernet`)."""
 
-    weight_entry: Any  # [m, E, G]
-    weight_nodes: Any  # [m, G, G]
+    @property
+    def weight_entry(self) -> Tensor:
+        """Weights of the entries, [m, E, G]."""
+
+    @property
+    def weight_nodes(self) -> Tensor:
+        """Weights of the nodes, [m, G, G]."""
 
     @property
     def history(self) -> int:
         """The history length m."""
 
-    def factor(self, vectors: list[Tensor]) -> Tensor:
-        """What multiplies a vector, [B, G], from the last m vectors v_1..v_m, [B, E] each."""
+    def scale(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Compute the scale of the gate, [B, G], from the last m vectors v_1..v_m, [B, E] each."""
 
-    def plan(self) -> GatePlan:
-        """What engines need to know."""
-
-    def shares(self) -> tuple[Tensor, Tensor] | None:
-        """Mixing weights of a relaxed gate: of its entries, [m, 5], and of its pairs, [m (m - 1) / 2, 5]."""
+    def program(self) -> GateProgram:
+        """Return everything that engines need besides the weights."""
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
-        """Draws the weights."""
+        """Draw the weights; see `flair_nas.nn.init.reset_gate_parameters`."""
 
 
 class CellLike(Protocol):
@@ -39,20 +40,29 @@ class CellLike(Protocol):
 
     input_size: int
     hidden_size: int
-    weight_input: Any  # [D, W]
-    weight_hidden: Any  # [H, W]
-    weight_nodes: Any  # [N, H, W]
-    state_gate: Any  # GateLike | None
-    input_gate: Any  # GateLike | None
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
-        """h_t, [B, H], from x̂_t [B, D], ĥ_{t-1} [B, H], the mask of what enters products, [B, H], and h_{t-1}."""
+    @property
+    def weight_input(self) -> Tensor:
+        """Weights of the input, [D, W]."""
 
-    def plan(self) -> CellPlan:
-        """What engines need to know."""
+    @property
+    def weight_hidden(self) -> Tensor:
+        """Weights of the previous state, [H, W]."""
 
-    def shares(self) -> Tensor | None:
-        """Mixing weights of a relaxed cell, [pairs, 5]."""
+    @property
+    def weight_nodes(self) -> Tensor:
+        """Weights of the nodes, [N, H, W]."""
 
-    def normalisation(self) -> Normalisation | None:
-        """How states are normalised."""
+    @property
+    def state_gate(self) -> GateLike | None:
+        """The state gate f'."""
+
+    @property
+    def input_gate(self) -> GateLike | None:
+        """The input gate g'."""
+
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
+        """Compute h_t, [B, H], from x̂_t [B, D], ĥ_{t-1} [B, H], the mask of products [B, H], and h_{t-1} [B, H]."""
+
+    def program(self) -> CellProgram:
+        """Return everything that engines need besides the weights."""

@@ -1,4 +1,4 @@
-"""One layer in one direction over a ragged batch: by the equations, step by step, or by the engine chosen here."""
+"""One layer in one direction over a ragged batch: by the equations, step by step, or by an engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from flair_nas.nn.kernels import columns, dispatch
 from flair_nas.nn.kernels.engine import Engine, Recurrence
-from flair_nas.nn.kernels.gate import state_gate_factor
+from flair_nas.nn.kernels.gate import state_gate_scale
 from flair_nas.nn.kernels.native import run
 from flair_nas.nn.kernels.tracing import untraced
 from flair_nas.nn.operations import masked, product, product_dtype
@@ -17,9 +17,8 @@ from flair_nas.nn.protocols import CellLike
 ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
 """Engines by name."""
 
-
 Start = tuple[Tensor, Tensor, Tensor]
-"""A state: the last h, [B, H]; inputs before the next step, [m, B, D]; states before the last, [m - 1, B, H]."""
+"""State of a direction: the last h, [B, H]; inputs before the next step, [m, B, D]; earlier states, [m - 1, B, H]."""
 
 
 def run_cell(
@@ -31,18 +30,18 @@ def run_cell(
     input_dropout: float = 0.0,
     recurrent_dropout: float = 0.0,
 ) -> tuple[Tensor, Start]:
-    """One layer in one direction.
+    """Run one layer in one direction.
 
     Args:
-        cell: its cell.
+        cell: the cell.
         data: packed input, [S, D].
-        packing: where the tokens lie.
-        start: the state to begin with.
+        packing: positions of the tokens.
+        start: the initial state.
         input_dropout: probability of the variational mask of the input, 0 in evaluation.
         recurrent_dropout: probability of the variational mask of the states, 0 in evaluation.
 
     Returns:
-        Packed output [S, H]; the state at the end.
+        Packed output, [S, H], and the final state.
     """
     hidden, inputs, states = start
     data = data.to(cell.weight_hidden.dtype)  # under autocast the input may come from a product of lower precision
@@ -53,8 +52,8 @@ def run_cell(
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
         inputs = packing.last(past, cell.state_gate.history)
         if input_mask is not None:
-            of_past = torch.arange(packing.batch, device=past.device).repeat(cell.state_gate.history)
-            past = past * input_mask[torch.cat([of_past, packing.column])]
+            columns_before = torch.arange(packing.batch, device=past.device).repeat(cell.state_gate.history)
+            past = past * input_mask[torch.cat([columns_before, packing.column])]
     if input_mask is not None:
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
@@ -75,27 +74,26 @@ def run_equations(
     past: Tensor | None,
     mask: Tensor | None,
 ) -> Tensor:
-    """The recurrence by its equations (ESS eq. 5 and 6; the cell's own), a step at a time, by plain autograd.
+    """Run a recurrence by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd.
 
     Args:
         cell: the cell.
         data: packed input, [S, D].
-        packing: where the tokens lie.
+        packing: positions of the tokens.
         hidden: h before the first step, [B, H].
-        states: states before that, latest first, [m - 1, B, H].
-        past: with a state gate inputs before the first step, latest first, then `data`, [m * B + S, D]; else None.
+        states: earlier states, latest first, [m - 1, B, H].
+        past: with a state gate, the inputs before the first step, latest first, then `data`, [m * B + S, D]; else None.
         mask: variational dropout mask of the states, [B, H], or None.
 
     Returns:
         Packed output, [S, H].
     """
-    factors = None
+    scales = None
     if cell.state_gate is not None:
         assert past is not None
         history = cell.state_gate.history
         rows = [packing.lagged_rows(packing.time, packing.column, lag, history) for lag in range(1, history + 1)]
-        factors = cell.state_gate.factor([past[of_lag] for of_lag in rows]).split(packing.sizes)  # T times [B_t, H]
-    gated_carry = cell.plan().gated_carry
+        scales = cell.state_gate.scale([past[lagged] for lagged in rows]).split(packing.sizes)  # T times [B_t, H]
     last = [hidden, *states]  # h_{t-1}, h_{t-2}, ...
     outputs: list[Tensor] = []
     for t, x in enumerate(data.split(packing.sizes)):  # [B_t, D]
@@ -103,9 +101,9 @@ def run_equations(
         last = [h[:size] for h in last]
         dropped = None if mask is None else mask[:size]
         if cell.input_gate is not None:
-            x = x * cell.input_gate.factor([masked(h, dropped) for h in last])  # x̂_t
-        h = last[0] if factors is None else last[0] * factors[t]  # ĥ_{t-1}
-        h = cell.step(x, h, dropped, carry=h if gated_carry else last[0])
+            x = x * cell.input_gate.scale([masked(h, dropped) for h in last])  # x̂_t
+        h = last[0] if scales is None else last[0] * scales[t]  # ĥ_{t-1}
+        h = cell.step(x, h, dropped, previous=last[0])
         outputs.append(h)
         last = [h, *last[:-1]] if cell.input_gate is not None else [h]
     return torch.cat(outputs)
@@ -121,41 +119,42 @@ def run_engine(
     past: Tensor | None,
     mask: Tensor | None,
 ) -> Tensor:
-    """The same by the engine that is the fastest here; arguments and returns as `run_equations`."""
-    plan, dtype = cell.plan(), product_dtype(cell.weight_hidden)
-    engine = ENGINES[dispatch.engine_for(plan, cell.weight_hidden, dtype)]
+    """Run a recurrence by the fastest engine available; arguments and returns as `run_equations`."""
+    program, dtype = cell.program(), product_dtype(cell.weight_hidden)
+    engine = ENGINES[dispatch.engine_for(program.plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
-    shares = cell.shares()
-    if shares is not None:
-        sources["shares"] = shares
+    if program.mixing is not None:
+        sources["mixing"] = program.mixing
     if cell.state_gate is not None:
         assert past is not None
         gate = cell.state_gate
-        weights = gate.weight_entry, gate.weight_nodes
-        sources["factor"] = state_gate_factor(gate.plan(), *weights, gate.shares(), past, packing)  # [S, H]
+        scale = state_gate_scale(gate.program(), gate.weight_entry, gate.weight_nodes, past, packing)
+        sources["hidden_scale"] = scale  # [S, H]
+    input_gate = None
     if cell.input_gate is None:
         sources["projected"] = product(data, cell.weight_input)  # [S, W]
     else:
         gate = cell.input_gate
+        input_gate, mixing = gate.program()
         sources |= {"data": data, "past": states, "weight_input": cell.weight_input}
         sources |= {"weight_entry": gate.weight_entry, "weight_gate": gate.weight_nodes}
-        if (mixing := gate.shares()) is not None:
-            sources["entry_shares"], sources["gate_shares"] = mixing
+        if mixing is not None:
+            sources["entry_mixing"], sources["gate_mixing"] = mixing
     recurrence = Recurrence(
-        cell=plan,
-        gate=None if cell.input_gate is None else cell.input_gate.plan(),
+        cell=program.plan,
+        gate=input_gate,
         sizes=packing.sizes,
         input_size=cell.input_size,
         hidden_size=cell.hidden_size,
         product=dtype,
         mask=mask,
-        normalisation=cell.normalisation(),
+        normalisation=program.normalisation,
     )
     return engine(recurrence, sources)
 
 
 def _mask(probability: float, like: Tensor, batch: int) -> Tensor | None:
-    """A variational dropout mask, one row per sequence, [B, width]; None when nothing is dropped."""
+    """Draw a variational dropout mask, one row per sequence, [B, width]; return None if nothing is dropped."""
     if not probability:
         return None
     return like.new_empty(batch, like.shape[-1]).bernoulli_(1 - probability).div_(1 - probability)

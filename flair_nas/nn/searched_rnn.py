@@ -17,24 +17,24 @@ from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.operations import product_dtype
 from flair_nas.nn.packing import Packing
-from flair_nas.nn.recurrence import run_cell
+from flair_nas.nn.recurrence import Start, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
 
 
 class SearchedRNN(nn.Module):
     """A recurrent layer with a searched cell, used as `torch.nn.GRU` is.
 
-    The state is one tensor, so `output, state = rnn(x)`. With `output, (h, c) = rnn(x)`, as for an LSTM, Python splits
-    a state of two layers or directions along its first dimension, without an error: h is then that of the first.
+    The state is one tensor, so `output, state = rnn(x)`. Do not write `output, (h, c) = rnn(x)`, as for an LSTM: Python
+    splits a state of two layers or directions along its first dimension, without an error.
 
     `torch.jit.trace` and `torch.export.export(..., strict=False)` fix T and B to those of the example; other sizes
-    raise an error. `torch.jit.script` and `strict=True` do not take the layer. `torch.compile` takes any sizes and runs
-    recurrences as they are.
+    raise an error. `torch.jit.script` and `strict=True` do not support the layer. `torch.compile` takes any sizes and
+    runs recurrences uncompiled.
 
     Args:
         input_size: D.
         hidden_size: H.
-        genotype: the architecture of every layer and direction, or what `load_genotype` takes, such as a name.
+        genotype: the architecture of every layer and direction, or an argument of `load_genotype`, such as a name.
         num_layers: layers on top of one another.
         bidirectional: run in both directions and concatenate.
         batch_first: padded tensors are [B, T, D] instead of [T, B, D].
@@ -43,8 +43,8 @@ class SearchedRNN(nn.Module):
         recurrent_dropout: variational dropout of the states where they enter a product; one mask per sequence.
         init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows. The
             papers' code has 0.04 at H = 850.
-        device: of the weights, as for any module of `torch.nn`.
-        dtype: of the weights.
+        device: device of the weights, as for any module of `torch.nn`.
+        dtype: dtype of the weights.
 
     Attributes:
         cells: a `SearchedCell` per layer and direction, at index layer * num_directions + direction.
@@ -53,6 +53,8 @@ class SearchedRNN(nn.Module):
         ValueError: a size that is not positive, a probability outside [0, 1).
         TypeError: `genotype` is neither a `Genotype` nor a text.
     """
+
+    __module__ = "flair_nas"
 
     def __init__(
         self,
@@ -119,17 +121,17 @@ class SearchedRNN(nn.Module):
         """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
 
     def reset_parameters(self) -> None:
-        """Draws all weights anew."""
+        """Draw all weights from the global generator."""
         for cell in self._cells():
             cell.reset_parameters()
 
     def config(self) -> dict[str, Any]:
-        """Everything but the weights, as JSON data."""
+        """Return everything but the weights, as JSON data."""
         sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
         return {**{name: getattr(self, name) for name in sizes + LAYER_NUMBERS}, "genotype": self.genotype.to_dict()}
 
     def extra_repr(self) -> str:
-        """Arguments, for printing."""
+        """Return the arguments, for printing."""
         return ", ".join(f"{name}={value}" for name, value in self.config().items() if name != "genotype")
 
     def forward(
@@ -140,15 +142,15 @@ class SearchedRNN(nn.Module):
         Args:
             input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), or one sequence [T, D], or a
                 `PackedSequence`.
-            hx: the state to begin with: what an earlier call returned, or a tensor
-                [num_layers * num_directions, B, H] (then gates see no history); zeros when None.
+            hx: the initial state: the final state of an earlier call, or a tensor
+                [num_layers * num_directions, B, H] (then gates see no history), or None for zeros.
 
         Returns:
             The output in the form of the input, with num_directions * H features, and the final state: a tensor
             [num_layers * num_directions, B, H], or a `RecurrentState` when the genotype has gates.
 
         Raises:
-            ValueError: tensors that do not match the layer; the message says what was given and expected.
+            ValueError: tensors that do not match the layer.
         """
         if isinstance(input, PackedSequence):
             data, sizes, order, restore = input.data, input.batch_sizes, input.sorted_indices, input.unsorted_indices
@@ -192,7 +194,7 @@ class SearchedRNN(nn.Module):
             raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
         if data.dtype == weight.dtype:
             return
-        # under autocast, products cast their factors, whatever floating dtypes these have
+        # under autocast, products cast any floating dtype
         if not data.is_floating_point() or product_dtype(weight) == weight.dtype:
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
@@ -204,14 +206,13 @@ class SearchedRNN(nn.Module):
     # --- the recurrence ---
 
     def _run(self, data: Tensor, sizes: list[int], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """All layers and directions over packed data [S, D]; returns output [S, num_directions * H] and final state."""
+        """Run all layers over packed data, [S, D]; return the output, [S, num_directions * H], and the final state."""
         packing = Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None
-        hidden: list[Tensor] = []
-        inputs: list[Tensor] = []
-        states: list[Tensor] = []
-        names = ("input_dropout", "recurrent_dropout") if self.training else ()
-        dropouts = {name: getattr(self, name) for name in names}
+        ends: list[Start] = []
+        dropouts: dict[str, float] = {}
+        if self.training:
+            dropouts = {"input_dropout": self.input_dropout, "recurrent_dropout": self.recurrent_dropout}
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
@@ -221,16 +222,16 @@ class SearchedRNN(nn.Module):
                 start = (state.hidden[index], state.inputs[index], state.states[index])
                 output, end = run_cell(cell, ordered, packing, start, **dropouts)
                 outputs.append(output[backward] if direction else output)  # reversing twice restores the order
-                for collected, value in zip((hidden, inputs, states), end):
-                    collected.append(value)
+                ends.append(end)
             data = torch.cat(outputs, dim=1) if self.bidirectional else outputs[0]
             if layer < self.num_layers - 1:
                 data = nn.functional.dropout(data, self.dropout, self.training)
-        return data, RecurrentState(torch.stack(hidden), tuple(inputs), tuple(states))
+        hidden, inputs, states = zip(*ends)
+        return data, RecurrentState(torch.stack(hidden), inputs, states)
 
 
 def _check_sizes(sizes: list[int], tokens: int) -> None:
-    """Refuse sizes that PyTorch's functions do not make, with which an engine would read beyond the data."""
+    """Refuse sizes that PyTorch's functions never make; an engine would read beyond the data."""
     falling = all(now >= after > 0 for now, after in itertools.pairwise([*sizes, 1]))
     if not (sizes and falling and sum(sizes) == tokens):
         raise ValueError(
@@ -242,7 +243,7 @@ def _permuted(state: RecurrentState, order: Tensor | None) -> RecurrentState:
     return state if order is None else state.map(lambda tensor: tensor[:, order])
 
 
-def _with_batch(state: Any) -> Any:
+def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentState | None:
     if isinstance(state, Tensor) and state.dim() == 2:
         return state.unsqueeze(1)
     if isinstance(state, RecurrentState) and state.hidden.dim() == 2:

@@ -1,32 +1,24 @@
-"""The state of a recurrent layer: what the next segment of a sequence needs of this one."""
+"""The state of a recurrent layer, which continues a sequence in the next segment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor
 
-
-class HasHistory(Protocol):
-    """A cell, as far as its state is concerned."""
-
-    input_size: int
-    hidden_size: int
-    weight_hidden: Any  # [H, W]
-    state_gate: Any  # with a `history`, or None
-    input_gate: Any
+from flair_nas.nn.protocols import CellLike
 
 
 class RecurrentState(NamedTuple):
-    """The state of a layer with inter-cell gates: what the next segment of a sequence needs.
+    """State of a layer with inter-cell gates, which continues a sequence in the next segment.
 
     Each tuple has an entry per layer and direction, at index layer * num_directions + direction.
 
     Args:
         hidden: last states, [num_layers * num_directions, B, H].
-        inputs: inputs before the next step for the state gate, [m, B, D_layer]; the first is the latest.
-        states: states before the last one for the input gate, [m - 1, B, H]; the first is the latest.
+        inputs: last inputs, for the state gate, latest first, [m, B, D_layer].
+        states: states before `hidden`, for the input gate, latest first, [m - 1, B, H].
     """
 
     hidden: Tensor
@@ -34,16 +26,19 @@ class RecurrentState(NamedTuple):
     states: tuple[Tensor, ...]
 
     def detach(self) -> RecurrentState:
-        """The same state cut from the graph, for truncated back-propagation."""
+        """Return the state detached from the graph, for truncated back-propagation."""
         return self.map(Tensor.detach)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> RecurrentState:
-        """The state with every tensor changed."""
+        """Return the state with a function applied to each tensor."""
         return RecurrentState(change(self.hidden), tuple(map(change, self.inputs)), tuple(map(change, self.states)))
 
 
-def initial_state(cells: Sequence[HasHistory], hx: Any, batch: int) -> RecurrentState:
-    """The state that a call begins with.
+RecurrentState.__module__ = "flair_nas"  # a named tuple cannot have it in its body
+
+
+def initial_state(cells: Sequence[CellLike], hx: object, batch: int) -> RecurrentState:
+    """Return the state that a call begins with.
 
     Args:
         cells: a cell per layer and direction.
@@ -51,36 +46,33 @@ def initial_state(cells: Sequence[HasHistory], hx: Any, batch: int) -> Recurrent
         batch: B.
 
     Raises:
-        ValueError: it does not match the cells; the message says what was given and expected.
+        ValueError: `hx` does not match the cells.
     """
     weight = cells[0].weight_hidden
     count = len(cells)
     shape = (count, batch, cells[0].hidden_size)
-    lags = [cell.state_gate.history if cell.state_gate is not None else 0 for cell in cells]
-    depths = [cell.input_gate.history - 1 if cell.input_gate is not None else 0 for cell in cells]
-    input_shapes = [(lag, batch, cell.input_size) for lag, cell in zip(lags, cells)]
-    state_shapes = [(depth, batch, cell.hidden_size) for depth, cell in zip(depths, cells)]
+    input_shapes = [(c.state_gate.history if c.state_gate is not None else 0, batch, c.input_size) for c in cells]
+    state_shapes = [(c.input_gate.history - 1 if c.input_gate is not None else 0, batch, c.hidden_size) for c in cells]
     if hx is None:
         hx = weight.new_zeros(shape)
     if isinstance(hx, Tensor):
-        zeros = weight.new_zeros
-        hx = RecurrentState(hx, tuple(zeros(s) for s in input_shapes), tuple(zeros(s) for s in state_shapes))
+        hx = RecurrentState(hx, tuple(map(weight.new_zeros, input_shapes)), tuple(map(weight.new_zeros, state_shapes)))
     if not isinstance(hx, RecurrentState):
         raise ValueError(
             f"hx must be a tensor {list(shape)} or the state that an earlier call returned; got {type(hx).__name__}"
         )
-    expected = [("hidden", hx.hidden, shape)]
-    expected += [(f"inputs[{i}]", *pair) for i, pair in enumerate(zip(hx.inputs, input_shapes))]
-    expected += [(f"states[{i}]", *pair) for i, pair in enumerate(zip(hx.states, state_shapes))]
     if len(hx.inputs) != count or len(hx.states) != count:
         raise ValueError(
             f"hx must have {count} entries of inputs and of states, one per layer and direction; "
             f"got {len(hx.inputs)} and {len(hx.states)}"
         )
-    for name, tensor, wanted in expected:
-        if tuple(tensor.shape) != tuple(wanted) or tensor.dtype != weight.dtype or tensor.device != weight.device:
+    checks = [("hidden", hx.hidden, shape)]
+    checks += [(f"inputs[{i}]", *pair) for i, pair in enumerate(zip(hx.inputs, input_shapes))]
+    checks += [(f"states[{i}]", *pair) for i, pair in enumerate(zip(hx.states, state_shapes))]
+    for name, tensor, expected in checks:
+        if tensor.shape != expected or tensor.dtype != weight.dtype or tensor.device != weight.device:
             raise ValueError(
-                f"hx ({name}) must be {list(wanted)}, {weight.dtype}, on {weight.device}; "
+                f"hx ({name}) must be {list(expected)}, {weight.dtype}, on {weight.device}; "
                 f"got {list(tensor.shape)}, {tensor.dtype}, on {tensor.device}"
             )
     return hx

@@ -56,6 +56,8 @@ class SearchResult:
         learned: False if the search did no better than a guess without a model; the verdict says what to change.
     """
 
+    __module__ = "flair_nas"
+
     genotype: Genotype
     history: list[dict[str, Any]]
     out: Path

@@ -13,8 +13,8 @@ from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, OPERATIONS, Genotype
 from flair_nas.nn.cell import SearchedCell, edge
 from flair_nas.nn.gates import InterCellGate
 from flair_nas.nn.init import papers_range, ranges
-from flair_nas.nn.kernels.engine import Normalisation
-from flair_nas.nn.kernels.plan import CellPlan, relaxed_cell_plan
+from flair_nas.nn.kernels.engine import CellProgram, Normalisation
+from flair_nas.nn.kernels.plan import relaxed_cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
@@ -217,7 +217,7 @@ class CellSupernet(nn.Module):
 
     # --- what the recurrence asks of a cell ---
 
-    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, carry: Tensor | None = None) -> Tensor:
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
         """One time step, by the equations (DARTS; I-DARTS eq. 4); engines do the same for a whole sequence.
 
         s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i, where drop adds nothing; s_0 and
@@ -227,14 +227,15 @@ class CellSupernet(nn.Module):
             x: x_t, or x̂_t if there is an input gate, [B, D].
             h: h_{t-1}, or ĥ_{t-1} if there is a state gate, as it enters the product, [B, H].
             mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
-            carry: what s_0 keeps a part of, where it is not h, [B, H].
+            previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
 
         Returns:
             h_t, the mean of s_1..s_N, [B, H].
         """
         pairs = iter(self.shares())
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
-        states = [self._normalised(edge(torch.tanh, pre, h if carry is None else carry))]
+        carry = h if previous is None or self.carry == "gated" else previous
+        states = [self._normalised(edge(torch.tanh, pre, carry))]
         for weight in self.weight_nodes:
             terms: list[Tensor] = []
             for state in states:
@@ -245,16 +246,15 @@ class CellSupernet(nn.Module):
             states.append(self._normalised(torch.stack(terms).sum(0)))
         return torch.stack(states[1:]).mean(0)
 
-    def plan(self) -> CellPlan:
-        """What engines need to know."""
-        return relaxed_cell_plan(self.nodes, self.carry)
+    def program(self) -> CellProgram:
+        """Return everything that engines need besides the weights."""
+        return CellProgram(relaxed_cell_plan(self.nodes, self.carry), self.shares(), self._normalisation())
 
     def shares(self) -> Tensor:
         """The mixing weights p of this pass, [N (N + 1) / 2, 5], by head, then tail."""
         return self.sampler.shares(self.arch, self.relaxation)
 
-    def normalisation(self) -> Normalisation | None:
-        """How states are normalised now."""
+    def _normalisation(self) -> Normalisation | None:
         norm = self.norm
         if norm is None:
             return None
@@ -263,7 +263,7 @@ class CellSupernet(nn.Module):
         return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
 
     def _normalised(self, state: Tensor) -> Tensor:
-        normalisation = self.normalisation()
+        normalisation = self._normalisation()
         return state if normalisation is None else normalisation(state)
 
     def extra_repr(self) -> str:

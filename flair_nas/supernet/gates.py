@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from flair_nas.genotype import OPERATIONS, Gate
 from flair_nas.nn.init import reset_gate_parameters
-from flair_nas.nn.kernels.plan import GatePlan, relaxed_gate_plan
+from flair_nas.nn.kernels.engine import GateProgram
+from flair_nas.nn.kernels.plan import relaxed_gate_plan
 from flair_nas.nn.operations import FORMS, mixture, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
@@ -86,13 +87,13 @@ class GateSupernet(nn.Module):
             states.append(state)
         return torch.stack(states).mean(0)
 
-    def factor(self, vectors: Sequence[Tensor]) -> Tensor:
-        """What multiplies a vector, [B, G]: the gate (ESS eq. 5 and 6), or its form of it."""
-        return FORMS[self.form].factor(self(vectors))
+    def scale(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Compute the scale of the gate, [B, G], from v_1..v_m (ESS eq. 5 and 6, in the gate's form)."""
+        return FORMS[self.form].scale(self(vectors))
 
-    def plan(self) -> GatePlan:
-        """What engines need to know."""
-        return relaxed_gate_plan(self.history, self.form, self.links)
+    def program(self) -> GateProgram:
+        """Return everything that engines need besides the weights."""
+        return GateProgram(relaxed_gate_plan(self.history, self.form, self.links), self.shares())
 
     def architecture(self) -> list[nn.Parameter]:
         """The architecture weights; those of the edges are left out where there are none."""

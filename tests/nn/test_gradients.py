@@ -149,7 +149,7 @@ def test_the_lstm_the_gru_and_the_loss_refuse_second_derivatives(monkeypatch: py
 def test_what_was_evaluated_in_inference_mode_first_is_trained(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What engines keep of a network is no tensor of inference mode, which no gradient may depend on."""
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
-    gate._places.cache_clear()
+    gate._order_by_tail.cache_clear()
     net = CellSupernet(D, H, 3, history=2)
     with torch.inference_mode():
         net.eval()(torch.randn(T, B, D))

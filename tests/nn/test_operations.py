@@ -64,4 +64,4 @@ def test_dtype_and_shape_are_kept(name: str, dtype: torch.dtype) -> None:
 def test_what_a_silent_genotype_is_told_by() -> None:
     zero = torch.zeros(1)
     assert [name for name, operation in FUNCTIONS.items() if operation(zero)] == ["sigmoid"]
-    assert [name for name, form in FORMS.items() if not form.factor(zero)] == ["product"]
+    assert [name for name, form in FORMS.items() if not form.scale(zero)] == ["product"]

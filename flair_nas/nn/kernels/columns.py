@@ -1,49 +1,45 @@
-"""The engine on PyTorch's operators: for GPUs, and for machines without a compiler.
+"""The engine `columns` on PyTorch's operators, for GPUs and for machines without a compiler.
 
-Vectors are columns here, [E, B]: a product W^T s of two contiguous matrices is faster than s W when B is small, above
-all on several threads, and splitting [gate | candidate] leaves contiguous parts. All heads of a node share one product,
-and the gradient of each weight is one product over all time steps (`sequence_gradient`).
+Vectors are columns, [E, B]: a product W^T s of two contiguous matrices is faster than s W when B is small, above all on
+several threads, and splitting [gate | candidate] leaves contiguous parts. All heads of a node share one product. The
+gradient of each weight is one product over all time steps (`sequence_gradient`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.elementwise import highway_edges, mixed_highway_edges
-from flair_nas.nn.kernels.engine import Recurrence
-from flair_nas.nn.kernels.gate import gate_factor, ordered_by_tail
+from flair_nas.nn.kernels.engine import GateProgram, Recurrence
+from flair_nas.nn.kernels.gate import gate_scale, ordered_by_tail
 from flair_nas.nn.kernels.plan import CellPlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.nn.operations import FUNCTIONS, masked
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-    """Run a recurrence (`flair_nas.nn.kernels.engine.Engine`).
-
-    Args:
-        recurrence: what to run.
-        sources: what it depends on.
-    """
+    """Run a recurrence; arguments and returns as `flair_nas.nn.kernels.engine.Engine`."""
     columns = {
         name: sources[name].transpose(-1, -2).contiguous()  # [H, B], [m - 1, H, B], [D, S], [H, S], [W, S]
-        for name in ("hidden", "past", "data", "factor", "projected")
+        for name in ("hidden", "past", "data", "hidden_scale", "projected")
         if name in sources
     }
-    if "shares" in sources:
-        columns["shares"] = ordered_by_tail(recurrence.cell.pairs, sources["shares"])
-    if "entry_shares" in sources:
+    if "mixing" in sources:
+        columns["mixing"] = ordered_by_tail(recurrence.cell.pairs, sources["mixing"])
+    if "entry_mixing" in sources:
         assert recurrence.gate is not None
-        columns["entry_shares"] = sources["entry_shares"]
-        columns["gate_shares"] = ordered_by_tail(recurrence.gate.pairs, sources["gate_shares"])
+        columns["entry_mixing"] = sources["entry_mixing"]
+        columns["gate_mixing"] = ordered_by_tail(recurrence.gate.pairs, sources["gate_mixing"])
     return run_sequence(_Loop(recurrence), _weights(recurrence, sources), columns).t().contiguous()
 
 
 def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
-    """The matrices of a recurrence as `Products` takes them, transposed once a sequence.
+    """Return the matrices of a recurrence as `Products` takes them, transposed once per sequence.
 
     Returns:
         ``hidden`` [W, H]; for each state j that others read, ``j`` [k * W, H], the matrices of its k heads below one
@@ -51,26 +47,26 @@ def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hash
         each of its nodes j that others read ``("gate", j)`` [k * D, D].
     """
     plan, dtype = recurrence.cell, recurrence.product  # cast once here, not at every step
-    found: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
+    weights: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
     sides = 2 if plan.highway else 1
     nodes = [node.chunk(sides, dim=1) for node in sources["weight_nodes"].to(dtype).unbind()]  # [H, H] each
-    found |= _of_heads(plan.pairs, [nodes[number - 1] for number in (1, *plan.nodes)])
+    weights |= _stacked_heads(plan.pairs, [nodes[number - 1] for number in (1, *plan.nodes)])
     if recurrence.gate is not None:
-        found["input"] = _transposed(sources["weight_input"].to(dtype))
-        found["entry"] = _transposed(sources["weight_entry"].to(dtype).transpose(0, 1).flatten(1))
+        weights["input"] = _transposed(sources["weight_input"].to(dtype))
+        weights["entry"] = _transposed(sources["weight_entry"].to(dtype).transpose(0, 1).flatten(1))
         inner: list[tuple[Tensor, ...]] = [(matrix,) for matrix in sources["weight_gate"].to(dtype).unbind()]
-        found |= {("gate", tail): matrix for tail, matrix in _of_heads(recurrence.gate.pairs, inner).items()}
-    return found
+        weights |= {("gate", tail): matrix for tail, matrix in _stacked_heads(recurrence.gate.pairs, inner).items()}
+    return weights
 
 
-def _of_heads(pairs: PairPlan, nodes: list[tuple[Tensor, ...]]) -> dict[Hashable, Tensor]:
-    """For each node that others read, the parts of the matrices of its heads, transposed, below one another."""
-    found: dict[Hashable, Tensor] = {}
-    for tail, of_tail in enumerate(pairs.by_tail()):
-        if of_tail:
-            sides = zip(*(nodes[head] for _, head in of_tail))
-            found[tail] = torch.cat([part.t() for side in sides for part in side])
-    return found
+def _stacked_heads(pairs: PairPlan, nodes: list[tuple[Tensor, ...]]) -> dict[Hashable, Tensor]:
+    """Return, for each node that others read, the matrices of its heads, transposed, below one another."""
+    stacked: dict[Hashable, Tensor] = {}
+    for tail, heads in enumerate(pairs.by_tail()):
+        if heads:
+            sides = zip(*(nodes[head] for _, head in heads))
+            stacked[tail] = torch.cat([part.t() for side in sides for part in side])
+    return stacked
 
 
 def _transposed(weight: Tensor) -> Tensor:
@@ -78,7 +74,7 @@ def _transposed(weight: Tensor) -> Tensor:
 
 
 class _Loop:
-    """The steps of a recurrence, as `run_sequence` wants them."""
+    """The steps of a recurrence, as `run_sequence` takes them."""
 
     def __init__(self, recurrence: Recurrence) -> None:
         self.recurrence = recurrence
@@ -92,21 +88,26 @@ class _Loop:
         projected: Tensor | None = None,
         data: Tensor | None = None,
         past: Tensor | None = None,
-        factor: Tensor | None = None,
-        shares: Tensor | None = None,
-        entry_shares: Tensor | None = None,
-        gate_shares: Tensor | None = None,
+        hidden_scale: Tensor | None = None,
+        mixing: Tensor | None = None,
+        entry_mixing: Tensor | None = None,
+        gate_mixing: Tensor | None = None,
     ) -> Tensor:
-        """Computes the packed output, [H, S], from the sources of an engine as columns; shares of pairs are by tail."""
+        """Compute the packed output, [H, S].
+
+        The arguments are the sources of an engine as columns; mixing weights of pairs are ordered by tail.
+        """
         recurrence, mask = self.recurrence, self.mask
-        sizes, gate = recurrence.sizes, recurrence.gate
-        given = projected if data is None else data
-        assert given is not None
-        steps = given.split(list(sizes), dim=1)  # T tensors [W, B_t] or [D, B_t]
-        factors = factor.split(list(sizes), dim=1) if factor is not None else ()
-        of_gate = None if entry_shares is None or gate_shares is None else (entry_shares, gate_shares)
-        # products of each past state with the m entry matrices, m tensors [D, B]; history[i - 1] has those of h_{t-i}
-        history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.entries))
+        sizes, gate = list(recurrence.sizes), None
+        inputs = projected if data is None else data
+        assert inputs is not None
+        steps = inputs.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
+        scales = hidden_scale.split(sizes, dim=1) if hidden_scale is not None else ()
+        if recurrence.gate is not None:
+            relaxed = None if entry_mixing is None or gate_mixing is None else (entry_mixing, gate_mixing)
+            gate = GateProgram(recurrence.gate, relaxed)
+        # history[i - 1] has the products of h_{t-i} with the m entry matrices, m tensors [D, B]
+        history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.plan.entries))
 
         def enter(state: Tensor) -> tuple[Tensor, ...]:
             return torch.split(products("entry", masked(state, mask)), recurrence.input_size)
@@ -128,28 +129,28 @@ class _Loop:
             if gate is not None:
                 history.appendleft(enter(hidden))
                 entries = [entered[i][:, :size] for i, entered in enumerate(history)]
-                step = products("input", step * gate_factor(gate, entries, multiply_gate, of_gate))
-            gated = hidden if factor is None else hidden * factors[t]  # ĥ_{t-1}
+                step = products("input", step * gate_scale(gate, entries, multiply_gate))
+            gated = hidden if hidden_scale is None else hidden * scales[t]  # ĥ_{t-1}
             pre = step + products("hidden", masked(gated, mask))  # [c_0 | z_0], [W, B]
-            hidden = self._step(pre, gated if recurrence.cell.gated_carry else hidden, multiply, shares)
+            hidden = self._step(pre, gated if recurrence.cell.gated_carry else hidden, multiply, mixing)
             outputs.append(hidden)
         return torch.cat(outputs, dim=1)
 
     def _step(
-        self, pre: Tensor, carry: Tensor, multiply: Callable[[int, Tensor], Tensor], shares: Tensor | None
+        self, pre: Tensor, carry: Tensor, multiply: Callable[[int, Tensor], Tensor], mixing: Tensor | None
     ) -> Tensor:
-        """h_t, [H, B], from the pre-activations of s_0, [W, B], and what it keeps a part of, [H, B]."""
+        """Compute h_t, [H, B], from the pre-activations of s_0, [W, B], and the carry, [H, B]."""
         plan, normalisation = self.recurrence.cell, self.recurrence.normalisation
         if not plan.highway:
             return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
         (state,) = highway_edges(pre, carry, [("tanh",)])
-        if shares is None:
+        if mixing is None:
             return _discrete(plan, state, multiply, highway_edges)
 
         def normalised(state: Tensor) -> Tensor:
             return state if normalisation is None else normalisation(state[None])[0]
 
-        return _relaxed(plan, normalised(state), multiply, shares, normalised)
+        return _relaxed(plan, normalised(state), multiply, mixing, normalised)
 
 
 def _discrete(
@@ -158,7 +159,8 @@ def _discrete(
     multiply: Callable[[int, Tensor], Tensor],
     edges: Callable[[Tensor, Tensor, list[tuple[str, ...]]], list[Tensor]],
 ) -> Tensor:
-    totals: dict[int, Tensor] = {0: state}  # by state, what its edges have given so far
+    """Compute h_t of a discrete cell from s_0."""
+    totals: dict[int, Tensor] = {0: state}  # by state, the sum of its edges so far
     output: Tensor | None = None
     for number, pairs in enumerate(plan.pairs.by_tail()):
         state = totals.pop(number)
@@ -167,36 +169,35 @@ def _discrete(
         if plan.output[number]:
             output = state if output is None else output + state
         if pairs:
-            given = edges(multiply(number, state), state, [plan.pairs.operations(pair) for pair, _ in pairs])
-            for (_, head), value in zip(pairs, given):
+            values = edges(multiply(number, state), state, [plan.pairs.operations(pair) for pair, _ in pairs])
+            for (_, head), value in zip(pairs, values):
                 totals[head] = totals[head] + value if head in totals else value
     assert output is not None
-    share = max(plan.output)  # that of each output node
-    return output if share == 1 else output * share
+    weight = max(plan.output)  # all output nodes have the same
+    return output if weight == 1 else output * weight
 
 
 def _plain_edges(pre: Tensor, state: Tensor, heads: list[tuple[str, ...]]) -> list[Tensor]:
-    """op(z), summed over a head's operations, for each head."""
-    found = []
-    for value, operations in zip(pre.chunk(len(heads)), heads):
-        first, *others = (FUNCTIONS[operation](value) for operation in operations)
-        found.append(sum(others, first))
-    return found
+    """Compute op(z), summed over a head's operations, for each head."""
+    return [
+        reduce(torch.add, [FUNCTIONS[operation](value) for operation in operations])
+        for value, operations in zip(pre.chunk(len(heads)), heads)
+    ]
 
 
 def _relaxed(
     plan: CellPlan,
     state: Tensor,
     multiply: Callable[[int, Tensor], Tensor],
-    shares: Tensor,
+    mixing: Tensor,
     normalised: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """The supernet's cell: each node gives a mixture of all operations to each later one."""
+    """Compute h_t of a supernet's cell from s_0: each node passes a mixture of all operations to each later node."""
     totals: Tensor | None = None
     outputs: list[Tensor] = []
-    for tail, of_tail in enumerate(shares.split([*range(len(plan.nodes), 0, -1)])):
-        given = mixed_highway_edges(multiply(tail, state), state, of_tail)  # [N - j, H, B], to nodes j + 1..N
-        totals = given if totals is None else totals[1:] + given
+    for tail, weights in enumerate(mixing.split([*range(len(plan.nodes), 0, -1)])):
+        values = mixed_highway_edges(multiply(tail, state), state, weights)  # [N - j, H, B], to nodes j + 1..N
+        totals = values if totals is None else totals[1:] + values
         state = normalised(totals[0])
         outputs.append(state)
     return torch.stack(outputs).mean(0)

@@ -1,4 +1,4 @@
-"""Choice of what runs a recurrence: the equations, or an engine."""
+"""Choice between the equations and the engines."""
 
 from __future__ import annotations
 
@@ -26,41 +26,48 @@ def wants_equations() -> bool:
 
 
 def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
-    """Choose the engine of one recurrence, once a sequence, where the equations are not wanted.
+    """Return the engine of one recurrence; it is chosen once per sequence.
 
     Args:
-        plan: the plan of the cell.
+        plan: plan of the cell.
         weight: one of its weights, for device and dtype.
-        product: the dtype that products are taken in; a lower one under autocast.
+        product: dtype of the products; under autocast it is lower than the weight's.
 
     Returns:
         ``native`` or ``columns``.
 
     Raises:
-        FlairNasError: see `chosen`.
+        FlairNasError: as `chosen`, or `FLAIR_NAS_KERNELS=native` and native kernels cannot run this recurrence.
     """
-    name = chosen(weight.device)
-    if name != "native":
-        return name
-    runs = plan.highway and weight.dtype in (torch.float32, torch.float64)
-    if product != weight.dtype:
-        runs = runs and product == torch.bfloat16 and hasattr(build.library(), "flair_nas_forward_bfloat16")
-    return "native" if runs else "columns"
+    if chosen(weight.device) == "columns":
+        return "columns"
+    problem = ""
+    if not plan.highway:
+        problem = "no cells with highway=False"
+    elif weight.dtype not in (torch.float32, torch.float64):
+        problem = f"no weights in {weight.dtype}"
+    elif product not in (weight.dtype, torch.bfloat16):
+        problem = f"no autocast to {product}"
+    elif product != weight.dtype and not hasattr(build.library(), "flair_nas_forward_bfloat16"):
+        problem = "no autocast to torch.bfloat16 on this processor"
+    if problem and setting() == "native":
+        raise FlairNasError(f"{VARIABLE}=native: native kernels run {problem}; set it to auto or columns")
+    return "columns" if problem else "native"
 
 
 def chosen(device: torch.device) -> str:
     """Return the engine that `FLAIR_NAS_KERNELS` selects on a device, if it is not ``plain``.
 
-    The first call that may give native kernels compiles them if the cache has none; ``columns`` compiles nothing.
+    The first call compiles native kernels if the cache has none; ``columns`` compiles nothing.
 
     Args:
-        device: where the recurrence runs.
+        device: device of the recurrence.
 
     Returns:
         ``native`` or ``columns``.
 
     Raises:
-        FlairNasError: the variable's value is not known, or native kernels are asked for where there are none.
+        FlairNasError: the variable's value is not known, or it is ``native`` and there are no native kernels here.
     """
     wanted = setting()
     if wanted == "native":

@@ -1,4 +1,4 @@
-"""What engines are given: a recurrence, and the tensors that it depends on."""
+"""Interface of engines: a recurrence, and the tensors that it depends on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Normalisation(NamedTuple):
     """Batch normalisation of a supernet's states.
 
     Args:
-        of_batch: by the statistics of the batch, otherwise by running ones.
-        mean: running mean, [H], or None if it is neither used nor brought up to date.
+        of_batch: use the statistics of the batch, otherwise the running ones.
+        mean: running mean, [H], or None if it is neither used nor updated.
         variance: running variance, [H], or None.
         momentum: weight of a batch in the running statistics.
         epsilon: added to the variance.
@@ -29,24 +29,50 @@ class Normalisation(NamedTuple):
     epsilon: float
 
     def __call__(self, state: Tensor) -> Tensor:
-        """Normalises [B, H], or [1, H, B], over the batch, and brings running statistics up to date."""
+        """Normalise [B, H], or [1, H, B], over the batch, and update the running statistics."""
         return torch.nn.functional.batch_norm(
             state, self.mean, self.variance, training=self.of_batch, momentum=self.momentum, eps=self.epsilon
         )
+
+
+class CellProgram(NamedTuple):
+    """A cell without its weights, as engines take it.
+
+    Args:
+        plan: its plan.
+        mixing: mixing weights of a relaxed cell, [pairs, 5], else None.
+        normalisation: normalisation of its states, or None.
+    """
+
+    plan: CellPlan
+    mixing: Tensor | None = None
+    normalisation: Normalisation | None = None
+
+
+class GateProgram(NamedTuple):
+    """An inter-cell gate without its weights, as engines take it.
+
+    Args:
+        plan: its plan.
+        mixing: mixing weights of a relaxed gate: of its entries, [m, 5], and of its pairs, [pairs, 5]; else None.
+    """
+
+    plan: GatePlan
+    mixing: tuple[Tensor, Tensor] | None = None
 
 
 class Recurrence(NamedTuple):
     """One layer in one direction over a batch, without the tensors that may need gradients.
 
     Args:
-        cell: the plan of the cell.
-        gate: the plan of its input gate, or None.
+        cell: plan of the cell.
+        gate: plan of its input gate, or None.
         sizes: number of sequences with a token at each step, [T].
         input_size: D.
         hidden_size: H.
-        product: dtype that products are taken in.
+        product: dtype of the products.
         mask: variational dropout mask of the states, [B, H], or None.
-        normalisation: of the states, or None.
+        normalisation: normalisation of the states, or None.
     """
 
     cell: CellPlan
@@ -60,19 +86,20 @@ class Recurrence(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs recurrences; each engine agrees with the plain equations, which `flair_nas.nn.recurrence` runs itself."""
+    """An implementation of recurrences; each agrees with the equations of `flair_nas.nn.recurrence`."""
 
     def __call__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-        """Runs a recurrence.
+        """Run a recurrence.
 
         Args:
-            recurrence: what to run.
+            recurrence: the recurrence.
             sources: tensors that the output depends on:
                 ``projected`` x W_x, [S, W], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
-                ``past``, the states before that, [m - 1, B, H], with an input gate; ``factor`` of h_{t-1}, [S, H], with
-                a state gate; of relaxed parts ``shares`` and ``gate_shares``, [pairs, 5], ``entry_shares``, [m, 5];
-                ``weight_hidden`` [H, W], ``weight_nodes`` [N, H, W], and with an input gate ``weight_input`` [D, W],
-                ``weight_entry`` [m, H, D], ``weight_gate`` [m, D, D].
+                with an input gate ``past``, the states before ``hidden``, [m - 1, B, H]; with a state gate
+                ``hidden_scale``, the scale of h_{t-1}, [S, H]; of relaxed parts the mixing weights ``mixing`` and
+                ``gate_mixing``, [pairs, 5], ``entry_mixing``, [m, 5]; ``weight_hidden`` [H, W], ``weight_nodes``
+                [N, H, W], and with an input gate ``weight_input`` [D, W], ``weight_entry`` [m, H, D], ``weight_gate``
+                [m, D, D].
 
         Returns:
             Packed output, [S, H].

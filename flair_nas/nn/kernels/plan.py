@@ -1,4 +1,4 @@
-"""What engines know of a network: which products there are, in which order, and what becomes of each."""
+"""What engines know of a network: which products there are, in which order, and with which operations."""
 
 from __future__ import annotations
 
@@ -8,60 +8,59 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from flair_nas.genotype import GATE_FORMS, OPERATIONS, GateNode, Genotype
+from flair_nas.genotype import OPERATIONS, GateNode, Genotype
 
 MIXED = -1
-"""The code of a pair with a mixture of operations; a single operation has its place in `OPERATIONS`."""
+"""Code of a mixture of operations; the code of a single operation is its index in `OPERATIONS`."""
 
 
 @dataclass(frozen=True)
 class PairPlan:
-    """The pairs (tail, head) of a network, by head; each is one product.
+    """The pairs (tail, head) of a network, ordered by head; each is one product.
 
     Args:
-        first: the pairs into node i are first[i] to first[i + 1], one entry more than there are nodes.
+        first: the pairs into node i are first[i] to first[i + 1]; one entry more than there are nodes.
         tails: per pair, the node that is read.
-        codes: per pair, an operation or `MIXED`.
-        shares: per pair, how often each operation occurs, for those that are mixed; None if a relaxation gives them,
-            in rows in the order of the pairs.
+        codes: per pair, the code of an operation, or `MIXED`.
+        mixing: per pair, the count of each operation; None for the pairs of a relaxed network.
     """
 
     first: tuple[int, ...]
     tails: tuple[int, ...]
     codes: tuple[int, ...]
-    shares: tuple[tuple[float, ...], ...] | None
+    mixing: tuple[tuple[float, ...], ...] | None
 
     def operations(self, pair: int) -> tuple[str, ...]:
-        """The operations of a pair of a discrete network."""
-        assert self.shares is not None
-        return tuple(name for name, share in zip(OPERATIONS, self.shares[pair]) if share)
+        """Return the operations of a pair of a discrete network."""
+        assert self.mixing is not None
+        return tuple(name for name, count in zip(OPERATIONS, self.mixing[pair]) if count)
 
     def by_tail(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each node the pairs that read it: their number and the head, by head."""
+        """Return, for each node, the pairs that read it, as (number, head), ordered by head."""
         return _by_tail(self)
 
 
 @lru_cache(maxsize=1024)
 def _by_tail(pairs: PairPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
-    found: list[list[tuple[int, int]]] = [[] for _ in pairs.first[1:]]
+    heads: list[list[tuple[int, int]]] = [[] for _ in pairs.first[1:]]
     for head, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
         for pair in range(first, last):
-            found[pairs.tails[pair]].append((pair, head))
-    return tuple(map(tuple, found))
+            heads[pairs.tails[pair]].append((pair, head))
+    return tuple(map(tuple, heads))
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """A cell.
+    """Plan of a cell; its states are ordered in levels, and each level reads earlier levels alone.
 
     Args:
-        pairs: of its states, in an order in which a level of states reads earlier levels alone.
+        pairs: pairs of its states.
         nodes: per state but s_0, the number of the node.
-        level_start: first state of each level, and behind the last.
-        scale: per state, the factor of the sum of its edges.
-        output: per state, its share of h_t.
+        level_start: first state of each level, and the number of states.
+        scale: per state, the scale of the sum of its edges.
+        output: per state, its weight in h_t.
         highway: edges are gated, and products have twice the hidden size.
-        gated_carry: with a state gate, s_0 keeps a part of ĥ_{t-1} instead of h_{t-1}.
+        gated_carry: with a state gate, s_0 carries ĥ_{t-1} instead of h_{t-1}.
     """
 
     pairs: PairPlan
@@ -75,64 +74,54 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class GatePlan:
-    """An inter-cell gate.
+    """Plan of an inter-cell gate.
 
     Args:
-        entries: per node, the operation on its entry, or `MIXED`.
-        pairs: between its nodes.
-        form: one of `GATE_FORMS`.
+        entries: per node, the code of the operation on its entry, or `MIXED`.
+        pairs: pairs of its nodes.
+        form: form of the gate, one of `GATE_FORMS`.
     """
 
     entries: tuple[int, ...]
     pairs: PairPlan
     form: str
 
-    @property
-    def form_code(self) -> int:
-        """The code of the form."""
-        return GATE_FORMS.index(self.form)
-
-
-def code(operation: str) -> int:
-    """The code of an operation."""
-    return OPERATIONS.index(operation)
-
 
 def pair_plan(heads: Sequence[Iterable[tuple[str, int]]]) -> PairPlan:
-    """The pairs of a discrete network.
+    """Return the pairs of a discrete network.
 
     Args:
         heads: per node, its edges (operation, tail).
     """
     first, tails, codes = [0], [], []  # type: tuple[list[int], list[int], list[int]]
-    shares: list[tuple[float, ...]] = []
+    mixing: list[tuple[float, ...]] = []
     for edges in heads:
-        of_tail: defaultdict[int, list[int]] = defaultdict(list)
+        operations: defaultdict[int, list[str]] = defaultdict(list)  # by tail
         for operation, tail in edges:
-            of_tail[tail].append(code(operation))
-        for tail, found in of_tail.items():
+            operations[tail].append(operation)
+        for tail, names in operations.items():
             tails.append(tail)
-            codes.append(found[0] if len(found) == 1 else MIXED)
-            shares.append(tuple(float(found.count(k)) for k in range(len(OPERATIONS))))
+            codes.append(OPERATIONS.index(names[0]) if len(names) == 1 else MIXED)
+            mixing.append(tuple(float(names.count(name)) for name in OPERATIONS))
         first.append(len(tails))
-    return PairPlan(tuple(first), tuple(tails), tuple(codes), tuple(shares))
+    return PairPlan(tuple(first), tuple(tails), tuple(codes), tuple(mixing))
 
 
 def relaxed_pair_plan(nodes: int) -> PairPlan:
-    """All pairs of a relaxed network with so many nodes, the first one counted."""
+    """Return all pairs of a relaxed network with this number of nodes, including the first."""
     first = tuple(head * (head - 1) // 2 for head in range(nodes + 1))
     tails = tuple(tail for head in range(nodes) for tail in range(head))
     return PairPlan(first, tails, (MIXED,) * len(tails), None)
 
 
 def cell_plan(genotype: Genotype) -> CellPlan:
-    """The plan of a genotype's cell without its dead nodes."""
+    """Return the plan of a genotype's cell without its dead nodes."""
     return _cell_plan(genotype, genotype.combine, genotype.highway, genotype.carry)
 
 
 @lru_cache(maxsize=1024)
 def _cell_plan(genotype: Genotype, combine: str, highway: bool, carry: str) -> CellPlan:
-    # two genotypes are equal where their structure is, so the cache needs to know the options, too
+    # genotypes of equal structure are equal, so the options are arguments of their own for the cache
     level = {0: 0}
     for number in genotype.live_nodes:
         level[number] = 1 + max(level[edge.tail] for edge in genotype.nodes[number - 1])
@@ -152,7 +141,7 @@ def _cell_plan(genotype: Genotype, combine: str, highway: bool, carry: str) -> C
 
 @lru_cache(maxsize=1024)
 def relaxed_cell_plan(nodes: int, carry: str) -> CellPlan:
-    """The plan of a supernet's cell."""
+    """Return the plan of a supernet's cell."""
     return CellPlan(
         pairs=relaxed_pair_plan(nodes + 1),
         nodes=tuple(range(1, nodes + 1)),
@@ -166,13 +155,13 @@ def relaxed_cell_plan(nodes: int, carry: str) -> CellPlan:
 
 @lru_cache(maxsize=1024)
 def gate_plan(nodes: tuple[GateNode, ...], form: str) -> GatePlan:
-    """The plan of an inter-cell gate."""
+    """Return the plan of an inter-cell gate."""
     pairs = pair_plan([[(edge.op, edge.tail - 1) for edge in node.edges] for node in nodes])
-    return GatePlan(tuple(code(node.entry) for node in nodes), pairs, form)
+    return GatePlan(tuple(OPERATIONS.index(node.entry) for node in nodes), pairs, form)
 
 
 @lru_cache(maxsize=1024)
 def relaxed_gate_plan(history: int, form: str, links: bool = True) -> GatePlan:
-    """The plan of a relaxed inter-cell gate, with or without edges between its nodes."""
+    """Return the plan of a relaxed inter-cell gate, with or without edges between its nodes."""
     pairs = relaxed_pair_plan(history) if links else PairPlan((0,) * (history + 1), (), (), None)
     return GatePlan((MIXED,) * history, pairs, form)

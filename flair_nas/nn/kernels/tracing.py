@@ -1,68 +1,79 @@
-"""Keeping out of what traces or transforms PyTorch's operators: engines of our own do not consist of these alone."""
+"""Guards against tracers and transforms of PyTorch's operators, which cannot see into the engines."""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
-def untraced(function: Function) -> Function:
-    """Has `torch.compile` run a function as it stands, between two graphs: traced, its gradients would be wrong.
+class Context(Protocol):
+    """The context of an autograd function."""
 
-    As `torch.compiler.disable`, but without importing torch._dynamo, which takes longer than all of flair-nas, where
-    nothing else has imported it.
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Save tensors for the backward pass."""
+
+
+def untraced(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Make `torch.compile` run a function uncompiled, between two graphs; traced, its gradients would be wrong.
+
+    Unlike `torch.compiler.disable`, it does not import torch._dynamo, which takes longer than all of flair-nas.
     """
 
-    disabled: Callable[..., Any] | None = None
+    disabled: Callable[Arguments, Result] | None = None
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         nonlocal disabled
-        if "torch._dynamo" not in sys.modules or torch.jit.is_tracing():  # older ones refuse to be traced in their turn
+        if "torch._dynamo" not in sys.modules or torch._C._is_tracing():  # older versions cannot trace `disable`
             return function(*args, **kwargs)
         if disabled is None:
             disabled = torch._dynamo.disable(function)
         return disabled(*args, **kwargs)
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 @untraced
 def is_transformed() -> bool:
-    """Whether something traces or transforms the operators of what runs now, none of which sees into our own engines.
+    """Return True if the current operators are traced or transformed.
 
-    So do torch.jit.trace, torch.func, forward-mode derivatives, and modes such as those of make_fx and fake tensors.
+    This covers torch.jit.trace, torch.func, forward-mode derivatives, and modes such as make_fx and fake tensors.
     """
     transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
     return (
-        torch.jit.is_tracing()
+        torch._C._is_tracing()
         or (transforms is not None and bool(transforms()))
         or forward_ad._current_level >= 0
         or _get_current_dispatch_mode() is not None
     )
 
 
-def first_order_only(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """The `backward` of an autograd function whose own derivative does not exist: refuses `create_graph=True`.
+def first_order_only(backward: Callable[..., Result]) -> Callable[..., Result]:
+    """Make the `backward` of an autograd function refuse `create_graph=True`, because it has no derivative.
 
-    PyTorch's `once_differentiable` refuses only where the gradient that comes in requires one: what the second
-    derivative owes to the saved tensors would be left out without a word.
+    PyTorch's `once_differentiable` refuses only if the incoming gradient requires a gradient; second derivatives
+    through saved tensors would be missing silently.
     """
 
     @functools.wraps(backward)
-    def checked(ctx: Any, *gradients: Any) -> Any:
+    def checked(ctx: object, *gradients: Tensor) -> Result:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "these gradients cannot be differentiated again, so create_graph=True is refused: a second derivative "
-                "takes the plain equations, by the environment variable FLAIR_NAS_KERNELS=plain"
+                "these gradients cannot be differentiated again, so create_graph=True is refused: for second "
+                "derivatives, set the environment variable FLAIR_NAS_KERNELS=plain"
             )
         return backward(ctx, *gradients)
 

@@ -242,12 +242,17 @@ def test_what_is_frozen_costs_no_gradient(frozen: str) -> None:
             torch.testing.assert_close(parameter.grad, expected[name])
 
 
-def test_a_form_without_native_kernels_runs_on_columns() -> None:
-    plain_form = dataclasses.replace(GENOTYPES["darts-v2"], highway=False)
-    rnn = SearchedRNN(20, 37, plain_form)
-    assert dispatch.engine_for(rnn.cells[0].plan(), rnn.cells[0].weight_hidden, torch.float32) == "columns"
-    assert rnn(torch.randn(4, 3, 20))[0].shape == (4, 3, 37)
-    assert rnn.to(torch.bfloat16)(torch.randn(4, 3, 20).bfloat16())[0].dtype == torch.bfloat16
+def test_what_native_kernels_cannot_run_runs_on_columns_or_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_form = SearchedRNN(20, 37, dataclasses.replace(GENOTYPES["darts-v2"], highway=False))
+    half = SearchedRNN(20, 37, GENOTYPES["darts-v2"], dtype=torch.bfloat16)
+    for rnn, problem in ((plain_form, "highway=False"), (half, "weights in torch.bfloat16")):
+        data, cell = torch.randn(4, 3, 20, dtype=rnn.cells[0].weight_hidden.dtype), rnn.cells[0]
+        monkeypatch.setenv("FLAIR_NAS_KERNELS", "native")
+        with pytest.raises(FlairNasError, match=f"FLAIR_NAS_KERNELS=native: .*{problem}"):
+            rnn(data)
+        monkeypatch.setenv("FLAIR_NAS_KERNELS", "auto")
+        assert dispatch.engine_for(cell.program().plan, cell.weight_hidden, data.dtype) == "columns"
+        assert rnn(data)[0].shape == (4, 3, 37) and rnn(data)[0].dtype == data.dtype
 
 
 def test_native_kernels_that_cannot_be_built_are_an_error_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,9 +327,10 @@ def test_a_gate_without_inner_edges_has_no_gradient_for_them() -> None:
 @pytest.mark.parametrize("code", [0, 5, 99, -2])
 def test_a_code_that_is_no_operation_is_an_error(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rnn = layer("darts-v2")
-    plan = rnn.cells[0].plan()
-    pairs = dataclasses.replace(plan.pairs, codes=(*plan.pairs.codes[:-1], code))
-    monkeypatch.setattr(rnn.cells[0], "plan", lambda: dataclasses.replace(plan, pairs=pairs))
+    program = rnn.cells[0].program()
+    pairs = dataclasses.replace(program.plan.pairs, codes=(*program.plan.pairs.codes[:-1], code))
+    plan = dataclasses.replace(program.plan, pairs=pairs)
+    monkeypatch.setattr(rnn.cells[0], "program", lambda: program._replace(plan=plan))
     with pytest.raises(ValueError, match="a code that the native kernels do not know"):
         rnn(torch.randn(4, 3, 20))
 

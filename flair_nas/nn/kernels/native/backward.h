@@ -1,5 +1,5 @@
-// The recurrence backwards: gradients of all pre-activations, from which Python forms those of the weights in one
-// product each. Activations are computed again from the pre-activations.
+// The backward pass: gradients of all pre-activations; Python computes those of the weights from them, one product each.
+// Activations are computed again from the pre-activations.
 #pragma once
 #include "problem.h"
 
@@ -15,10 +15,10 @@ class Backward {
         hidden_panels(blocks(p.hidden_size, 2 * L)),
         input_panels(blocks(p.input_size, 2 * L)),
         packed(packed_size() * sizeof(P)),
-        of_state(p.states * p.batch * at.hidden),
-        of_hidden(p.batch * at.hidden),
-        of_carry(p.batch * at.hidden),
-        of_node(std::max<long>(p.history, 1) * p.batch * at.input) {
+        grad_state(p.states * p.batch * at.hidden),
+        grad_hidden(p.batch * at.hidden),
+        grad_carry(p.batch * at.hidden),
+        grad_node(std::max<long>(p.history, 1) * p.batch * at.input) {
     P* next = static_cast<P*>(packed.data());
     auto take = [&](Weight<T, P>& weight, long depth, long panels) {
       weight.packed = next;
@@ -41,10 +41,11 @@ class Backward {
   void run() {
     const long threads = std::min<long>(p.threads, hidden_panels), edges_in_all = p.pairs + p.gate_pairs + p.history;
     std::vector<T> sums(threads * edges_in_all * OPERATIONS);
-    const bool summed = p.of_shares || p.of_gate_shares || p.of_entry_shares;  // by as many threads, for the same bits
+    // sums over threads need the same threads each time to be reproducible
+    const bool summed = p.grad_mixing || p.grad_gate_mixing || p.grad_entry_mixing;
     in_team(threads, summed, [&](Team& team, int id) { run(team, id, sums.data() + id * edges_in_all * OPERATIONS); });
     for (long edge = 0; edge < edges_in_all; ++edge) {
-      T* to = edge < p.pairs ? p.of_shares : edge < p.pairs + p.gate_pairs ? p.of_gate_shares : p.of_entry_shares;
+      T* to = edge < p.pairs ? p.grad_mixing : edge < p.pairs + p.gate_pairs ? p.grad_gate_mixing : p.grad_entry_mixing;
       if (to == nullptr) continue;
       const long row = edge < p.pairs ? edge : edge < p.pairs + p.gate_pairs ? edge - p.pairs : edge - p.pairs - p.gate_pairs;
       for (long k = 0; k < OPERATIONS; ++k) {
@@ -59,13 +60,13 @@ class Backward {
   const Layout<T, P> at;
   const long hidden_panels, input_panels;
   Packed packed;
-  std::vector<T> of_state, of_hidden, of_carry, of_node;
+  std::vector<T> grad_state, grad_hidden, grad_carry, grad_node;
   Weight<T, P> hidden, input, entry;
   std::vector<Weight<T, P>> nodes, gate;
   std::vector<long> head, gate_head;
   std::vector<std::vector<long>> pairs_from, gate_pairs_from;
 
-  // The head of each pair, and the pairs from each node.
+  // Finds the head of each pair, and the pairs from each node.
   static void find_heads(const std::int64_t* first, const std::int64_t* tail, long nodes, std::vector<long>& head,
                          std::vector<std::vector<long>>& from) {
     from.resize(nodes);
@@ -81,7 +82,7 @@ class Backward {
     return (deep * hidden_panels + wide * input_panels) * 2 * L;
   }
 
-  // The transpose of `count` matrices [features, size], `apart` from one another, below one another: [count * width, ...].
+  // Packs the transposes of `count` matrices [features, size], `apart` from one another, as [count * width, features].
   void pack(const Weight<T, P>& weight, const T* from, long features, long stride, long size, long width, long count,
             long apart, Part panels) {
     for (long panel = panels.begin; panel < panels.end; ++panel) {
@@ -93,7 +94,7 @@ class Backward {
     }
   }
 
-  void pack_all(Part mine, Part mine_of_input) {
+  void pack_all(Part mine, Part mine_input) {
     const long size = p.hidden_size, width = p.input_size;
     auto pairs = [&](const Weight<T, P>& weight, const T* from, long features, Part panels) {
       pack(weight, from, features, 2 * size, size, at.hidden, 2, size, panels);
@@ -101,26 +102,26 @@ class Backward {
     pairs(hidden, p.weight_hidden, size, mine);
     for (long i = 1; i < p.states; ++i) pairs(nodes[i], p.weight_nodes[i], size, mine);
     if (!p.history) return;
-    pairs(input, p.weight_input, width, mine_of_input);
+    pairs(input, p.weight_input, width, mine_input);
     pack(entry, p.weight_entry, size, width, width, at.input, p.history, size * width, mine);
     for (long i = 0; i < p.history; ++i)
-      pack(gate[i], p.weight_gate + i * width * width, width, width, width, at.input, 1, 0, mine_of_input);
+      pack(gate[i], p.weight_gate + i * width * width, width, width, width, at.input, 1, 0, mine_input);
   }
 
-  // --- where things are ---
+  // --- positions ---
 
-  T* gradient(long i) { return of_state.data() + i * p.batch * at.hidden; }
+  T* gradient(long i) { return grad_state.data() + i * p.batch * at.hidden; }
   const T* gate_state(long i, long t) const { return p.gate_state + (i * p.rows + at.offset[t]) * at.input; }
-  P* of_pre(long pair, long t) const { return p.of_pre + (pair * p.rows + at.offset[t]) * at.pre; }
+  P* grad_pre(long pair, long t) const { return p.grad_pre + (pair * p.rows + at.offset[t]) * at.pre; }
 
   // --- the steps ---
 
   void run(Team& team, int id, T* sums) {
-    const Part mine(hidden_panels, id, team.size()), mine_of_input(input_panels, id, team.size());
+    const Part mine(hidden_panels, id, team.size()), mine_input(input_panels, id, team.size());
     const long begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, at.hidden);
-    pack_all(mine, mine_of_input);
+    pack_all(mine, mine_input);
     for (long b = 0; b < p.batch; ++b)
-      for (long f = begin; f < end; f += L) store(of_hidden.data() + b * at.hidden + f, V{});
+      for (long f = begin; f < end; f += L) store(grad_hidden.data() + b * at.hidden + f, V{});
     team.wait();
     for (long t = p.steps - 1; t >= 0; --t) {
       finish(t, begin, end);
@@ -138,33 +139,33 @@ class Backward {
       team.wait();
       leave(t, mine);
       if (p.history) {
-        run_gate(t, mine_of_input, team, sums + p.pairs * OPERATIONS);
+        run_gate(t, mine_input, team, sums + p.pairs * OPERATIONS);
         team.wait();
-        multiply_entries(t, p.sizes[t], mine, of_hidden.data());
+        multiply_entries(t, p.sizes[t], mine, grad_hidden.data());
       }
     }
     for (long b = 0; b < p.batch; ++b)
-      for (long f = begin; f < end; f += L) store(p.of_hidden + b * at.hidden + f, load(of_hidden.data() + b * at.hidden + f));
+      for (long f = begin; f < end; f += L) store(p.grad_hidden + b * at.hidden + f, load(grad_hidden.data() + b * at.hidden + f));
     for (long t = 1 - p.history; t < 0; ++t) {
-      T* to = p.of_past + (-1 - t) * p.batch * at.hidden;
+      T* to = p.grad_past + (-1 - t) * p.batch * at.hidden;
       for (long b = 0; b < p.batch; ++b)
         for (long f = begin; f < end; f += L) store(to + b * at.hidden + f, V{});
       multiply_entries(t, p.batch, mine, to);
     }
   }
 
-  // The gradient of h_t goes to the output nodes.
+  // Passes the gradient of h_t to the output nodes.
   void finish(long t, long begin, long end) {
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = begin; f < end; f += L) {
-        V total = load(p.of_output + (at.offset[t] + b) * at.hidden + f) + load(of_hidden.data() + b * at.hidden + f);
-        for (long i = 0; i < p.states; ++i) store(gradient(i) + b * at.hidden + f, p.share_of_output[i] * total);
+        V total = load(p.grad_output + (at.offset[t] + b) * at.hidden + f) + load(grad_hidden.data() + b * at.hidden + f);
+        for (long i = 0; i < p.states; ++i) store(gradient(i) + b * at.hidden + f, p.output_weight[i] * total);
       }
   }
 
   V masked(V value, long b, long f) const { return p.mask ? value * load(p.mask + b * at.hidden + f) : value; }
 
-  // What the heads of a node give back to it through their products.
+  // Adds the gradient of a node through the products of its heads.
   void pull(long i, long t, Part mine) {
     const auto& pairs = pairs_from[i];
     if (pairs.empty()) return;
@@ -172,14 +173,14 @@ class Backward {
     over_columns<T>(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
       for (std::size_t n = 0; n < pairs.size(); ++n) {
         const Weight<T, P>& weight = nodes[head[pairs[n]]];
-        multiply<T, P>(count, of_pre(pairs[n], t) + row * at.pre, at.pre, weight.panel(panel), weight.depth, out, n > 0);
+        multiply<T, P>(count, grad_pre(pairs[n], t) + row * at.pre, at.pre, weight.panel(panel), weight.depth, out, n > 0);
       }
     }, [&](long b, long f, V value) {
       store(to + b * at.hidden + f, load(to + b * at.hidden + f) + masked(value, b, f));
     });
   }
 
-  // Back through the normalisation.
+  // Passes the gradient through the normalisation.
   void complete(long i, long t, long begin, long end) {
     if (!p.norm) return;
     const long rows = p.sizes[t];
@@ -204,8 +205,8 @@ class Backward {
     }
   }
 
-  static void add(T* sums, const V (&of_shares)[OPERATIONS]) {
-    for (int k = Edge<T>::FIRST; k < OPERATIONS; ++k) sums[k] += sum<T>(of_shares[k]);
+  static void add(T* sums, const V (&grad_mixing)[OPERATIONS]) {
+    for (int k = Edge<T>::FIRST; k < OPERATIONS; ++k) sums[k] += sum<T>(grad_mixing[k]);
   }
 
   void run_node(long i, long t, long begin, long end, T* sums) {
@@ -213,72 +214,72 @@ class Backward {
       const long j = p.tail[pair];
       const T *from = gradient(i), *value = at.state(j, t);
       const P* pre = p.pre + (pair * p.rows + at.offset[t]) * at.pre;
-      P* to = of_pre(pair, t);
-      T* of_tail = gradient(j);
-      V of_shares[OPERATIONS] = {};
+      P* to = grad_pre(pair, t);
+      T* grad_tail = gradient(j);
+      V grad_mixing[OPERATIONS] = {};
       for (long b = 0; b < p.sizes[t]; ++b)
         for (long f = begin; f < end; f += L) {
           const long here = b * at.hidden + f, gate_here = b * at.pre + f, value_here = gate_here + at.hidden;
-          V of_c, of_z, of_s;
-          at.edges[pair].backward(load(from + here) * p.scale[i], load_as<T>(pre + gate_here), load_as<T>(pre + value_here),
-                               load(value + here), of_c, of_z, of_s, of_shares);
-          store(to + gate_here, of_c);
-          store(to + value_here, of_z);
-          store(of_tail + here, load(of_tail + here) + of_s);
+          V grad_c, grad_z, grad_s;
+          at.edges[pair].backward(load(from + here) * p.node_scale[i], load_as<T>(pre + gate_here), load_as<T>(pre + value_here),
+                               load(value + here), grad_c, grad_z, grad_s, grad_mixing);
+          store(to + gate_here, grad_c);
+          store(to + value_here, grad_z);
+          store(grad_tail + here, load(grad_tail + here) + grad_s);
         }
-      if (at.edges[pair].mixed()) add(sums + pair * OPERATIONS, of_shares);
+      if (at.edges[pair].mixed()) add(sums + pair * OPERATIONS, grad_mixing);
     }
   }
 
-  // s_0 = h + σ(c) (tanh(z) - h).
+  // Passes the gradient through s_0 = h + σ(c) (tanh(z) - h).
   void start(long t, long begin, long end) {
     const Edge<T> edge(operation::tanh, nullptr);
     V unused[OPERATIONS];
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = begin; f < end; f += L) {
         const long here = (at.offset[t] + b) * at.pre + f;
-        V of_c, of_z, of_h;
+        V grad_c, grad_z, grad_h;
         edge.backward(load(gradient(0) + b * at.hidden + f), load_as<T>(p.pre_start + here),
-                      load_as<T>(p.pre_start + here + at.hidden), load(at.carry(t) + b * at.hidden + f), of_c, of_z, of_h,
+                      load_as<T>(p.pre_start + here + at.hidden), load(at.carry(t) + b * at.hidden + f), grad_c, grad_z, grad_h,
                       unused);
-        store(p.of_pre_start + here, of_c);
-        store(p.of_pre_start + here + at.hidden, of_z);
-        store(of_carry.data() + b * at.hidden + f, of_h);
+        store(p.grad_pre_start + here, grad_c);
+        store(p.grad_pre_start + here + at.hidden, grad_z);
+        store(grad_carry.data() + b * at.hidden + f, grad_h);
       }
   }
 
-  // From the first pre-activations to h_{t-1}.
+  // Passes the gradient from the first pre-activations to h_{t-1}.
   void leave(long t, Part mine) {
-    const P* from = p.of_pre_start + at.offset[t] * at.pre;
+    const P* from = p.grad_pre_start + at.offset[t] * at.pre;
     over_columns<T>(p.sizes[t], at.hidden, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, hidden.panel(panel), hidden.depth, out, false);
     }, [&](long b, long f, V value) {
-      V of_gated = masked(value, b, f), carry = load(of_carry.data() + b * at.hidden + f);
-      if (p.gated) of_gated += carry;
-      V total = of_gated;
-      if (p.factor) {
+      V grad_gated = masked(value, b, f), carry = load(grad_carry.data() + b * at.hidden + f);
+      if (p.gated) grad_gated += carry;
+      V total = grad_gated;
+      if (p.hidden_scale) {
         const long here = (at.offset[t] + b) * at.hidden + f;
-        store(p.of_factor + here, of_gated * load(at.before(t) + b * at.hidden + f));
-        total = total * load(p.factor + here);
+        store(p.grad_hidden_scale + here, grad_gated * load(at.before(t) + b * at.hidden + f));
+        total = total * load(p.hidden_scale + here);
       }
-      store(of_hidden.data() + b * at.hidden + f, p.gated ? total : total + carry);
+      store(grad_hidden.data() + b * at.hidden + f, p.gated ? total : total + carry);
     });
   }
 
-  // From the first pre-activations to x_t, the nodes of the input gate and its entries.
+  // Passes the gradient from the first pre-activations to x_t, and to nodes and entries of the input gate.
   void run_gate(long t, Part mine, Team& team, T* sums) {
     const long rows = p.sizes[t], width = at.input, begin = mine.begin * 2 * L, end = std::min(mine.end * 2 * L, width);
-    const P* from = p.of_pre_start + at.offset[t] * at.pre;
-    auto node = [&](long i) { return of_node.data() + i * p.batch * width; };
+    const P* from = p.grad_pre_start + at.offset[t] * at.pre;
+    auto node = [&](long i) { return grad_node.data() + i * p.batch * width; };
     over_columns<T>(rows, width, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * at.pre, at.pre, input.panel(panel), input.depth, out, false);
     }, [&](long b, long f, V value) {
       const long here = (at.offset[t] + b) * width + f;
-      store(p.of_data + here, value * load(p.gate_factor + here));
+      store(p.grad_data + here, value * load(p.input_scale + here));
       V gate = {};
       for (long i = 0; i < p.history; ++i) gate += load(gate_state(i, t) + b * width + f);
-      const V of_gate = value * load(p.data + here) * form_slope(p.form, V(gate / T(p.history))) / T(p.history);
-      for (long i = 0; i < p.history; ++i) store(node(i) + b * width + f, of_gate);
+      const V grad_gate = value * load(p.data + here) * form_slope(p.form, V(gate / T(p.history))) / T(p.history);
+      for (long i = 0; i < p.history; ++i) store(node(i) + b * width + f, grad_gate);
     });
     for (long i = p.history - 1; i >= 0; --i) {
       const auto& heads = gate_pairs_from[i];
@@ -286,39 +287,39 @@ class Backward {
         team.wait();
         over_columns<T>(rows, width, mine, [&](long panel, long row, long count, T* out) {
           for (std::size_t n = 0; n < heads.size(); ++n) {
-            const P* of_pre = p.of_gate_pre + (heads[n] * p.rows + at.offset[t] + row) * width;
+            const P* grad_pre = p.grad_gate_pre + (heads[n] * p.rows + at.offset[t] + row) * width;
             const Weight<T, P>& weight = gate[gate_head[heads[n]]];
-            multiply<T, P>(count, of_pre, width, weight.panel(panel), weight.depth, out, n > 0);
+            multiply<T, P>(count, grad_pre, width, weight.panel(panel), weight.depth, out, n > 0);
           }
         }, [&](long b, long f, V value) {
           store(node(i) + b * width + f, load(node(i) + b * width + f) + value);
         });
       }
       for (long pair = p.gate_first[i]; pair < p.gate_first[i + 1]; ++pair) {
-        V of_shares[OPERATIONS] = {};
+        V grad_mixing[OPERATIONS] = {};
         for (long b = 0; b < rows; ++b)
           for (long f = begin; f < end; f += L) {
             const long here = (pair * p.rows + at.offset[t] + b) * width + f;
             V pre = load_as<T>(p.gate_pre + here);
-            store(p.of_gate_pre + here, at.gate_edges[pair].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
+            store(p.grad_gate_pre + here, at.gate_edges[pair].mix_gradient(load(node(i) + b * width + f), pre, grad_mixing));
           }
-        if (at.gate_edges[pair].mixed()) add(sums + pair * OPERATIONS, of_shares);
+        if (at.gate_edges[pair].mixed()) add(sums + pair * OPERATIONS, grad_mixing);
       }
-      V of_shares[OPERATIONS] = {};
+      V grad_mixing[OPERATIONS] = {};
       for (long b = 0; b < rows; ++b)
         for (long f = begin; f < end; f += L) {
           const long here = ((at.slot(t - i) + b) * p.history + i) * width + f;
           V pre = load_as<T>(p.entered + here);
-          store(p.of_entered + here, at.entry_edges[i].mix_gradient(load(node(i) + b * width + f), pre, of_shares));
+          store(p.grad_entered + here, at.entry_edges[i].mix_gradient(load(node(i) + b * width + f), pre, grad_mixing));
         }
-      if (at.entry_edges[i].mixed()) add(sums + (p.gate_pairs + i) * OPERATIONS, of_shares);
+      if (at.entry_edges[i].mixed()) add(sums + (p.gate_pairs + i) * OPERATIONS, grad_mixing);
     }
   }
 
-  // What the entries of the input gate give back to one state.
+  // Adds the gradient of one state through the entries of the input gate.
   void multiply_entries(long t, long rows, Part mine, T* to) {
     const long width = p.history * at.input;
-    const P* from = p.of_entered + at.slot(t) * width;
+    const P* from = p.grad_entered + at.slot(t) * width;
     over_columns<T>(rows, at.hidden, mine, [&](long panel, long row, long count, T* out) {
       multiply<T, P>(count, from + row * width, width, entry.panel(panel), entry.depth, out, false);
     }, [&](long b, long f, V value) {

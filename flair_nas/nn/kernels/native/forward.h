@@ -1,5 +1,5 @@
-// The recurrence forwards. Each thread computes its own features of every vector; where a product needs all features of
-// a vector, the threads wait for one another.
+// The forward pass. Each thread computes its own features of every vector; threads synchronise before a product, which
+// reads all features of a vector.
 #pragma once
 #include "problem.h"
 
@@ -44,14 +44,14 @@ class Forward {
   std::vector<Weight<T, P>> nodes, entry, gate;
 
   long packed_size() const {
-    long of_cell = p.states * deep<P>(p.hidden_size) + (p.history ? deep<P>(p.input_size) : 0);
-    long of_gate = p.history * (deep<P>(p.hidden_size) + deep<P>(p.input_size));
-    return (of_cell * hidden_panels + of_gate * input_panels) * 2 * L;
+    long cell_depth = p.states * deep<P>(p.hidden_size) + (p.history ? deep<P>(p.input_size) : 0);
+    long gate_depth = p.history * (deep<P>(p.hidden_size) + deep<P>(p.input_size));
+    return (cell_depth * hidden_panels + gate_depth * input_panels) * 2 * L;
   }
 
   // --- weights ---
 
-  // Panels of [gate | candidate] columns of the same features, so that both are at hand together.
+  // Packs [gate | candidate] columns of the same features side by side.
   void pack_pairs(const Weight<T, P>& weight, const T* from, long depth, Part panels) {
     const long size = p.hidden_size;
     for (long panel = panels.begin; panel < panels.end; ++panel)
@@ -65,9 +65,9 @@ class Forward {
       pack_rows(weight.panel(half / 2), half % 2, from + half * L, size, depth, size - half * L);
   }
 
-  // --- where things are ---
+  // --- positions ---
 
-  const P* input_of(long i, long t) const {
+  const P* product_input(long i, long t) const {
     return p.input_state ? p.input_state + (i * at.stored + at.base(t)) * at.hidden
                          : reinterpret_cast<const P*>(at.state(i, t));
   }
@@ -80,23 +80,23 @@ class Forward {
   // --- the steps ---
 
   void run(Team& team, int id) {
-    const Part mine(hidden_panels, id, team.size()), mine_of_input(input_panels, id, team.size());
+    const Part mine(hidden_panels, id, team.size()), mine_input(input_panels, id, team.size());
     pack_pairs(hidden, p.weight_hidden, p.hidden_size, mine);
     for (long i = 1; i < p.states; ++i) pack_pairs(nodes[i], p.weight_nodes[i], p.hidden_size, mine);
     if (p.history) pack_pairs(input, p.weight_input, p.input_size, mine);
     for (long i = 0; i < p.history; ++i) {
-      pack_columns(entry[i], p.weight_entry + i * p.hidden_size * p.input_size, p.hidden_size, mine_of_input);
-      pack_columns(gate[i], p.weight_gate + i * p.input_size * p.input_size, p.input_size, mine_of_input);
+      pack_columns(entry[i], p.weight_entry + i * p.hidden_size * p.input_size, p.hidden_size, mine_input);
+      pack_columns(gate[i], p.weight_gate + i * p.input_size * p.input_size, p.input_size, mine_input);
     }
     for (long t = 1 - p.history; t < 0; ++t)
       enter(t, p.past + (-1 - t) * p.batch * at.hidden, p.batch, mine);
     prepare(0, mine);
     team.wait();
-    for (long t = 1 - p.history; t < 0; ++t) multiply_entries(t, p.batch, mine_of_input);
+    for (long t = 1 - p.history; t < 0; ++t) multiply_entries(t, p.batch, mine_input);
     for (long t = 0; t < p.steps; ++t) {
       if (p.history) {
-        multiply_entries(t, p.sizes[t], mine_of_input);
-        run_gate(t, mine_of_input, team);
+        multiply_entries(t, p.sizes[t], mine_input);
+        run_gate(t, mine_input, team);
         team.wait();
       }
       start(t, mine);
@@ -112,15 +112,15 @@ class Forward {
     }
   }
 
-  // h_{t-1} as it enters products.
+  // Stores h_{t-1} as it enters products.
   void prepare(long t, Part mine) {
     const T* from = at.before(t);
     const long width = at.hidden;
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = mine.begin * L; f < mine.end * L; f += L) {
         V value = load(from + b * width + f);
-        if (p.factor) {
-          value = value * load(p.factor + (at.offset[t] + b) * width + f);
+        if (p.hidden_scale) {
+          value = value * load(p.hidden_scale + (at.offset[t] + b) * width + f);
           if (p.gated) store(p.gated + (at.base(t) + b) * width + f, value);
         }
         if (p.mask) value = value * load(p.mask + b * width + f);
@@ -138,7 +138,7 @@ class Forward {
       }
   }
 
-  // The products of one state with all entry matrices of the input gate.
+  // Multiplies one state with all entry matrices of the input gate.
   void multiply_entries(long t, long rows, Part mine) {
     const P* from = p.input_entry + at.slot(t) * at.hidden;
     for (long i = 0; i < p.history; ++i)
@@ -149,7 +149,7 @@ class Forward {
       });
   }
 
-  // The input gate (ESS) and x̂_t.
+  // Computes the input gate (ESS eq. 6) and x̂_t.
   void run_gate(long t, Part mine, Team& team) {
     const long rows = p.sizes[t];
     for (long i = 0; i < p.history; ++i) {
@@ -179,14 +179,14 @@ class Forward {
       for (long f = mine.begin * 2 * L; f < std::min(mine.end * 2 * L, at.input); f += L) {
         V total = {};
         for (long i = 0; i < p.history; ++i) total += load(gate_state(i, t) + b * at.input + f);
-        V factor = form_factor(p.form, V(total / T(p.history)));
-        store(p.gate_factor + (at.base(t) + b) * at.input + f, factor);
-        V value = factor * load(p.data + (at.offset[t] + b) * at.input + f);
+        V scale = form_scale(p.form, V(total / T(p.history)));
+        store(p.input_scale + (at.base(t) + b) * at.input + f, scale);
+        V value = scale * load(p.data + (at.offset[t] + b) * at.input + f);
         store(p.input_data + (at.base(t) + b) * at.input + f, value);
       }
   }
 
-  // s_0 = h + σ(c) (tanh(z) - h).
+  // Computes s_0 = h + σ(c) (tanh(z) - h).
   void start(long t, Part mine) {
     const P* from = p.input_hidden + at.base(t) * at.hidden;
     const P* data = p.history ? p.input_data + at.base(t) * at.input : nullptr;
@@ -216,7 +216,7 @@ class Forward {
     }
   }
 
-  // s_i, the sum over its edges.
+  // Computes s_i, the sum over its edges.
   void run_node(long i, long t, Part mine) {
     T out[TILE_ROWS * 2 * L];
     V total[TILE_ROWS];
@@ -226,7 +226,7 @@ class Forward {
         for (long b = 0; b < count; ++b) total[b] = V{};
         for (long pair = p.first_pair[i]; pair < p.first_pair[i + 1]; ++pair) {
           const long j = p.tail[pair];
-          multiply<T, P>(count, input_of(j, t) + row * at.hidden, at.hidden, nodes[i].panel(panel), nodes[i].depth, out,
+          multiply<T, P>(count, product_input(j, t) + row * at.hidden, at.hidden, nodes[i].panel(panel), nodes[i].depth, out,
                          false);
           for (long b = 0; b < count; ++b) {
             V c = load(out + b * 2 * L), z = load(out + b * 2 * L + L);
@@ -238,13 +238,13 @@ class Forward {
             total[b] += at.edges[pair].forward(c, z, load(at.state(j, t) + (row + b) * at.hidden + f));
           }
         }
-        for (long b = 0; b < count; ++b) store(at.state(i, t) + (row + b) * at.hidden + f, total[b] * p.scale[i]);
+        for (long b = 0; b < count; ++b) store(at.state(i, t) + (row + b) * at.hidden + f, total[b] * p.node_scale[i]);
       });
       complete(i, t, f);
     }
   }
 
-  // Normalises some features of a state over the batch, and makes what enters products.
+  // Normalises some features of a state over the batch, and stores them as they enter products.
   void complete(long i, long t, long f) {
     const long rows = p.sizes[t];
     T* values = at.state(i, t) + f;
@@ -267,7 +267,7 @@ class Forward {
         mean = load(p.running_mean + f);
         variance = load(p.running_variance + f);
       }
-      for (long lane = 0; lane < std::min(L, p.hidden_size - f); ++lane)  // what is behind H must not grow
+      for (long lane = 0; lane < std::min(L, p.hidden_size - f); ++lane)  // padding must not grow
         inverse[lane] = 1 / std::sqrt(variance[lane] + T(p.epsilon)) + variance[lane] * 0;  // NaN if that overflows
       if (p.keep) store(p.deviation + (i * p.steps + t) * at.hidden + f, inverse);
       for (long b = 0; b < rows; ++b) store(values + b * at.hidden, (load(values + b * at.hidden) - mean) * inverse);
@@ -280,14 +280,14 @@ class Forward {
       }
   }
 
-  // h_t, the mean of the output nodes.
+  // Computes h_t, the mean of the output nodes.
   void finish(long t, Part mine) {
     for (long b = 0; b < p.sizes[t]; ++b)
       for (long f = mine.begin * L; f < mine.end * L; f += L) {
         V total = {};
         for (long i = 0; i < p.states; ++i)
-          if (p.share_of_output[i] != 0) total += p.share_of_output[i] * load(at.state(i, t) + b * at.hidden + f);
-        for (long lane = p.hidden_size - f; lane < L; ++lane) total[lane] = 0;  // nor here, from step to step
+          if (p.output_weight[i] != 0) total += p.output_weight[i] * load(at.state(i, t) + b * at.hidden + f);
+        for (long lane = p.hidden_size - f; lane < L; ++lane) total[lane] = 0;  // padding must not grow
         store(p.output + (at.offset[t] + b) * at.hidden + f, total);
       }
   }

@@ -1,4 +1,4 @@
-// The members of `Problem`, one MEMBER(type, name) each; Python is told of them by name. No guard: it is included twice.
+// The members of `Problem`, one MEMBER(type, name) each, which Python reads by name. No guard: it is included twice.
 MEMBER(std::int64_t, threads)
 MEMBER(std::int64_t, steps)
 MEMBER(std::int64_t, rows)
@@ -9,25 +9,25 @@ MEMBER(std::int64_t, keep)
 MEMBER(std::int64_t, states)
 MEMBER(std::int64_t, pairs)
 MEMBER(std::int64_t, levels)
-MEMBER(std::int64_t, norm)  // of the states: 0 none, 1 by the batch, 2 by running statistics
-MEMBER(std::int64_t, history)  // the input gate has `history` nodes; 0 for none
-MEMBER(std::int64_t, form)  // of the input gate
+MEMBER(std::int64_t, norm)  // normalisation of the states: 0 none, 1 by the batch, 2 by running statistics
+MEMBER(std::int64_t, history)  // number of nodes of the input gate, or 0
+MEMBER(std::int64_t, form)  // form of the input gate
 MEMBER(std::int64_t, gate_pairs)
 MEMBER(double, momentum)
 MEMBER(double, epsilon)
 
 MEMBER(const std::int64_t*, sizes)  // [steps]
 
-// the cell: states in an order in which tails come before heads; pairs (tail, head) sorted by head
-MEMBER(const std::int64_t*, level_start)  // [levels + 1]: which states each level has; the states of one read earlier levels
-MEMBER(const std::int64_t*, first_pair)  // [states + 1]: the pairs into each state
+// the cell: states in an order in which tails come before heads; pairs (tail, head) ordered by head
+MEMBER(const std::int64_t*, level_start)  // [levels + 1]: the first state of each level; levels read earlier levels alone
+MEMBER(const std::int64_t*, first_pair)  // [states + 1]: the first pair into each state
 MEMBER(const std::int64_t*, tail)  // [pairs]
-MEMBER(const std::int64_t*, code)  // [pairs]: an operation, or mixed
-MEMBER(const T*, scale)  // [states]: of the sum of the edges into a state
-MEMBER(const T*, share_of_output)  // [states]
-MEMBER(const T*, shares)  // [pairs, operations]
+MEMBER(const std::int64_t*, code)  // [pairs]: an operation or mixed
+MEMBER(const T*, node_scale)  // [states]: scale of the sum of the edges into a state
+MEMBER(const T*, output_weight)  // [states]: weight of a state in h_t
+MEMBER(const T*, mixing)  // [pairs, operations]
 MEMBER(const T*, weight_hidden)  // [H, 2H]
-MEMBER(const T* const*, weight_nodes)  // [states], [H, 2H] each; none for state 0
+MEMBER(const T* const*, weight_nodes)  // [states], [H, 2H] each; null for state 0
 MEMBER(T*, running_mean)  // [Hp], or null
 MEMBER(T*, running_variance)
 
@@ -35,24 +35,24 @@ MEMBER(const std::int64_t*, gate_first)  // [history + 1]
 MEMBER(const std::int64_t*, gate_tail)  // [gate_pairs]
 MEMBER(const std::int64_t*, gate_code)  // [gate_pairs]
 MEMBER(const std::int64_t*, entry_code)  // [history]
-MEMBER(const T*, gate_shares)  // [gate_pairs, operations]
-MEMBER(const T*, entry_shares)  // [history, operations]
+MEMBER(const T*, gate_mixing)  // [gate_pairs, operations]
+MEMBER(const T*, entry_mixing)  // [history, operations]
 MEMBER(const T*, weight_input)  // [D, 2H]
 MEMBER(const T*, weight_entry)  // [history, H, D]
 MEMBER(const T*, weight_gate)  // [history, D, D]
 
-// the sequence; null where there is none
-MEMBER(const T*, projected)  // x W_x, [rows, 2 Hp], if there is no input gate
-MEMBER(const T*, data)  // x, [rows, Dp], if there is one
+// the sequence; null if absent
+MEMBER(const T*, projected)  // x W_x, [rows, 2 Hp], without an input gate
+MEMBER(const T*, data)  // x, [rows, Dp], with an input gate
 MEMBER(const T*, hidden)  // [batch, Hp]
-MEMBER(const T*, past)  // states before that one, latest first, [history - 1, batch, Hp]
+MEMBER(const T*, past)  // states before `hidden`, latest first, [history - 1, batch, Hp]
 MEMBER(const T*, mask)  // [batch, Hp]
-MEMBER(const T*, factor)  // what the state gate multiplies h_{t-1} with, [rows, Hp]
+MEMBER(const T*, hidden_scale)  // scale of the state gate for h_{t-1}, [rows, Hp]
 
-// what comes out, and what the backward pass needs: `rows` is the batch where nothing is kept, as then each step
-// overwrites the one before. `input_*` are what enters products: null where that is the state itself.
+// the output, and tensors for the backward pass. Without `keep`, their `rows` are those of the batch, and each step
+// overwrites the last. `input_*` enter products; null if the state itself does.
 MEMBER(T*, output)  // [all rows, Hp]
-MEMBER(T*, gated)  // h_{t-1} times factor, [rows, Hp], if s_0 keeps a part of that, else null
+MEMBER(T*, gated)  // ĥ_{t-1}, [rows, Hp], if s_0 carries it, else null
 MEMBER(T*, state)  // [states, rows, Hp]
 MEMBER(T*, deviation)  // 1 / standard deviation, [states, steps, Hp], with norm
 MEMBER(P*, pre_start)  // [c_0 | z_0], [rows, 2 Hp]
@@ -64,19 +64,19 @@ MEMBER(P*, entered)  // their products, [(history - 1) * batch + all rows, histo
 MEMBER(T*, gate_state)  // [history, rows, Dp]
 MEMBER(P*, gate_input)  // [history, rows, Dp]
 MEMBER(P*, gate_pre)  // [gate_pairs, rows, Dp]
-MEMBER(T*, gate_factor)  // what multiplies x, [rows, Dp]
+MEMBER(T*, input_scale)  // scale of the input gate for x, [rows, Dp]
 MEMBER(P*, input_data)  // [rows, Dp]
 
-// the backward pass: gradients of what came out, and of what went in. Those of pre-activations may replace them.
-MEMBER(const T*, of_output)  // [rows, Hp]
-MEMBER(P*, of_pre_start)
-MEMBER(P*, of_pre)
-MEMBER(P*, of_entered)
-MEMBER(P*, of_gate_pre)
-MEMBER(T*, of_hidden)  // [batch, Hp]
-MEMBER(T*, of_past)  // [history - 1, batch, Hp]
-MEMBER(T*, of_data)  // [rows, Dp]
-MEMBER(T*, of_factor)  // [rows, Hp]
-MEMBER(T*, of_shares)  // [pairs, operations], or null
-MEMBER(T*, of_gate_shares)
-MEMBER(T*, of_entry_shares)
+// the backward pass: gradients of the members of these names; those of pre-activations may overwrite them
+MEMBER(const T*, grad_output)  // [rows, Hp]
+MEMBER(P*, grad_pre_start)
+MEMBER(P*, grad_pre)
+MEMBER(P*, grad_entered)
+MEMBER(P*, grad_gate_pre)
+MEMBER(T*, grad_hidden)  // [batch, Hp]
+MEMBER(T*, grad_past)  // [history - 1, batch, Hp]
+MEMBER(T*, grad_data)  // [rows, Dp]
+MEMBER(T*, grad_hidden_scale)  // [rows, Hp]
+MEMBER(T*, grad_mixing)  // [pairs, operations], or null
+MEMBER(T*, grad_gate_mixing)
+MEMBER(T*, grad_entry_mixing)

@@ -1,6 +1,5 @@
-// The operations of the search space and the forms of inter-cell gates, as `flair_nas/nn/operations.py` has them: the same
-// names in the same order, which Python checks. An operation gives y from z, a form what multiplies a vector from the
-// output g of the gate's network; each with its derivative.
+// The operations and gate forms, with the names and the order of `flair_nas/nn/operations.py`, which Python checks. An
+// operation gives y from z. A form gives the scale of the gate from the output g of its network.
 #pragma once
 #include <stdexcept>
 
@@ -14,7 +13,7 @@
   OPERATION(sigmoid,  1 / (1 + falling(z)),  y * (1 - y))           \
   OPERATION(identity, z,                     V{} + 1)               \
 
-//     name      factor  derivative
+//     name      scale   derivative
 #define FLAIR_NAS_GATE_FORMS(FORM)                                  \
   FORM(product,  g,      V{} + 1)                                   \
   FORM(residual, 1 + g,  V{} + 1)                                   \
@@ -31,7 +30,7 @@ enum : long {
 
 namespace gate_form {
 enum : long {
-#define FORM(name, factor, slope) name,
+#define FORM(name, scale, slope) name,
   FLAIR_NAS_GATE_FORMS(FORM)
 #undef FORM
       count
@@ -40,7 +39,7 @@ enum : long {
 
 constexpr int OPERATIONS = operation::count;
 
-// Refuses what Python and this file do not agree on.
+// Refuses codes that this file does not know.
 inline void check_operation(long code) {
   if (code != operation::mixed && (code <= operation::drop || code >= operation::count))
     throw std::invalid_argument("operation");
@@ -49,7 +48,7 @@ inline void check_form(long code) {
   if (code < 0 || code >= gate_form::count) throw std::invalid_argument("form");
 }
 
-// op(z); `code` is one that `check_operation` lets pass.
+// op(z), for a code that `check_operation` accepts.
 template <class V>
 inline V operate(long code, V z) {
   switch (code) {
@@ -62,7 +61,7 @@ inline V operate(long code, V z) {
   __builtin_unreachable();
 }
 
-// Its derivative, from z and y = op(z).
+// The derivative of op, from z and y = op(z).
 template <class V>
 inline V slope(long code, V z, V y) {
   (void)z, (void)y;
@@ -76,13 +75,13 @@ inline V slope(long code, V z, V y) {
   __builtin_unreachable();
 }
 
-// What a gate with output g multiplies with.
+// The scale of a gate whose network has output g, and its derivative.
 template <class V>
-inline V form_factor(long code, V g) {
+inline V form_scale(long code, V g) {
   switch (code) {
-#define FORM(name, factor, slope) \
+#define FORM(name, scale, slope) \
   case gate_form::name:           \
-    return factor;
+    return scale;
     FLAIR_NAS_GATE_FORMS(FORM)
 #undef FORM
   }
@@ -93,7 +92,7 @@ template <class V>
 inline V form_slope(long code, V g) {
   (void)g;
   switch (code) {
-#define FORM(name, factor, slope) \
+#define FORM(name, scale, slope) \
   case gate_form::name:           \
     return slope;
     FLAIR_NAS_GATE_FORMS(FORM)

@@ -1,8 +1,8 @@
-// What one run of a recurrence over a sequence needs.
+// The data of one run of a recurrence over a sequence.
 //
 // Rows are tokens: step t of a packed batch has the rows offset(t) + b, b < sizes[t]. Vectors of the hidden size H and the
-// input size D have zeros behind them up to a whole number of vector registers: strides Hp and Dp. Pre-activations
-// [c | z] have stride 2 Hp. T is float or double; P, of what enters a product and comes out of it, is T or bfloat16.
+// input size D are padded with zeros to whole vector registers: strides Hp and Dp. Pre-activations [c | z] have stride
+// 2 Hp. T is float or double. P, the type of inputs and outputs of products, is T or bfloat16.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -24,12 +24,12 @@ struct Problem {
 #undef MEMBER
 };
 
-// What both passes derive from a problem.
+// The layout that both passes derive from a problem.
 template <class T, class P>
 struct Layout {
   const Problem<T, P>& p;
   long hidden, input, pre;   // strides Hp, Dp and 2 Hp
-  long stored;               // rows of what is kept
+  long stored;               // rows of the tensors that are kept
   std::vector<long> offset;  // [steps + 1]
   std::vector<Edge<T>> edges, gate_edges, entry_edges;
 
@@ -41,22 +41,22 @@ struct Layout {
         stored(p.keep ? p.rows : p.batch),
         offset(p.steps + 1) {
     for (long t = 0; t < p.steps; ++t) offset[t + 1] = offset[t] + p.sizes[t];
-    for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.shares + n * OPERATIONS);
-    for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_shares + n * OPERATIONS);
-    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_shares + i * OPERATIONS);
+    for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.mixing + n * OPERATIONS);
+    for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_mixing + n * OPERATIONS);
+    for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_mixing + i * OPERATIONS);
     if (p.history) check_form(p.form);
   }
 
-  long base(long t) const { return p.keep ? offset[t] : 0; }  // of rows that are kept
-  long slot(long t) const {                                   // of the state before step t among the entries
+  long base(long t) const { return p.keep ? offset[t] : 0; }  // first row of step t in kept tensors
+  long slot(long t) const {  // first row of the state before step t among the entries
     return t >= 0 ? (p.history - 1) * p.batch + offset[t] : (p.history - 1 + t) * p.batch;
   }
   const T* before(long t) const { return t ? p.output + offset[t - 1] * hidden : p.hidden; }  // h_{t-1}
-  const T* carry(long t) const { return p.gated ? p.gated + base(t) * hidden : before(t); }  // what s_0 keeps a part of
+  const T* carry(long t) const { return p.gated ? p.gated + base(t) * hidden : before(t); }
   T* state(long i, long t) const { return p.state + (i * stored + base(t)) * hidden; }
 };
 
-// Asks for huge pages: with small ones, the first use of much memory takes longer than what is computed there.
+// Asks for huge pages; with small pages, the first use of much memory takes longer than the computation.
 inline void advise(void* data, long bytes) {
 #if defined(MADV_HUGEPAGE)
   constexpr std::uintptr_t page = 1 << 21;
@@ -68,7 +68,7 @@ inline void advise(void* data, long bytes) {
 #endif
 }
 
-// Memory for packed weights. The last one given back is kept for the next call, whose sizes are mostly the same.
+// Memory for packed weights; the memory of the last call is reused, because sizes are mostly the same.
 class Packed {
  public:
   explicit Packed(long bytes) : bytes_(bytes) {

@@ -1,12 +1,12 @@
-// Matrix products in tiles, with weights laid out so that a tile reads them in order.
+// Matrix products in tiles; weights are packed in the order in which a tile reads them.
 #pragma once
 #include <algorithm>
 
 #include "team.h"
 #include "vector.h"
 
-// A weight matrix of `depth` rows as panels: [panels][depth][2 * LANES]. In bfloat16 two rows of depth alternate,
-// [panels][depth / 2][2 * LANES][2], as the processor's dot products take them.
+// A weight matrix of `depth` rows as panels, [panels][depth][2 * LANES]. In bfloat16 pairs of rows alternate,
+// [panels][depth / 2][2 * LANES][2], as the processor's dot products read them.
 template <class T, class P>
 struct Weight {
   P* packed = nullptr;
@@ -15,7 +15,7 @@ struct Weight {
   P* panel(long number) const { return packed + number * depth * 2 * LANES<T>; }
 };
 
-// Rows of depth in P: bfloat16 comes in pairs.
+// The rows of a packed matrix: an even number in bfloat16.
 template <class P>
 long deep(long size) {
   return sizeof(P) == 2 ? (size + 1) / 2 * 2 : size;
@@ -23,15 +23,15 @@ long deep(long size) {
 
 inline long blocks(long size, long block) { return (size + block - 1) / block; }
 
-// Where the weight of row k and column `lane` of a panel is.
+// The position of row k and column `lane` in a panel.
 template <class T, class P>
 inline long place(long k, long lane) {
   constexpr long width = 2 * LANES<T>;
   return sizeof(P) == 2 ? k / 2 * 2 * width + lane * 2 + k % 2 : k * width + lane;
 }
 
-// Fills half a panel, `side` 0 or 1, with `lanes` columns of a matrix of `depth` rows, whose row k is at
-// from + k * stride; what is outside the matrix becomes 0.
+// Fills half a panel, `side` 0 or 1, with `lanes` columns of a matrix of `depth` rows, whose row k starts at
+// from + k * stride; the rest becomes 0.
 template <class T, class P>
 void pack_rows(P* panel, long side, const T* from, long stride, long depth, long lanes) {
   constexpr long L = LANES<T>;
@@ -54,11 +54,11 @@ void pack_rows(P* panel, long side, const T* from, long stride, long depth, long
       panel[place<T, P>(k, side * L + lane)] = k < depth && lane < lanes ? converted(from[k * stride + lane], P{}) : P(0);
 }
 
-// The same with a transposed matrix: row k of column `lane` is from[lane * stride + k]; it becomes row `first` + k.
-// `first` is even. What is outside is left as it is.
+// Fills a panel with a transposed matrix: row `first` + k of column `lane` is from[lane * stride + k]; the rest is left
+// as it is. `first` is even.
 template <class T, class P>
 void pack_columns(P* panel, const T* from, long stride, long first, long depth, long lanes) {
-  constexpr long L = LANES<T>, block = 16;  // rows at a time, so that the lines they are written to stay in the cache
+  constexpr long L = LANES<T>, block = 16;  // rows at a time, so the written lines stay in the cache
   for (long start = 0; start < depth; start += block)
     for (long lane = 0; lane < std::min(lanes, 2 * L); ++lane) {
 #if defined(__AVX512BF16__)
@@ -128,7 +128,7 @@ void multiply(long rows, const P* a, long stride, const P* panel, long depth, T*
   if constexpr (ROWS > 1) multiply<T, P, ROWS - 1>(rows, a, stride, panel, depth, out, add);
 }
 
-// Calls tile(first row, rows) for blocks of rows as equal as can be.
+// Calls tile(first row, rows) for blocks of rows of about equal size.
 template <class Tile>
 void for_row_blocks(long rows, Tile tile) {
   long count = blocks(rows, TILE_ROWS);
@@ -138,8 +138,8 @@ void for_row_blocks(long rows, Tile tile) {
   }
 }
 
-// For each block of rows and each of a thread's panels, whose two vectors are neighbours: product(panel, row, rows, out),
-// then each(row, feature, value) for each vector below `width`.
+// Calls product(panel, row, rows, out) for each block of rows and each of a thread's panels, then each(row, feature,
+// value) for each of its vectors below `width`.
 template <class T, class Product, class Each>
 void over_columns(long rows, long width, Part mine, Product product, Each each) {
   constexpr long L = LANES<T>;

@@ -1,21 +1,12 @@
-// What Python calls.
+// The functions that Python calls.
 #include "backward.h"
 #include "forward.h"
 
 namespace {
-template <class T, class P>
-int forward(const Problem<T, P>* problem) try {
-  Forward<T, P>(*problem).run();
-  return 0;
-} catch (const std::bad_alloc&) {
-  return 1;
-} catch (const std::invalid_argument&) {
-  return 2;
-}
-
-template <class T, class P>
-int backward(const Problem<T, P>* problem) try {
-  Backward<T, P>(*problem).run();
+// Runs a pass; returns 0, 1 without enough memory, 2 for an unknown code.
+template <class Pass, class Problem>
+int run(const Problem* problem) try {
+  Pass(*problem).run();
   return 0;
 } catch (const std::bad_alloc&) {
   return 1;
@@ -39,11 +30,10 @@ const char* flair_nas_isa() {
 #endif
 }
 
-// Of a vector: of features, strides are whole numbers of it.
+// The size of a vector; strides of features are multiples of it.
 int flair_nas_vector_bytes() { return VECTOR_BYTES; }
 
-// What Python and this library must agree on, by name: the members of `Problem`, as "type name;" each, the operations
-// and the forms of gates.
+// The names that Python and this library share: the members of `Problem`, as "type name;" each, operations, gate forms.
 const char* flair_nas_members() {
   return
 #define MEMBER(type, name) #type " " #name ";"
@@ -58,20 +48,20 @@ const char* flair_nas_operations() {
 #undef OPERATION
 }
 const char* flair_nas_gate_forms() {
-#define FORM(name, factor, slope) #name " "
+#define FORM(name, scale, slope) #name " "
   return FLAIR_NAS_GATE_FORMS(FORM);
 #undef FORM
 }
 
-// Wants huge pages for memory that PyTorch has given.
+// Asks for huge pages for memory that PyTorch allocated.
 void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }
 
-int flair_nas_forward_float32(const Problem<float, float>* problem) { return forward(problem); }
-int flair_nas_backward_float32(const Problem<float, float>* problem) { return backward(problem); }
-int flair_nas_forward_float64(const Problem<double, double>* problem) { return forward(problem); }
-int flair_nas_backward_float64(const Problem<double, double>* problem) { return backward(problem); }
+int flair_nas_forward_float32(const Problem<float, float>* problem) { return run<Forward<float, float>>(problem); }
+int flair_nas_backward_float32(const Problem<float, float>* problem) { return run<Backward<float, float>>(problem); }
+int flair_nas_forward_float64(const Problem<double, double>* problem) { return run<Forward<double, double>>(problem); }
+int flair_nas_backward_float64(const Problem<double, double>* problem) { return run<Backward<double, double>>(problem); }
 #if defined(__AVX512BF16__)
-int flair_nas_forward_bfloat16(const Problem<float, bfloat16>* problem) { return forward(problem); }
-int flair_nas_backward_bfloat16(const Problem<float, bfloat16>* problem) { return backward(problem); }
+int flair_nas_forward_bfloat16(const Problem<float, bfloat16>* problem) { return run<Forward<float, bfloat16>>(problem); }
+int flair_nas_backward_bfloat16(const Problem<float, bfloat16>* problem) { return run<Backward<float, bfloat16>>(problem); }
 #endif
 }

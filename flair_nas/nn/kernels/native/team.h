@@ -1,4 +1,4 @@
-// A team of threads that run the same steps, each on its own features, and wait for one another between them.
+// A team of threads that run the same steps, each on its own features, and synchronise between steps.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -20,14 +20,14 @@ class Team {
 
   int size() const { return size_; }
 
-  // Waits for the others. A stage takes microseconds, so waiting threads spin; but before long they sleep until they are
-  // woken. To yield would not do: on a busy machine it gives the processor away for milliseconds, at every stage anew.
+  // Waits for the other threads. A step takes microseconds, so threads spin first, then sleep until they are woken. They
+  // do not yield: on a busy machine that would lose the processor for milliseconds at every step.
   void wait() {
     if (size_ == 1) return;
     std::uint32_t phase = phase_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
       arrived_.store(0, std::memory_order_relaxed);
-      phase_.store(phase + 1);  // sequentially consistent with sleepers_: who does not see the one sees the other
+      phase_.store(phase + 1);  // sequentially consistent, so a sleeper sees the phase or is seen here
       if (sleepers_.load() != 0) wake();
       return;
     }
@@ -58,28 +58,28 @@ class Team {
 };
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex is a plain word");
 
-// The part of `count` things that is thread `id`'s.
+// The part of `count` items that thread `id` of `size` processes.
 struct Part {
   long begin, end;
   Part(long count, int id, int size) : begin(count * id / size), end(count * (id + 1) / size) {}
 };
 
-// Seconds of a clock.
+// The time of a clock, in seconds.
 inline double seconds(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);
   return now.tv_sec + 1e-9 * now.tv_nsec;
 }
 
-// Whether a team pays. Beside other work that keeps the processors busy, its threads mostly wait for one that is not
-// running: then one thread is faster, and a team is tried again after a while.
-class Worth {
+// Decides if a team is faster than one thread. On a busy machine its threads mostly wait for one that is not running; then
+// one thread runs alone, and a team is tried again later.
+class Benefit {
  public:
-  bool now() const { return seconds(CLOCK_MONOTONIC) >= alone_until_.load(std::memory_order_relaxed); }
+  bool expected() const { return seconds(CLOCK_MONOTONIC) >= alone_until_.load(std::memory_order_relaxed); }
 
-  // After a call of a team: how long it took, and the processor time of its threads. The odd call is slow everywhere.
+  // Takes the elapsed time of a team's call and the processor time of its threads; one slow call alone has no effect.
   void judge(double elapsed, double worked) {
-    const bool poor = 2 * worked < elapsed;  // less than one thread has, where two share a processor
+    const bool poor = 2 * worked < elapsed;  // less than a single thread would get
     if (poor && poor_.exchange(true, std::memory_order_relaxed)) alone_until_ = seconds(CLOCK_MONOTONIC) + 16 * elapsed;
     if (!poor) poor_.store(false, std::memory_order_relaxed);
   }
@@ -89,17 +89,16 @@ class Worth {
   std::atomic<bool> poor_{false};
 };
 
-// Calls work(team, id) in as many threads as it can have, at most `wanted`; in one where a team does not pay, unless
-// `always`.
+// Calls work(team, id) in up to `threads` threads, or in one if a team is slower, unless `always`.
 template <class Work>
-void in_team(long wanted, bool always, Work work) {
+void in_team(long threads, bool always, Work work) {
 #if defined(_OPENMP)
-  static Worth worth;  // of this kind of work
-  if (wanted > 1 && !omp_in_parallel() && (always || worth.now())) {
+  static Benefit benefit;  // of this kind of work
+  if (threads > 1 && !omp_in_parallel() && (always || benefit.expected())) {
     const double begin = seconds(CLOCK_MONOTONIC);
     std::atomic<double> worked{0};
     Team* team = nullptr;
-#pragma omp parallel num_threads(static_cast <int>(wanted))
+#pragma omp parallel num_threads(static_cast <int>(threads))
     {
 #pragma omp single
       team = new Team(omp_get_num_threads());
@@ -110,7 +109,7 @@ void in_team(long wanted, bool always, Work work) {
       }
     }
     delete team;
-    worth.judge(seconds(CLOCK_MONOTONIC) - begin, worked);
+    benefit.judge(seconds(CLOCK_MONOTONIC) - begin, worked);
     return;
   }
 #endif

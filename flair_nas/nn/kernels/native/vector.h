@@ -1,5 +1,4 @@
-// Vectors as wide as the processor's registers, and functions of them. GCC and Clang vector extensions, so that one
-// source serves every processor.
+// Vectors as wide as the processor's registers, and functions of them, in the vector extensions of GCC and Clang.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 #if defined(__AVX512F__)
 constexpr int VECTOR_BYTES = 64;
-constexpr int TILE_ROWS = 12;  // times two vectors, with two of weights: 26 of 32 registers
+constexpr int TILE_ROWS = 12;  // times two vectors, and two of weights: 26 of 32 registers
 #elif defined(__AVX__)
 constexpr int VECTOR_BYTES = 32;
 constexpr int TILE_ROWS = 6;  // 14 of 16 registers
@@ -22,7 +21,7 @@ constexpr int VECTOR_BYTES = 16;
 constexpr int TILE_ROWS = 6;
 #endif
 
-using bfloat16 = std::uint16_t;  // its bits; every computation is in float
+using bfloat16 = std::uint16_t;  // its bits; all computation is in float
 
 template <class T>
 struct Of;
@@ -40,7 +39,7 @@ using Vector = typename Of<T>::V;
 template <class T>
 constexpr int LANES = VECTOR_BYTES / sizeof(T);
 
-// --- loading and storing; the last is with rounding to the nearest, as PyTorch does ---
+// --- loading and storing, with rounding to nearest even, as PyTorch does ---
 
 template <class T>
 inline Vector<T> load(const T* from) {
@@ -100,7 +99,7 @@ inline T sum(Vector<T> value) {
 
 // --- functions ---
 
-// e^x to about one unit in the last place, for x in [-87, 88]; outside, as at the nearer end. NaN stays NaN.
+// e^x to about one unit in the last place; x is clamped to [-87, 88]. NaN stays NaN.
 inline Vector<float> exponential(Vector<float> x) {
   using I = Of<float>::I;
   constexpr float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
@@ -130,7 +129,7 @@ inline V sigmoid(V x) {
   return 1 / (1 + exponential(-x));
 }
 
-// tanh from e^-x; near 0, where that cancels, by the polynomial of Cephes' tanhf
+// tanh from e^-x; near 0, where that cancels, the polynomial of Cephes' tanhf
 inline Vector<float> tanh_from(Vector<float> x, Vector<float> e) {
   Vector<float> large = 2.0f / (1.0f + e * e) - 1.0f;
   Vector<float> square = x * x;
@@ -147,7 +146,7 @@ inline V positive(V x) {
   return x < 0 ? V{} : x;  // NaN stays NaN
 }
 
-// e^-x of x within ±40: of larger |x| it must not overflow when squared
+// e^-x, with x clamped to ±40, so the square does not overflow
 inline Vector<float> falling(Vector<float> x) {
   Vector<float> bounded = x < -40.0f ? Vector<float>{} - 40.0f : x;
   bounded = bounded > 40.0f ? Vector<float>{} + 40.0f : bounded;
