@@ -50,7 +50,7 @@ def process_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 @pytest.fixture(autouse=True)
 def short_searches_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets searches of a second count as ones that learned something; tests/test_search_health.py is about that."""
-    monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")
+    monkeypatch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")
 
 
 @pytest.fixture(scope="session")

@@ -135,7 +135,7 @@ class TestPretended:
         ],
     )
     def test_commands(self, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")  # one epoch may learn nothing
+        monkeypatch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")  # one epoch may learn nothing
         text, out = write_text_folder(tmp_path / "text"), tmp_path / "out"
         vectors = KeyedVectors(3)
         vectors.add_vectors(["the", "of"], numpy.ones((2, 3), numpy.float32))

@@ -155,7 +155,7 @@ def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
 def test_the_command(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")  # one epoch may learn nothing
+    monkeypatch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")  # one epoch may learn nothing
     small = "--embeddings one-hot --hidden-size 6 --nodes 2 --batch-size 4 --epochs 1 --device cpu"
     command = ["search", "-q", "--objective", "classification", "--corpus", corpus, *small.split()]
     assert main([*command, "--out", str(tmp_path / "run")]) == 0

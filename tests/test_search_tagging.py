@@ -291,7 +291,7 @@ def test_labels_of_tokens_have_to_surpass_the_most_frequent_one(corpus: str) -> 
 def test_the_command_searches_on_tags(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.search.trainer.failure", lambda *_: "")  # one epoch may find nothing
+    monkeypatch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")  # one epoch may find nothing
     out = tmp_path / "run"
     assert main(command(corpus, "-q", "--out", str(out))) == 0
     said = capsys.readouterr().out
