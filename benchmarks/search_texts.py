@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flair_nas.search.config import small_presets
+
 RESULTS = Path(__file__).parent / "results" / "search_texts.jsonl"
 
 
@@ -67,16 +69,7 @@ def make(source: Path, out: Path) -> None:
         print(f"{folder}: {len(seen):,} types, {words:,} words")
 
 
-PRESETS = [
-    "i-darts-small",
-    "darts-small",
-    "ess-small",
-    "gdas-small",
-    "perturbation-small",
-    "random-shared-small",
-    "halving-small",
-    "ess-halving-small",
-]
+PRESETS = small_presets()
 
 
 def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> None:

@@ -21,11 +21,11 @@ from flair_nas.cli.log import quiet_flair, quiet_libraries
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.search.config import SearchConfig, SearchSettings
+from flair_nas.search.config import SearchConfig, SearchSettings, small_presets
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.search.registry import OBJECTIVES, settings_class
 from flair_nas.settings.fields import as_flags, changed
-from flair_nas.settings.resolve import preset_names, resolve
+from flair_nas.settings.resolve import resolve
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
 
@@ -142,11 +142,10 @@ def _say_scale(arguments: argparse.Namespace, config: SearchSettings) -> None:
     """Say that a search on text without a preset is as large as those of the papers."""
     chosen = arguments.resume or arguments.preset or arguments.config or changed(config, "hidden_size", "epochs")
     if not chosen and isinstance(config, SearchConfig):
-        small = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
         log.warning(
             "without --preset a search is as large as those of the papers: about seven hours for a million words on "
             "two CPU cores (--estimate measures it). These presets take minutes to an hour: %s",
-            ", ".join(small),
+            ", ".join(small_presets()),
         )
 
 

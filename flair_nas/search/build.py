@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from flair_nas.search.processes import by_main
 from flair_nas.search.protocols import Data, Objective
 from flair_nas.search.registry import objective_kind, strategy_class
 from flair_nas.supernet import CellSupernet, InterCellSupernet
+
+log = logging.getLogger("flair_nas")
 
 
 def make_objective(
@@ -44,6 +47,12 @@ def make_objective(
     if corpus is None:  # the main process has put it into a cache
         corpus = kind.read(config, data)
     return kind.build(config, corpus, accelerator)
+
+
+def log_derived_settings(objective: Objective) -> None:
+    """Log the settings that follow from the data, if any."""
+    if objective.derived:
+        log.info("%s: %s", objective.name, objective.derived)
 
 
 def build_supernet(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
@@ -12,17 +12,20 @@ from flair_nas.language_model.config import rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy_class
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, setting
+from flair_nas.settings.resolve import preset_names
 from flair_nas.settings.validation import problems_of, raise_problems
 
-if TYPE_CHECKING:  # both load torch, which asking for help must not
-    pass
+
+def small_presets() -> list[str]:
+    """Return the names of the presets for a small search on text."""
+    return [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
 
 
-def genotype_of(text: str) -> Genotype:
-    """The genotype that a setting names: what `load_genotype` takes, and options of the genotype after commas.
+def parse_genotype(text: str) -> Genotype:
+    """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas.
 
     Raises:
-        FlairNasError: there is none, or an option that is not one of a genotype's.
+        FlairNasError: an unknown genotype, or an option that is none of a genotype's.
     """
     from flair_nas.library.layer_spec import parse_rnn
 
@@ -40,14 +43,16 @@ def _known_relaxation(name: str) -> str:
 
 @dataclass
 class SearchSettings:
-    """What searches have in common, whatever the model learns; the defaults are those of I-DARTS on Penn Treebank,
-    where the papers give them, but for first weights and learning rate, which are for any size.
+    """Settings of every search.
+
+    The defaults are those of I-DARTS on Penn Treebank, as far as they are published. Initialisation and learning rate
+    differ, to suit any size.
 
     Attributes:
-        SECTIONS: of the help, by the first setting of each.
+        SECTIONS: titles of the help's sections, by the first setting of each.
 
     Raises:
-        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
     SECTIONS: ClassVar[dict[str, str]] = {
@@ -57,20 +62,18 @@ class SearchSettings:
         "samples": "random strategies",
     }
 
-    objective: str = setting(
-        "text", f"what the model learns, and is searched on: {', '.join(OBJECTIVES)} (text)", choices=tuple(OBJECTIVES)
-    )
-    strategy: str = setting("gradient", f"how to search: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
+    objective: str = setting("text", f"task of the model: {', '.join(OBJECTIVES)} (text)", choices=tuple(OBJECTIVES))
+    strategy: str = setting("gradient", f"search strategy: {', '.join(STRATEGIES)}", choices=tuple(STRATEGIES))
     relaxation: str = setting(
-        "i-darts", "how the softmax is grouped: darts (per pair) or i-darts (per node)", check=_known_relaxation
+        "i-darts", "grouping of the softmax: darts (per pair) or i-darts (per node)", check=_known_relaxation
     )
     order: int = setting(1, "order of the architecture gradient, 1 or 2", low=1, high=2)
-    learn: str = setting("intra", "what to search: the cell (intra), its gates (inter), or both in turn (joint)",
+    learn: str = setting("intra", "part to search: the cell (intra), its gates (inter), or both in turn (joint)",
                          choices=("intra", "inter", "joint"))  # fmt: skip
     hidden_size: int = setting(300, "hidden size H, and on text size D of the embedding", **COUNT)
     batch_size: int = setting(256, "sequences in a batch, over all processes", low=2, high=1_000_000)
     epochs: int = setting(40, "passes over the training data", low=0, high=1_000_000)
-    seed: int = setting(1, "of everything that is random", low=0, high=2**32 - 1)
+    seed: int = setting(1, "seed of everything random", low=0, high=2**32 - 1)
     precision: str = setting("float32", "float32, or bfloat16 products with float32 weights and states",
                              choices=("float32", "bfloat16"))  # fmt: skip
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
@@ -79,81 +82,73 @@ class SearchSettings:
     edges_per_node: int = setting(1, "edges into a node of the genotype, n", low=1, high=4)
     avoid_first: bool = setting(False, "nodes after the first do not read s_0, as in the I-DARTS authors' code")
     most_identity: int | None = setting(
-        None, "at most so many nodes of the genotype have an identity edge; the least certain take their next best",
+        None, "largest number of nodes with an identity edge in the genotype; the least certain take their next best",
         low=0, high=100,
     )  # fmt: skip
     history: int = setting(0, "history length m of the inter-cell gates; 0 for none", low=0, high=100)
     gate: str = setting("residual", f"form of the gates: {', '.join(GATE_FORMS)}", choices=GATE_FORMS)
     gate_links: bool = setting(True, "the nodes of a gate read one another; otherwise each its own entry alone")
     carry: str = setting(
-        DEFAULT_CARRY, "with gates, what s_0 keeps of the past: h (ungated), or h times the state gate (gated)",
+        DEFAULT_CARRY, "with gates, the past in s_0: h (ungated), or h times the state gate (gated)",
         choices=CARRIES, before="gated",
     )  # fmt: skip
     fixed: str | None = setting(
-        None, "genotype (options after commas) whose cell (learn inter) or gates (learn intra) stay as they are"
+        None, "genotype (options after commas) with the fixed cell (learn inter) or gates (learn intra)"
     )
 
-    learning_rate: float = setting(10.0, "of SGD for the model weights", low=1e-12, high=1e6)
+    learning_rate: float = setting(10.0, "learning rate of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
-        "constant", "of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
+        "constant", "schedule of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
     )
-    weight_decay: float = setting(5e-7, "of the model weights", low=0, high=1)
-    clip: float = setting(0.25, "the norm of the model's gradient is clipped to this", low=1e-12, high=1e12)
+    weight_decay: float = setting(5e-7, "weight decay of the model weights", low=0, high=1)
+    clip: float = setting(0.25, "largest norm of the model's gradient; a larger one is clipped", low=1e-12, high=1e12)
     recurrent_dropout: float = setting(0.25, "variational dropout of h and the nodes' states", **PROBABILITY)
     input_dropout: float = setting(0.75, "variational dropout of the layer's input x", **PROBABILITY)
     init_range: float | None = setting(
         None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850; where "
         "one cell is trained at a time 1.5 / sqrt(H))", low=1e-12, high=10, before=0.04,
     )  # fmt: skip
-    parts: int = setting(1, "pieces that a batch is computed in, to save memory (gradients are accumulated)", **COUNT)
+    parts: int = setting(1, "parts of a batch, computed one by one to save memory; gradients add up", **COUNT)
 
-    arch_learning_rate: float = setting(3e-3, "of Adam for the architecture weights of the cell", low=1e-12, high=1e6)
-    inter_learning_rate: float = setting(1e-3, "of Adam for those of the gates", low=1e-12, high=1e6)
-    arch_weight_decay: float = setting(1e-3, "of the architecture weights", low=0, high=1)
-    arch_clip: float | None = setting(
-        None, "the norm of their gradient, of cell or gates, is clipped to this", low=1e-12, high=1e12
-    )
+    arch_learning_rate: float = setting(3e-3, "learning rate of Adam for weights of the cell", low=1e-12, high=1e6)
+    inter_learning_rate: float = setting(1e-3, "learning rate of Adam for weights of the gates", low=1e-12, high=1e6)
+    arch_weight_decay: float = setting(1e-3, "weight decay of the architecture weights", low=0, high=1)
+    arch_clip: float | None = setting(None, "largest norm of their gradient, of cell or gates", low=1e-12, high=1e12)
     arch_beta2: float = setting(
-        0.999, "beta_2 of their Adam: how long a large gradient makes steps small", low=0, high=0.999999
+        0.999, "beta_2 of their Adam; the larger, the longer a large gradient keeps steps small", low=0, high=0.999999
     )
     fresh_moments: bool = setting(False, "learn joint: Adam forgets its moments when a phase begins")
-    warmup_epochs: int = setting(
-        0, "epochs at the beginning in which the model weights learn alone", low=0, high=1_000_000
-    )
+    warmup_epochs: int = setting(0, "first epochs, in which the model weights learn alone", low=0, high=1_000_000)
     phase_steps: int | None = setting(
-        None,
-        "learn joint: steps of a phase at most; then it is the other part's turn (about 115)",
-        **COUNT,
+        None, "learn joint: most steps of a phase, before the other part's turn (about 115)", **COUNT
     )
     convergence: float = setting(
-        0.0, "a phase, or a search, ends when MAD has changed by less than this share of itself, and the architecture "
-        "weights do not move on in one direction; 0: never", low=0, high=1,
+        0.0, "a phase, or a search, ends when MAD changes by less than this share of itself, and the architecture "
+        "weights move on in no direction; 0: never", low=0, high=1,
     )  # fmt: skip
-    convergence_steps: int = setting(100, "over that many steps", **COUNT)
+    convergence_steps: int = setting(100, "steps over which convergence is measured", **COUNT)
     sampling: str = setting(
-        "none", "shares in training: the softmax (none), with Gumbel noise (gumbel, as SNAS), or of that the strongest "
-        "alone (straight-through, as GDAS)", choices=("none", "gumbel", "straight-through"),
+        "none", "mixing weights in training: the softmax (none), with Gumbel noise (gumbel, as SNAS), or the strongest "
+        "of those alone (straight-through, as GDAS)", choices=("none", "gumbel", "straight-through"),
     )  # fmt: skip
-    temperature: float = setting(
-        10.0, "sampling: what architecture weights and noise are divided by at first", low=1e-3, high=1e3
-    )
-    temperature_end: float = setting(0.1, "and in the last step; from step to step it falls evenly", low=1e-3, high=1e3)
+    temperature: float = setting(10.0, "sampling: temperature of the softmax in the first step", low=1e-3, high=1e3)
+    temperature_end: float = setting(0.1, "sampling: temperature in the last step; it falls evenly", low=1e-3, high=1e3)
     selection: str = setting(
-        "argmax", "how the genotype is read off at the end: argmax, the strongest edges; or perturbation, those that "
-        "the supernet misses the most (DARTS-PT)", choices=("argmax", "perturbation"),
+        "argmax", "derivation of the genotype at the end: argmax, the strongest edges; or perturbation, the edges that "
+        "the supernet misses most (DARTS-PT)", choices=("argmax", "perturbation"),
     )  # fmt: skip
     selection_steps: int = setting(
         20, "selection perturbation: steps of the model weights between two decisions", low=0, high=1_000_000
     )
 
-    samples: int = setting(100, "random strategies: random architectures to compare", low=0, high=1_000_000)
+    samples: int = setting(100, "random strategies: number of random architectures to compare", low=0, high=1_000_000)
     sample_segments: int = setting(
-        10, "random-shared and selection perturbation: validation segments that something is scored on at first",
+        10, "random-shared and selection perturbation: validation segments of a first score",
         **COUNT,
     )  # fmt: skip
     candidates: list[str] = setting([], "random-independent: genotypes to compare besides the random ones")
     rungs: int = setting(
-        1, "random-independent: candidates are compared so many times, and only the better half goes on", low=1, high=20
+        1, "random-independent: number of comparisons, after each of which the better half goes on", low=1, high=20
     )
 
     def __post_init__(self) -> None:
@@ -163,63 +158,59 @@ class SearchSettings:
         raise_problems(problems)
 
     def _contradictions(self) -> list[str]:
-        found = []
-        if self.learn in ("inter", "joint") and not self.history:
-            found.append(f"learn {self.learn} needs gates to search: history must be at least 1")
-        if self.learn == "inter" and self.fixed is None:
-            found.append("learn inter needs the cell that stays as it is: fixed must name a genotype")
-        if self.learn == "intra" and self.history:
-            found.append("learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)")
-        if self.learn == "joint" and self.fixed is not None:
-            found.append("learn joint searches cell and gates: fixed must be left out")
-        if self.learn == "intra" and changed(self, "gate"):
-            found.append(
-                f"gate {self.gate} is of gates that are searched: learn must be inter or joint (those of fixed have "
-                "their own)"
-            )
-        if self.learn == "intra" and changed(self, "inter_learning_rate"):
-            found.append("inter_learning_rate is of gates that are searched: learn must be inter or joint")
-        if self.learn == "inter" and (self.avoid_first or self.most_identity is not None):
-            found.append("avoid_first and most_identity are of a cell that is searched: learn must be intra or joint")
-        if not self.gate_links and not self.history:
-            found.append("gate_links belongs to gates: history must be at least 1")
-        if self.fresh_moments and self.learn != "joint":
-            found.append(f"fresh_moments belongs to learn joint, not {self.learn}")
-        if self.rungs > 1 and self.strategy != "random-independent":
-            found.append(f"rungs belongs to strategy random-independent, not {self.strategy}")
-        if self.candidates and self.strategy != "random-independent":
-            found.append(f"candidates belongs to strategy random-independent, not {self.strategy}")
-        if self.phase_steps is not None and self.learn != "joint":
-            found.append(f"phase_steps belongs to learn joint, not {self.learn}")
-        if self.convergence and self.phase_steps is not None and self.convergence_steps >= self.phase_steps:
-            found.append(
-                f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "
-                "would always end first"
-            )
-        least = 1
+        intra = self.learn == "intra"
+        checks = [
+            (not intra and not self.history, f"learn {self.learn} needs gates to search: history must be at least 1"),
+            (self.learn == "inter" and self.fixed is None,
+             "learn inter needs the cell that stays as it is: fixed must name a genotype"),
+            (intra and self.history,
+             "learn intra does not learn gates: history must be 0 (fixed can name a genotype with gates)"),
+            (self.learn == "joint" and self.fixed is not None,
+             "learn joint searches cell and gates: fixed must be left out"),
+            (intra and changed(self, "gate"),
+             f"gate {self.gate} is of gates that are searched: learn must be inter or joint (those of fixed have "
+             "their own)"),
+            (intra and changed(self, "inter_learning_rate"),
+             "inter_learning_rate is of gates that are searched: learn must be inter or joint"),
+            (self.learn == "inter" and (self.avoid_first or self.most_identity is not None),
+             "avoid_first and most_identity are of a cell that is searched: learn must be intra or joint"),
+            (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
+            (self.convergence and self.phase_steps is not None and self.convergence_steps >= self.phase_steps,
+             f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "
+             "would always end first"),
+        ]  # fmt: skip
+        found = [message for wrong, message in checks if wrong]
+        if self.learn != "joint":
+            found += [f"{name} belongs to learn joint, not {self.learn}"
+                      for name in changed(self, "fresh_moments", "phase_steps")]  # fmt: skip
+        if self.strategy != "random-independent":
+            found += [f"{name} belongs to strategy random-independent, not {self.strategy}"
+                      for name in changed(self, "rungs", "candidates")]  # fmt: skip
+        min_sequences = 1
         if self.strategy in STRATEGIES:  # else it is named as unknown already
             strategy = strategy_class(self.strategy)
             found += strategy.contradictions(self)
-            least = strategy.least_sequences(self)
+            min_sequences = strategy.least_sequences(self)
         parts = max(self.parts, 1)  # 0 is named as out of range already
         if self.batch_size % parts:
             found.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
-        elif self.batch_size // parts < least:
+        elif self.batch_size // parts < min_sequences:
             found.append(
-                f"parts {self.parts} leaves less than {least} sequences in a part: batch normalisation needs {least}"
+                f"parts {self.parts} leaves less than {min_sequences} sequences in a part: batch normalisation needs "
+                f"{min_sequences}"
             )
         if self.fixed is not None:
             try:
-                self._fixed = genotype_of(self.fixed)
+                self._fixed = parse_genotype(self.fixed)
             except FlairNasError as error:
                 found.append(f"fixed: {error}")
             else:
-                if self.learn == "intra" and self._fixed.state_gate is None and self._fixed.input_gate is None:
+                if intra and self._fixed.state_gate is None and self._fixed.input_gate is None:
                     found.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
         return found
 
     def fixed_genotype(self) -> Genotype | None:
-        """The genotype that `fixed` stood for when these settings were made; a file may have changed since."""
+        """Return the genotype of `fixed` as it was when these settings were made; a file may have changed since."""
         return None if self.fixed is None else self._fixed
 
 
@@ -227,22 +218,20 @@ class SearchSettings:
 class SearchConfig(SearchSettings, TextSettings):
     """Settings of `search_genotype` on a text; each is also a flag of ``flair-nas search`` and a key of ``--config``.
 
-    The defaults are those of I-DARTS on Penn Treebank, where the papers give them, but for first weights and learning
-    rate, which are for any size.
-
     Raises:
-        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
     objective: str = setting(
-        "text", "what the model learns", choices=tuple(name for name in OBJECTIVES if name not in SETTINGS)
+        "text", "task of the model", choices=tuple(name for name in OBJECTIVES if name not in SETTINGS)
     )
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
-    )
-    bptt: int = setting(35, "words of a segment, for truncated back-propagation", **COUNT)
+        [], "adaptive softmax, for large vocabularies: number of types up to the end of each cluster", check=rising,
+        **COUNT,
+    )  # fmt: skip
+    bptt: int = setting(35, "words of a segment of truncated back-propagation", **COUNT)
     min_steps: int = setting(
-        0, "optimizer steps of an epoch at least: on a short text segments have fewer words than bptt, down to 5",
+        0, "fewest optimizer steps of an epoch: on a short text segments have fewer words than bptt, down to 5",
         low=0, high=1_000_000,
     )  # fmt: skip
     vary_length: bool = setting(True, "draw the segments' lengths, as AWD-LSTM does, and scale the learning rate")

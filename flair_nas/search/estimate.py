@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import statistics
 import time
 from collections.abc import Callable
@@ -12,13 +11,11 @@ import torch
 from accelerate import Accelerator
 
 from flair_nas.runs.memory import peak_memory_mb
-from flair_nas.search.build import make_objective
+from flair_nas.search.build import log_derived_settings, make_objective
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import make_accelerator, make_reduce
 from flair_nas.search.protocols import Objective
 from flair_nas.search.registry import strategy_class
-
-log = logging.getLogger("flair_nas")
 
 ENOUGH = 10.0
 """Seconds that steps are measured for."""
@@ -72,8 +69,7 @@ def estimate_search(
     """
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
-    if learned.derived:
-        log.info("%s: %s", learned.name, learned.derived)
+    log_derived_settings(learned)
     strategy = strategy_class(config.strategy)(learned, config, make_reduce(accelerator))
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []

@@ -26,7 +26,7 @@ from flair_nas.library.layer_spec import say_risks
 from flair_nas.runs.metric import Measure
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.search.build import make_objective
+from flair_nas.search.build import log_derived_settings, make_objective
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import explain_failure
 from flair_nas.search.model_update import REMEDY, NotFinite
@@ -158,8 +158,8 @@ class _Search:
 
     def _train(self) -> None:
         objective, epochs = self.objective, range(self.epoch + 1, self.config.epochs + 1)
-        if objective.derived and not self.epoch:
-            log.info("%s: %s", objective.name, objective.derived)
+        if not self.epoch:
+            log_derived_settings(objective)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
         with Display(sum(steps.values()), self.progress, self.objective.measure) as display:
             self.objective.module.train()

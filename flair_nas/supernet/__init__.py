@@ -8,7 +8,7 @@ from flair_nas.supernet.inter_cell import InterCellSupernet
 from flair_nas.supernet.relaxation import RELAXATIONS, mean_absolute_deviation, relax
 
 Supernet = CellSupernet | InterCellSupernet | BothDirections
-"""What a search may search in."""
+"""Supernet of a search."""
 
 __all__ = [
     "RELAXATIONS",

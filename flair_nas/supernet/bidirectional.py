@@ -1,11 +1,10 @@
-"""A supernet in both directions, as taggers want it: packed sentences in, the states of both out."""
+"""Supernet in both directions: packed sentences in, the states of both out."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,23 +14,24 @@ from flair_nas.genotype import Genotype
 from flair_nas.supernet.cell import CellSupernet
 from flair_nas.supernet.inter_cell import InterCellSupernet
 
+OneDirection = CellSupernet | InterCellSupernet
+
 
 class BothDirections(nn.Module):
-    """Two supernets of one kind, ahead and back, with weights of their own, in place of a bidirectional LSTM.
+    """Two supernets of one kind with weights of their own, in place of a bidirectional LSTM.
 
     Args:
         supernet: the one that reads ahead; its weights are drawn anew.
-        shared: both have the same architecture weights; otherwise each has its own, and the genotype is read off their
-            mean.
+        shared: both have the same architecture weights; otherwise the genotype is derived from the mean of theirs.
 
     Attributes:
         ahead: the supernet that reads from the first word on.
-        back: the one that reads from the last word on.
+        back: the supernet that reads from the last word on.
     """
 
-    def __init__(self, supernet: CellSupernet | InterCellSupernet, shared: bool = True) -> None:
+    def __init__(self, supernet: OneDirection, shared: bool = True) -> None:
         super().__init__()
-        same: list[Any] = [supernet.sampler]
+        same: list[object] = [supernet.sampler]
         if shared:
             same += [parameter for group in supernet.architecture().values() for parameter in group]
         self.shared = shared
@@ -43,14 +43,14 @@ class BothDirections(nn.Module):
         self.sampler = supernet.sampler
 
     def forward(self, input: PackedSequence, hx: None = None) -> tuple[PackedSequence, None]:
-        """Runs both over whole sentences.
+        """Run both over whole sentences.
 
-        What follows the end of a sentence, up to the end of the longest, is read as zeros, and its states are thrown
-        away: batch normalisation would have no statistics where few sentences are left.
+        Sentences are padded with zeros to the longest, so that batch normalisation has statistics at every step. The
+        states of the padding are dropped.
 
         Args:
             input: data [tokens, D].
-            hx: none can be given; both begin with zeros.
+            hx: always None; both begin with zeros.
 
         Returns:
             Data [tokens, 2 H], packed as the input is; and None, as Flair asks for no final state.
@@ -58,67 +58,65 @@ class BothDirections(nn.Module):
         data, lengths = pad_packed_sequence(input)  # [T, B, D]
         rows = _reversed_rows(lengths, len(data)).to(data.device)  # [T, B]
         ahead, _ = self.ahead(data)  # [T, B, H]
-        back, _ = self.back(_taken(data, rows))
-        output = torch.cat([ahead, _taken(back, rows)], dim=2)  # [T, B, 2H]; reversing twice restores the order
+        back, _ = self.back(_reorder(data, rows))
+        output = torch.cat([ahead, _reorder(back, rows)], dim=2)  # [T, B, 2H]; reversing twice restores the order
         return pack_padded_sequence(output, lengths, enforce_sorted=False), None
 
     def flatten_parameters(self) -> None:
         """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
 
     def choose(self, genotype: Genotype | None) -> None:
-        """As `CellSupernet.choose`, in both directions."""
+        """Run one genotype in both directions; see `CellSupernet.choose`."""
         for direction in self._directions():
+            assert isinstance(direction, CellSupernet)
             direction.choose(genotype)
 
     @contextlib.contextmanager
     def batch_statistics(self) -> Iterator[None]:
-        """As `CellSupernet.batch_statistics`, in both directions."""
+        """Normalise by the batch in both directions; see `CellSupernet.batch_statistics`."""
         with self.ahead.batch_statistics(), self.back.batch_statistics():
             yield
 
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """The genotype that the architecture weights stand for now, of both directions; arguments as there."""
-        weights = list(zip(*(self._architecture(direction) for direction in self._directions())))
-        kept = [of_ahead.detach().clone() for of_ahead, _ in weights]
+        """Derive the genotype of both directions; see `CellSupernet.genotype` for the arguments."""
+        ahead, back = (sum(direction.architecture().values(), []) for direction in self._directions())
+        kept = [weight.detach().clone() for weight in ahead]
         with torch.no_grad():
             try:
-                for of_ahead, of_back in weights:
-                    of_ahead.copy_((of_ahead + of_back) / 2)
+                for weight, other in zip(ahead, back):
+                    weight.copy_((weight + other) / 2)
                 return self.ahead.genotype(edges_per_node, avoid_first, most_identity)
             finally:
-                for (of_ahead, _), before in zip(weights, kept):
-                    of_ahead.copy_(before)
+                for weight, before in zip(ahead, kept):
+                    weight.copy_(before)
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """The architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""
+        """Return the architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""
         both = [direction.architecture() for direction in self._directions()]
         return both[0] if self.shared else {name: both[0][name] + both[1][name] for name in both[0]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
-        """MAD as that of one direction, the mean of both."""
+        """Compute the mean of MAD over both directions."""
         ahead, back = (direction.mean_absolute_deviations() for direction in self._directions())
         return {name: (ahead[name] + back[name]) / 2 for name in ahead}
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """How clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
+        """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
         ahead, back = (direction.margins(edges_per_node, avoid_first) for direction in self._directions())
         return ahead if self.shared else {name: ahead[name] + back[name] for name in ahead}
 
-    def _directions(self) -> tuple[Any, Any]:
+    def _directions(self) -> tuple[OneDirection, OneDirection]:
         return self.ahead, self.back
-
-    def _architecture(self, direction: Any) -> list[nn.Parameter]:
-        return [parameter for group in direction.architecture().values() for parameter in group]
 
 
 def _reversed_rows(lengths: Tensor, steps: int) -> Tensor:
-    """For each step, the step that stands there when a sentence is reversed within its length, [T, B]."""
+    """Return for each step its source when each sentence is reversed within its length, [T, B]."""
     step = torch.arange(steps)[:, None]  # [T, 1]
     return torch.where(step < lengths, lengths - 1 - step, step)
 
 
-def _taken(data: Tensor, rows: Tensor) -> Tensor:
-    """The steps of [T, B, F] in another order."""
+def _reorder(data: Tensor, rows: Tensor) -> Tensor:
+    """Return the steps of [T, B, F] in another order."""
     return data.gather(0, rows[:, :, None].expand(-1, -1, data.shape[2]))

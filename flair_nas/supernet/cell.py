@@ -1,4 +1,4 @@
-"""The cell of the search space with all its edges and operations, mixed (DARTS; I-DARTS eq. 4; ESS with gates)."""
+"""Relaxed cell: all edges and operations, mixed (DARTS; I-DARTS eq. 4; ESS with gates)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from flair_nas.nn.kernels.plan import relaxed_cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
-from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
+from flair_nas.supernet.gates import GateSupernet, gates_deviation, make_gates
 from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation
 
 
 class CellSupernet(nn.Module):
-    """The relaxed cell, and with `history` the relaxed inter-cell gates, as a recurrent layer.
+    """Recurrent layer with the relaxed cell, and with `history` the relaxed inter-cell gates.
 
     Args:
         input_size: D.
@@ -33,17 +33,17 @@ class CellSupernet(nn.Module):
         relaxation: ``darts`` or ``i-darts``.
         history: history length m of both relaxed gates; 0 for none.
         gate: form of the gates, one of `GATE_FORMS`.
-        carry: what s_0 keeps a part of where there is a state gate, one of `CARRIES`.
+        carry: the carry of s_0 if there is a state gate, one of `CARRIES`.
         gate_links: the nodes of a gate read one another.
-        fixed_gates: a genotype whose gates are used as they are, with its form and carry, in place of relaxed ones.
+        fixed_gates: a genotype; its gates, form and carry replace the relaxed gates.
         batch_norm: normalise the nodes' states.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range; architecture weights at 1e-3 N(0, 1).
-        range_of: the range instead where that is None, for a width: H, of gates the rows of each matrix. 1.17 / √width.
+        init_range: initialisation bound of the weights. Architecture weights start at 1e-3 N(0, 1).
+        range_of: makes the bound from a width if `init_range` is None: H, of gates the rows of each matrix.
 
     Attributes:
-        sampler: how shares are made of architecture weights in training.
+        sampler: makes mixing weights of architecture weights in training.
 
     Shape of the parameters:
         weight_input [D, 2H], weight_hidden [H, 2H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;
@@ -95,7 +95,7 @@ class CellSupernet(nn.Module):
                 self.input_gate = InterCellGate(fixed_gates.input_gate, hidden_size, input_size, form)
         elif history:
             options = (gate, relaxation, self.sampler, gate_links)
-            self.state_gate, self.input_gate = relaxed_gates(history, input_size, hidden_size, *options)
+            self.state_gate, self.input_gate = make_gates(history, input_size, hidden_size, *options)
         self.fixed_gates = fixed_gates
         self.carry = carry if fixed_gates is None else fixed_gates.carry
         self._chosen: SearchedCell | None = None
@@ -103,7 +103,7 @@ class CellSupernet(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws all weights anew from the global generator."""
+        """Draw all weights anew from the global generator."""
         range_of = ranges(self.init_range, self.range_of)
         own_range = range_of(self.hidden_size)
         for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
@@ -113,12 +113,14 @@ class CellSupernet(nn.Module):
             if gate is not None:
                 gate.reset_parameters(range_of)
 
-    def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
-        """Runs the supernet over whole sequences.
+    def forward(
+        self, input: Tensor, hx: Tensor | RecurrentState | None = None
+    ) -> tuple[Tensor, Tensor | RecurrentState]:
+        """Run the supernet over whole sequences.
 
         Args:
             input: [T, B, D].
-            hx: the state to begin with: what an earlier call returned, or a tensor [1, B, H]; zeros when None.
+            hx: the initial state: the final one of an earlier call, or a tensor [1, B, H]; zeros when None.
 
         Returns:
             The output, [T, B, H], and the final state: [1, B, H], or a `RecurrentState` when there are gates.
@@ -135,13 +137,13 @@ class CellSupernet(nn.Module):
         return run_supernet(self, self, input, hx)
 
     def choose(self, genotype: Genotype | None) -> None:
-        """Runs one genotype with the shared weights, without normalisation, until told otherwise (random search; ENAS).
+        """Run one genotype with the shared weights, without normalisation, from now on (random search; ENAS).
 
         Args:
             genotype: an architecture of this space with one edge per node or more; None for the whole supernet.
 
         Raises:
-            ValueError: it is not of this space.
+            ValueError: a genotype outside this space.
         """
         if genotype is None:
             self._chosen = None
@@ -161,10 +163,10 @@ class CellSupernet(nn.Module):
 
     @contextlib.contextmanager
     def batch_statistics(self) -> Iterator[None]:
-        """Within the block evaluation, too, normalises by the statistics of the batch; running ones are left alone.
+        """Normalise by the statistics of the batch within the block, in evaluation too.
 
-        All nodes share the running statistics, so these fit none of them well, and what they leave over can grow
-        from step to step without bound.
+        All nodes share the running statistics, which fit none of them well: states could grow without bound. The
+        running statistics do not change.
         """
         self._of_batch = True
         try:
@@ -175,12 +177,12 @@ class CellSupernet(nn.Module):
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """The genotype that the architecture weights stand for now.
+        """Derive the genotype from the present architecture weights.
 
         Args:
             edges_per_node: n.
             avoid_first: nodes other than the first do not read s_0.
-            most_identity: at most so many nodes with an identity edge.
+            most_identity: largest number of nodes with an identity edge; None for no limit.
         """
         nodes = derive(self.arch, self.relaxation, edges_per_node, avoid_first, most_identity)
         if self.fixed_gates is not None:
@@ -198,27 +200,27 @@ class CellSupernet(nn.Module):
         )
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """The architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
+        """Return the architecture weights: ``intra`` of the cell, ``inter`` of the gates."""
         return {"intra": [self.arch], "inter": [arch for gate in self._relaxed_gates() for arch in gate.architecture()]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
-        """MAD of the shares of the cell, ``intra``, and of the gates, ``inter``, if they are relaxed."""
-        found = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
-        return found | ({"inter": gates_deviation(*gates)} if (gates := self._relaxed_gates()) else {})
+        """Compute MAD of the mixing weights: ``intra`` of the cell, ``inter`` of relaxed gates."""
+        gates = self._relaxed_gates()
+        intra = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
+        return intra | {"inter": gates_deviation(*gates)} if gates else intra
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """How clear each choice is, from 0 to 1, ``intra`` and ``inter``; see `flair_nas.supernet.derive.margins`."""
-        of_cell = margins(self.arch, self.relaxation, edges_per_node, avoid_first)
-        of_gates = [margin for gate in self._relaxed_gates() for margin in gate.margins(edges_per_node)]
-        return {"intra": of_cell, "inter": of_gates}
+        """Compute how clear each choice of cell and gates is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
+        gates = [margin for gate in self._relaxed_gates() for margin in gate.margins(edges_per_node)]
+        return {"intra": margins(self.arch, self.relaxation, edges_per_node, avoid_first), "inter": gates}
 
     def _relaxed_gates(self) -> list[GateSupernet]:
         return [gate for gate in (self.state_gate, self.input_gate) if isinstance(gate, GateSupernet)]
 
-    # --- what the recurrence asks of a cell ---
+    # --- interface of cells ---
 
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
-        """One time step, by the equations (DARTS; I-DARTS eq. 4); engines do the same for a whole sequence.
+        """Compute one time step by the equations (DARTS; I-DARTS eq. 4); engines do so for a whole sequence.
 
         s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i, where drop adds nothing; s_0 and
         every s_i pass one shared batch normalisation without affine parameters, over the batch.
@@ -235,15 +237,15 @@ class CellSupernet(nn.Module):
         pairs = iter(self.shares())
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
         carry = h if previous is None or self.carry == "gated" else previous
-        states = [self._normalised(edge(torch.tanh, pre, carry))]
+        states = [self._normalise(edge(torch.tanh, pre, carry))]
         for weight in self.weight_nodes:
             terms: list[Tensor] = []
             for state in states:
                 pre = product(masked(state, mask), weight)  # s_j W_i, [B, 2H]
-                for share, (name, operation) in zip(next(pairs), FUNCTIONS.items()):
+                for p, (name, operation) in zip(next(pairs), FUNCTIONS.items()):
                     if name != "drop":
-                        terms.append(share * edge(operation, pre, state))
-            states.append(self._normalised(torch.stack(terms).sum(0)))
+                        terms.append(p * edge(operation, pre, state))
+            states.append(self._normalise(torch.stack(terms).sum(0)))
         return torch.stack(states[1:]).mean(0)
 
     def program(self) -> CellProgram:
@@ -262,10 +264,10 @@ class CellSupernet(nn.Module):
             return Normalisation(True, None, None, 0.0, norm.eps)
         return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
 
-    def _normalised(self, state: Tensor) -> Tensor:
+    def _normalise(self, state: Tensor) -> Tensor:
         normalisation = self._normalisation()
         return state if normalisation is None else normalisation(state)
 
     def extra_repr(self) -> str:
-        """Sizes and relaxation, for printing."""
+        """Return sizes and relaxation, for printing."""
         return f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}, relaxation={self.relaxation}"

@@ -1,4 +1,4 @@
-"""The inter-cell gates of ESS (Li et al. 2020), relaxed."""
+"""Relaxed inter-cell gates of ESS (Li et al. 2020)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
 
 OF_ENTRIES = "darts"
-"""The relaxation of a gate's entries: a softmax each."""
+"""Relaxation of a gate's entries: a softmax each."""
 
 
 class GateSupernet(nn.Module):
-    """One gate of ESS, f' or g', with all operations and all edges between its nodes.
+    """Gate of ESS, f' or g', with all operations and all edges between its nodes.
 
     Args:
         history: m, the number of nodes.
         entry_size: width E of the entry vectors.
         gate_size: width G of the gate.
-        form: how the gate multiplies a vector, one of `GATE_FORMS`.
+        form: form of the gate, one of `GATE_FORMS`.
         relaxation: grouping of the edges between nodes; an entry always has a softmax of its own.
-        sampler: how shares are made of architecture weights, that of the whole supernet.
-        links: there are edges between the nodes; otherwise each reads its entry alone (ESS leaves that open).
+        sampler: makes mixing weights of architecture weights, for the whole supernet.
+        links: the nodes read one another; otherwise each reads its entry alone (ESS leaves that open).
 
     Shape of the parameters:
         weight_entry [m, E, G], weight_nodes [m, G, G], arch_entry [m, 5], arch [m (m - 1) / 2, 5], the last by head
@@ -54,14 +54,14 @@ class GateSupernet(nn.Module):
         self.arch = nn.Parameter(torch.empty(history * (history - 1) // 2 if links else 0, len(OPERATIONS)))
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
-        """Draws the weights as `InterCellGate` does; architecture weights start at 1e-3 N(0, 1)."""
+        """Draw the weights as `InterCellGate` does; architecture weights start at 1e-3 N(0, 1)."""
         reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, range_of)
         for arch in (self.arch_entry, self.arch):
             nn.init.normal_(arch, std=1e-3)
 
     @property
     def history(self) -> int:
-        """The history length m."""
+        """History length m."""
         return len(self.weight_entry)
 
     def shares(self) -> tuple[Tensor, Tensor]:
@@ -69,7 +69,7 @@ class GateSupernet(nn.Module):
         return self.sampler.shares(self.arch_entry, OF_ENTRIES), self.sampler.shares(self.arch, self.relaxation)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
-        """The gate: the mean of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i).
+        """Compute the gate: the mean of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i).
 
         Args:
             vectors: v_1..v_m, the latest first, [B, E] each.
@@ -77,11 +77,11 @@ class GateSupernet(nn.Module):
         Returns:
             [B, G].
         """
-        of_entries, of_pairs = self.shares()
-        pairs = iter(of_pairs)
+        entry_mix, pair_mix = self.shares()
+        pairs = iter(pair_mix)
         states: list[Tensor] = []
-        for v, of_entry, share, weight in zip(vectors, self.weight_entry, of_entries, self.weight_nodes):
-            state = mixture(product(v, of_entry), share)
+        for v, weight_entry, p, weight in zip(vectors, self.weight_entry, entry_mix, self.weight_nodes):
+            state = mixture(product(v, weight_entry), p)
             for earlier in states if self.links else ():
                 state = state + mixture(product(earlier, weight), next(pairs))
             states.append(state)
@@ -96,23 +96,22 @@ class GateSupernet(nn.Module):
         return GateProgram(relaxed_gate_plan(self.history, self.form, self.links), self.shares())
 
     def architecture(self) -> list[nn.Parameter]:
-        """The architecture weights; those of the edges are left out where there are none."""
+        """Return the architecture weights: of the entries, and of the edges if there are any."""
         return [self.arch_entry, self.arch] if self.arch.numel() else [self.arch_entry]
 
     def margins(self, edges_per_node: int = 1) -> list[float]:
-        """How clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
+        """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.gate_margins`."""
         return gate_margins(self.arch_entry, self.arch, self.relaxation, edges_per_node)
 
     def derive(self, edges_per_node: int = 1) -> Gate:
-        """The discrete gate that the architecture weights stand for now."""
-        arch = self.arch if self.links else None
-        return derive_gate(self.arch_entry, arch, self.relaxation, edges_per_node)
+        """Derive the gate from the present architecture weights."""
+        return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
 
 
-def relaxed_gates(
+def make_gates(
     history: int, input_size: int, hidden_size: int, form: str, relaxation: str, sampler: Sampler, links: bool
 ) -> tuple[GateSupernet, GateSupernet]:
-    """The state gate f' and the input gate g' of a cell of these sizes; arguments as of `GateSupernet`."""
+    """Make the state gate f' and the input gate g' of a cell; see `GateSupernet` for the arguments."""
     options = (form, relaxation, sampler, links)
     return (
         GateSupernet(history, input_size, hidden_size, *options),
@@ -121,7 +120,7 @@ def relaxed_gates(
 
 
 def gates_deviation(*gates: GateSupernet) -> float:
-    """MAD of all shares of the gates together."""
+    """Compute MAD of all mixing weights of the gates together."""
     parts = [pair for gate in gates for pair in ((gate.arch_entry, OF_ENTRIES), (gate.arch, gate.relaxation))]
     total = sum(mean_absolute_deviation(arch, relaxation) * arch.numel() for arch, relaxation in parts if arch.numel())
     return total / sum(arch.numel() for arch, _ in parts)

@@ -1,23 +1,23 @@
-"""Relaxed inter-cell gates around a fixed cell: the inter-cell search of ESS on its own."""
+"""Relaxed inter-cell gates around a fixed cell, for the inter-cell search of ESS on its own."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.state import RecurrentState
-from flair_nas.supernet.gates import GateSupernet, gates_deviation, relaxed_gates
+from flair_nas.supernet.gates import GateSupernet, gates_deviation, make_gates
 from flair_nas.supernet.layer import check_sizes, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation
 
 
 class InterCellSupernet(nn.Module):
-    """A genotype's cell with relaxed gates in place of its own, as a recurrent layer; its states are not normalised.
+    """Recurrent layer with a genotype's cell and relaxed gates in place of its own; its states are not normalised.
 
     Args:
         input_size: D.
@@ -26,19 +26,19 @@ class InterCellSupernet(nn.Module):
         history: history length m of both gates, at least 1.
         relaxation: grouping of the edges between the nodes of a gate, ``darts`` or ``i-darts``.
         gate: form of the gates, one of `GATE_FORMS`.
-        carry: what s_0 keeps a part of, one of `CARRIES`.
+        carry: the carry of s_0, one of `CARRIES`.
         gate_links: the nodes of a gate read one another.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: weights start uniform in +-init_range, as a layer's if None; architecture weights at 1e-3 N(0, 1).
+        init_range: initialisation bound of the weights, a layer's if None. Architecture weights start at 1e-3 N(0, 1).
 
     Attributes:
-        sampler: how shares are made of architecture weights in training.
+        sampler: makes mixing weights of architecture weights in training.
         cell: a `SearchedCell` whose state_gate and input_gate are `GateSupernet`.
 
     Raises:
         ValueError: sizes or probabilities out of range.
-        TypeError: `cell` is no `Genotype`.
+        TypeError: `cell` is not a `Genotype`.
         FlairNasError: an unknown relaxation.
     """
 
@@ -73,22 +73,24 @@ class InterCellSupernet(nn.Module):
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
         self.sampler = Sampler()
         options = (gate, relaxation, self.sampler, gate_links)
-        self.cell.state_gate, self.cell.input_gate = relaxed_gates(history, input_size, hidden_size, *options)
+        self.cell.state_gate, self.cell.input_gate = make_gates(history, input_size, hidden_size, *options)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draws all weights anew from the global generator."""
+        """Draw all weights anew from the global generator."""
         self.cell.reset_parameters()
 
-    def forward(self, input: Tensor, hx: Tensor | RecurrentState | None = None) -> tuple[Tensor, Any]:
-        """Runs the supernet over whole sequences; arguments and returns as `CellSupernet.forward`."""
+    def forward(
+        self, input: Tensor, hx: Tensor | RecurrentState | None = None
+    ) -> tuple[Tensor, Tensor | RecurrentState]:
+        """Run the supernet over whole sequences; see `CellSupernet.forward` for arguments and returns."""
         self.sampler.begin(self.training)
         return run_supernet(self.cell, self, input, hx)
 
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """The genotype that the architecture weights stand for now: the fixed cell with the derived gates.
+        """Derive the genotype: the fixed cell with the gates of the present architecture weights.
 
         Args:
             edges_per_node: n, of the gates' edges with I-DARTS.
@@ -102,27 +104,27 @@ class InterCellSupernet(nn.Module):
         )
 
     def batch_statistics(self) -> contextlib.AbstractContextManager[None]:
-        """As `CellSupernet.batch_statistics`; here nothing is normalised."""
+        """Do nothing: no state is normalised."""
         return contextlib.nullcontext()
 
     @property
     def state_gate(self) -> GateSupernet:
-        """The relaxed state gate f'."""
+        """Relaxed state gate f'."""
         return cast(GateSupernet, self.cell.state_gate)
 
     @property
     def input_gate(self) -> GateSupernet:
-        """The relaxed input gate g'."""
+        """Relaxed input gate g'."""
         return cast(GateSupernet, self.cell.input_gate)
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
-        """The architecture weights: none ``intra`` the cell, ``inter`` of the gates."""
+        """Return the architecture weights: ``inter`` of the gates; ``intra`` is empty."""
         return {"intra": [], "inter": [*self.state_gate.architecture(), *self.input_gate.architecture()]}
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
-        """How clear each choice of the gates is, from 0 to 1, ``inter``; see `flair_nas.supernet.derive.margins`."""
+        """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
         return {"inter": [*self.state_gate.margins(edges_per_node), *self.input_gate.margins(edges_per_node)]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
-        """MAD of the shares of the gates, ``inter``."""
+        """Compute MAD of the mixing weights of the gates, as ``inter``."""
         return {"inter": gates_deviation(self.state_gate, self.input_gate)}

@@ -1,9 +1,9 @@
-"""What all supernets share: the run over a batch of sequences of one length, and the checks of sizes."""
+"""Run of a supernet over sequences of one length, and checks of its arguments."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -23,14 +23,14 @@ class _Layer(Protocol):
 
 def run_supernet(
     cell: CellLike, layer: _Layer, input: Tensor, hx: Tensor | RecurrentState | None
-) -> tuple[Tensor, Any]:
-    """Runs a cell over whole sequences of one length.
+) -> tuple[Tensor, Tensor | RecurrentState]:
+    """Run a cell over whole sequences of one length.
 
     Args:
         cell: the cell.
         layer: the supernet, for its size, mode and dropouts.
         input: [T, B, D].
-        hx: the state to begin with, or None for zeros.
+        hx: the initial state, or None for zeros.
 
     Returns:
         The output, [T, B, H], and the final state: [1, B, H], or a `RecurrentState` when there are gates.
@@ -56,11 +56,7 @@ def run_supernet(
 
 
 def check_input(input: Tensor, input_size: int) -> None:
-    """Refuses an input of another shape.
-
-    Raises:
-        ValueError: it says what was given and expected.
-    """
+    """Raise a ValueError unless an input is [T, B, D], none of them 0."""
     if input.dim() != 3 or input.shape[-1] != input_size or 0 in input.shape:
         raise ValueError(
             f"a supernet takes [T, B, D] with D = input_size = {input_size}, at least one step and one sequence; "
@@ -79,19 +75,19 @@ def check_sizes(
     recurrent_dropout: float,
     init_range: float | None,
 ) -> None:
-    """Refuses arguments of a supernet that are out of range.
+    """Refuse arguments of a supernet that are out of range.
 
     Raises:
         ValueError: it names the argument.
     """
-    for name, size, least in (
+    for name, size, minimum in (
         ("input_size", input_size, 1),
         ("hidden_size", hidden_size, 1),
         ("nodes", nodes, 1),
         ("history", history, 0),
     ):
-        if not isinstance(size, int) or isinstance(size, bool) or size < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
+        if not isinstance(size, int) or isinstance(size, bool) or size < minimum:
+            raise ValueError(f"{name} must be a whole number of at least {minimum}, got {size!r}")
     for name, probability in (("input_dropout", input_dropout), ("recurrent_dropout", recurrent_dropout)):
         if not 0 <= probability < 1:
             raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")

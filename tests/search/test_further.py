@@ -245,7 +245,7 @@ FLAGS = "--objective parity --strategy climbing --hidden-size 6 --nodes 2 --batc
 
 def test_help_knows_them_and_a_contradiction_is_named_with_all_others(extended: Path) -> None:
     shown = command(extended, "--help").stdout
-    assert "how to search: climbing, gradient," in shown and "parity, text" in shown
+    assert "search strategy: climbing, gradient," in shown and "parity, text" in shown
     refused = command(
         extended, *FLAGS.split(), *["--learn", "joint", "--batch-size", "9", "--parts", "2", "--out", "run"]
     )

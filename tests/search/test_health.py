@@ -17,7 +17,7 @@ from flair_nas.cli import main
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.metric import Guess
-from flair_nas.search.config import SearchConfig
+from flair_nas.search.config import SearchConfig, small_presets
 from flair_nas.search.health import (
     EPOCHS,
     explain_failure,
@@ -29,7 +29,7 @@ from flair_nas.search.health import (
 from flair_nas.search.objectives.flair_model import F1
 from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.trainer import search_genotype
-from flair_nas.settings.resolve import preset_names, resolve
+from flair_nas.settings.resolve import resolve
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
 
@@ -261,7 +261,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
 
 
 def test_small_presets_ask_for_enough_steps_and_a_bounded_vocabulary() -> None:
-    names = [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
+    names = small_presets()
     assert len(names) == 8
     for name in [*names, "i-darts-ptb"]:
         config = resolve(SearchConfig, kind="search", preset=name)

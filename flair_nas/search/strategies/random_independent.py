@@ -12,7 +12,7 @@ from torch import Tensor
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import Reduce
-from flair_nas.search.config import SearchSettings, genotype_of
+from flair_nas.search.config import SearchSettings, parse_genotype
 from flair_nas.search.model_update import NotFinite
 from flair_nas.search.protocols import Objective, StepFigures
 from flair_nas.search.strategies.whole_cells import Candidates
@@ -49,7 +49,7 @@ class IndependentRandomSearch(Candidates):
             )
         for text in config.candidates:
             try:
-                genotype = genotype_of(text)
+                genotype = parse_genotype(text)
             except FlairNasError as error:
                 found.append(f"candidates: {error}")
                 continue
@@ -68,7 +68,7 @@ class IndependentRandomSearch(Candidates):
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         super().__init__(objective, config, reduce)
-        self.named = [genotype_of(text) for text in config.candidates]
+        self.named = [parse_genotype(text) for text in config.candidates]
         self.first_weights = {name: value.clone() for name, value in objective.module.state_dict().items()}
         self.total = sum(self.steps(epoch) for epoch in range(1, config.epochs + 1))
         self.alive = list(range(self.samples + len(self.named)))
