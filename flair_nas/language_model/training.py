@@ -31,8 +31,8 @@ from flair_nas.language_model.saved import (
     OTHER_LAYERS,
     SavedLanguageModel,
     build_language_model,
-    layer_of,
     load_language_model,
+    parse_layer,
     save_language_model,
 )
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
@@ -82,7 +82,7 @@ def train_language_model(
         RunStopped: after Ctrl-C; the checkpoint of the last whole epoch is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
-    layer = layer_of(config)  # a bad name should not cost the time that a text takes to load
+    layer = parse_layer(config)  # a bad name should not cost the time that a text takes to load
     device = choose_device(config.device)
     check_precision(config.precision, device)
     command = "flair-nas lm train" if corpus is None else None
@@ -326,7 +326,7 @@ class _Training:
         valid = self.corpus.valid
         columns = max(1, min(self.config.valid_batch_size, len(valid) // 2))
         first = self.corpus.vocabulary.index(END)
-        score = evaluate_stream(self.model, valid, batch_size=columns, first=first, device=self.device)
+        score = evaluate_stream(self.model, valid, batch_size=columns, first=first)
         if not math.isfinite(score.perplexity):
             raise NotFinite(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
         return score
@@ -414,7 +414,7 @@ def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bo
     if ids is None:
         return None
     first, columns = corpus.vocabulary.index(END), config.eval_batch_size
-    score = evaluate_stream(model, ids, batch_size=columns, first=first, progress=progress, device=training.device)
+    score = evaluate_stream(model, ids, batch_size=columns, first=first, progress=progress)
     if not math.isfinite(score.perplexity):
         raise NotFinite(
             f"not finite: the loss of {training.run.folder / 'model.pt'} on the whole of {part} is {score.loss:g}: its "
