@@ -20,6 +20,10 @@ class FlairNasError(ValueError):
         super().__init__(printable(str(message)))
 
 
+class NotFinite(FlairNasError):
+    """A loss or gradient that is not finite."""
+
+
 def printable(message: str, limit: int = 2000) -> str:
     """A message that fits a screen, and that every file can hold: what users gave, and names of files, may be anything.
 

@@ -1,4 +1,4 @@
-"""Averaged SGD: the mean of the weights, and when it begins."""
+"""Averaged SGD: the mean of the weights, and the trigger that starts it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torch import Tensor
 
 
 def stops_improving(losses: list[float], patience: int) -> bool:
-    """AWD-LSTM's trigger: the last validation loss is above the best of those more than `patience` epochs before it."""
+    """Return True if the last validation loss is above the best of those more than `patience` epochs before it.
+
+    This is AWD-LSTM's trigger (Merity et al., 2018).
+    """
     earlier = losses[: -1 - patience]
     return bool(earlier) and losses[-1] > min(earlier)
 
@@ -18,8 +21,8 @@ def stops_improving(losses: list[float], patience: int) -> bool:
 class MeanWeights:
     """The running mean of the weights after each step (Polyak and Juditsky, 1992).
 
-    With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, but each step has its own learning rate,
-    which ASGD applies one step late, and the first step counts, which ASGD forgets.
+    With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, with two differences. ASGD applies each
+    step's learning rate one step late, and leaves out the first step.
     """
 
     def __init__(self, parameters: list[Tensor]) -> None:
@@ -29,14 +32,14 @@ class MeanWeights:
 
     @torch.no_grad()
     def add(self) -> None:
-        """Takes the weights of this instant into the mean."""
+        """Add the present weights to the mean."""
         self.steps += 1
         for mean, parameter in zip(self.means, self.parameters):
             mean.lerp_(parameter, 1 / self.steps)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within the block the model has the mean as its weights."""
+        """Give the model the mean as its weights within the block."""
         self._swap()
         try:
             yield

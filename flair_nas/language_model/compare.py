@@ -19,14 +19,14 @@ from flair_nas.language_model.text.sources import TextSource
 
 @dataclass(frozen=True)
 class WordChange:
-    """What two models make of a word.
+    """The losses of two models on a word.
 
     Args:
         word: the word.
-        train_count: how often it is in the text that the models were trained on.
-        occurrences: how often it is in the text that they are compared on.
-        loss_a: the first model's mean loss over these, in nats.
-        loss_b: the second model's.
+        train_count: number of occurrences in the text that the models were trained on.
+        occurrences: number of occurrences in the text that they are compared on.
+        loss_a: mean loss of the first model over these occurrences, in nats.
+        loss_b: mean loss of the second model.
     """
 
     word: str
@@ -37,7 +37,7 @@ class WordChange:
 
     @property
     def difference(self) -> float:
-        """loss_b - loss_a: below zero where the second model is the better one."""
+        """loss_b - loss_a, negative if the second model is better."""
         return self.loss_b - self.loss_a
 
 
@@ -46,10 +46,10 @@ class Comparison:
     """Two language models on the same text.
 
     Args:
-        tokens: how many tokens each predicted.
-        loss_a: the first model's mean loss, in nats.
-        loss_b: the second model's.
-        words: every word of the text, by rising difference; equal ones in the order of the vocabulary.
+        tokens: number of tokens that each predicted.
+        loss_a: mean loss of the first model, in nats.
+        loss_b: mean loss of the second model.
+        words: every word of the text, by rising difference, then in the order of the vocabulary.
     """
 
     tokens: int
@@ -64,24 +64,24 @@ class Comparison:
 
     @property
     def unknown_share(self) -> float:
-        """The share of words that are `UNKNOWN`; `END` is no word."""
+        """The share of words that are `UNKNOWN`; `END` does not count as a word."""
         counts = {word.word: word.occurrences for word in self.words}
         return counts.get(UNKNOWN, 0) / max(self.tokens - counts.get(END, 0), 1)
 
     def improved(self, top: int, min_occurrences: int = 1) -> list[WordChange]:
-        """The words whose loss falls most from the first model to the second, the most first."""
+        """Return the `top` words whose loss falls most from the first model to the second, in order."""
         return [w for w in self.words if w.difference < 0 and w.occurrences >= min_occurrences][:top]
 
     def worsened(self, top: int, min_occurrences: int = 1) -> list[WordChange]:
-        """The words whose loss rises most, the most first."""
+        """Return the `top` words whose loss rises most from the first model to the second, in order."""
         return [w for w in reversed(self.words) if w.difference > 0 and w.occurrences >= min_occurrences][:top]
 
     def frequent(self, top: int) -> list[WordChange]:
-        """The words that are most often in the text."""
+        """Return the `top` most frequent words of the text."""
         return sorted(self.words, key=lambda word: -word.occurrences)[:top]
 
     def to_dict(self, top: int, min_occurrences: int = 1) -> dict[str, Any]:
-        """The comparison as JSON data, with `top` words of each kind."""
+        """Return the comparison as JSON data, with `top` words of each kind."""
         lists = {
             "improved": self.improved(top, min_occurrences),
             "worsened": self.worsened(top, min_occurrences),
@@ -108,15 +108,15 @@ def compare_language_models(
     progress: bool = False,
     device: torch.device | str = "cpu",
 ) -> Comparison:
-    """Compares two trained language models word by word, exactly (batch size 1).
+    """Compare two trained language models word by word, exactly (batch size 1).
 
     Args:
-        a: the first model: what `load_language_model` gives or takes.
-        b: the second one.
-        text: a folder, files by part or a Flair corpus, as for `load_text`; or one file, whatever the part.
+        a: the first model, loaded or as a path that `load_language_model` takes.
+        b: the second model, loaded or as a path.
+        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part.
         part: train, valid or test.
         progress: draw progress bars on standard error.
-        device: where to load models that are given by their paths.
+        device: device of models that are given as paths.
 
     Raises:
         FlairNasError: models or text that cannot be used, or models of different vocabularies.
@@ -128,19 +128,13 @@ def compare_language_models(
     first = vocabulary.index(END)
     losses = [stream_losses(saved.model, ids, first=first, progress=progress).astype(np.float64) for saved in models]
     occurrences = np.bincount(ids, minlength=len(vocabulary))
-    sums = [np.bincount(ids, weights=of_model, minlength=len(vocabulary)) for of_model in losses]
-    found = np.flatnonzero(occurrences)
-    means = [total[found] / occurrences[found] for total in sums]
+    sums = [np.bincount(ids, weights=weights, minlength=len(vocabulary)) for weights in losses]
+    present = np.flatnonzero(occurrences)
+    means = [total[present] / occurrences[present] for total in sums]
     order = np.argsort(means[1] - means[0], kind="stable")
     words = tuple(
-        WordChange(
-            vocabulary.words[found[place]],
-            vocabulary.counts[found[place]],
-            int(occurrences[found[place]]),
-            float(means[0][place]),
-            float(means[1][place]),
-        )
-        for place in order
+        WordChange(vocabulary.words[i], vocabulary.counts[i], int(occurrences[i]), float(loss_a), float(loss_b))
+        for i, loss_a, loss_b in zip(present[order], *(mean[order] for mean in means))
     )
     return Comparison(len(ids), float(losses[0].mean()), float(losses[1].mean()), words)
 

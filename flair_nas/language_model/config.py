@@ -11,16 +11,16 @@ from flair_nas.settings.validation import problems_of, raise_problems
 
 
 def rising(numbers: list[int]) -> str:
-    """What is wrong with numbers that have to rise, for `setting`."""
+    """Return the fault of numbers that do not rise, for the `check` of `setting`, or an empty string."""
     return "" if all(low < high for low, high in itertools.pairwise(numbers)) else "must rise"
 
 
 @dataclass
 class LanguageModelSettings(TextSettings):
-    """Settings of a language model's training but for its seed.
+    """Settings of a language model's training without its seed.
 
-    The defaults are those with which DARTS retrains on PTB, but for size, number of epochs, first weights and learning
-    rate, which are for any size.
+    The defaults are those of DARTS's retraining on PTB, except that size, number of epochs, initialisation bounds and
+    learning rate suit any size.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
@@ -28,7 +28,7 @@ class LanguageModelSettings(TextSettings):
 
     rnn: str = setting(
         "i-darts-ptb",
-        "lstm, gru, a genotype's name, its file or address, or a one-line genotype; options after commas",
+        "lstm, gru, a genotype's name, file or address, or a one-line genotype; options after commas",
     )
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **COUNT)
@@ -40,22 +40,25 @@ class LanguageModelSettings(TextSettings):
     word_dropout: float = setting(0.1, "probability of dropping a word's whole embedding", **PROBABILITY)
     tied: bool = setting(True, "the softmax shares the embedding's matrix (never an adaptive softmax)")
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: how many types each cluster ends after", check=rising, **COUNT
+        [],
+        "adaptive softmax, for large vocabularies: number of types after which each cluster ends",
+        check=rising,
+        **COUNT,
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
     optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
     lower_after: list[int] = setting(
-        [], "after each of these epochs the learning rate is a tenth of what it was", check=rising, **COUNT
+        [], "epochs after which the learning rate is divided by ten", check=rising, **COUNT
     )
     weight_decay: float = setting(8e-7, "weight decay", low=0, high=1e3)
-    clip: float = setting(0.25, "gradient norm is clipped to this", low=1e-12, high=1e12)
-    averaging: bool = setting(True, "go on with averaged SGD when the validation loss stops improving")
+    clip: float = setting(0.25, "maximum norm of the gradients", low=1e-12, high=1e12)
+    averaging: bool = setting(True, "switch to averaged SGD when the validation loss stops improving")
     patience: int = setting(
-        5, "averaging begins when the validation loss is above the best one of more than this many epochs ago", **COUNT
+        5, "averaging begins when the validation loss exceeds the best one of more than this many epochs ago", **COUNT
     )
-    average_after: int | None = setting(None, "averaging begins after this epoch at the latest", **COUNT)
+    average_after: int | None = setting(None, "epoch after which averaging begins at the latest", **COUNT)
     batch_size: int = setting(64, "columns of text that are read side by side", **COUNT)
     bptt: int = setting(35, "steps of truncated back-propagation", **COUNT)
     vary_length: bool = setting(True, "vary the steps around bptt, and the learning rate with them")
@@ -63,14 +66,17 @@ class LanguageModelSettings(TextSettings):
     valid_batch_size: int = setting(64, "columns for the perplexity after each epoch, which is approximate", **COUNT)
     eval_batch_size: int = setting(1, "columns for the final perplexity; 1 is exact, more are approximate", **COUNT)
     rollbacks: int = setting(
-        0, "after a loss that is not finite, go back to the best epoch, at most so often (DARTS does)", low=0, high=1000
+        0,
+        "maximum number of times to go back to the best epoch after a loss that is not finite (as DARTS)",
+        low=0,
+        high=1000,
     )
     init_range: float | None = setting(
-        None, "weights of the layer start uniform in +-this (1.17 / sqrt(H), as 0.04 in the papers' code at 850)",
+        None, "initialisation bound of the layer (1.17 / sqrt(H), which is 0.04 at 850, as in the papers' code)",
         low=1e-12, high=10, before=0.04,
     )  # fmt: skip
     embedding_init_range: float = setting(
-        0.1, "and those of embedding and softmax in +-this (the papers' code: 0.04)", low=1e-12, high=10
+        0.1, "initialisation bound of embedding and softmax (the papers' code: 0.04)", low=1e-12, high=10
     )
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
@@ -101,7 +107,7 @@ class LanguageModelSettings(TextSettings):
 
 @dataclass
 class LanguageModelConfig(LanguageModelSettings):
-    """Settings of `train_language_model`; each is also a flag of ``flair-nas lm train`` and a key of its ``--config``.
+    """Settings of `train_language_model`, flags of ``flair-nas lm train`` and keys of its ``--config``.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.

@@ -1,8 +1,8 @@
 """Cross-entropy of a softmax over a large vocabulary, a block of rows at a time.
 
 The logits of a segment, [S, V], are by far its largest tensor, and autograd would keep two more of that size. Here a
-block of rows goes from logits to losses and gradients while it is in the processor's cache; nothing of that size is
-ever held.
+block of rows goes from logits to losses and gradients while it is in the processor's cache. No tensor of that size
+exists at any time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
-_LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: what a processor's cache holds; enough to keep a GPU busy
+_LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: they fit a processor's cache; they keep a GPU busy
 _ROWS = 128  # of a block at least: with fewer, the products are slow
 
 
 @untraced
 def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """The mean of -log softmax(rows weight^T + bias)[targets], with gradients; they can be taken once.
+    """Compute the mean of -log softmax(rows weight^T + bias)[targets]. Its gradients can be taken once.
 
     Args:
         rows: [S, H].
@@ -40,7 +40,17 @@ def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tens
 
 
 def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """The same row by row, [S], without gradients; arguments as of `mean_cross_entropy`."""
+    """Compute -log softmax(rows weight^T + bias)[targets] of each row, without gradients.
+
+    Args:
+        rows: [S, H].
+        weight: [V, H].
+        bias: [V].
+        targets: ids, [S].
+
+    Returns:
+        Nats, [S], float32 or wider.
+    """
     with torch.no_grad():
         dtype = _product_dtype(rows, weight)
         with torch.autocast(rows.device.type, enabled=False):
@@ -51,26 +61,26 @@ def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
 class _MeanCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, dtype: torch.dtype) -> Tensor:
-        # the gradients of the sum are made at once, since logits would have to be made again in the backward pass
-        of_rows = torch.empty_like(rows) if ctx.needs_input_grad[0] else None  # [S, H]
-        of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # [V, H]
-        of_bias = torch.zeros_like(bias) if ctx.needs_input_grad[2] else None  # [V]
+        # the gradients of the sum are computed here, since the backward pass would have to compute the logits again
+        grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[0] else None  # [S, H]
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # [V, H]
+        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[2] else None  # [V]
         total: Tensor | None = None
         with torch.autocast(rows.device.type, enabled=False):
-            factor, other = rows.to(dtype), weight.to(dtype)
-            for piece, losses, of_logits in _blocks(factor, other, bias.to(dtype), targets):
+            low_rows, low_weight = rows.to(dtype), weight.to(dtype)
+            for piece, losses, grad_logits in _blocks(low_rows, low_weight, bias.to(dtype), targets):
                 total = losses.sum() if total is None else total + losses.sum()
-                of_logits[torch.arange(len(losses), device=rows.device), targets[piece]] -= 1  # softmax - one-hot
-                if of_bias is not None:
-                    of_bias += of_logits.sum(0)
-                of_logits = of_logits.to(dtype)  # [block, V]
-                if of_rows is not None:
-                    of_rows[piece] = torch.mm(of_logits, other)
-                if of_weight is not None and of_weight.dtype == dtype:
-                    of_weight.addmm_(of_logits.t(), factor[piece])
-                elif of_weight is not None:
-                    of_weight += torch.mm(of_logits.t(), factor[piece])
-        ctx.gradients, ctx.count = (of_rows, of_weight, of_bias), len(rows)
+                grad_logits[torch.arange(len(losses), device=rows.device), targets[piece]] -= 1  # softmax - one-hot
+                if grad_bias is not None:
+                    grad_bias += grad_logits.sum(0)
+                grad_logits = grad_logits.to(dtype)  # [block, V]
+                if grad_rows is not None:
+                    grad_rows[piece] = torch.mm(grad_logits, low_weight)
+                if grad_weight is not None and grad_weight.dtype == dtype:
+                    grad_weight.addmm_(grad_logits.t(), low_rows[piece])
+                elif grad_weight is not None:
+                    grad_weight += torch.mm(grad_logits.t(), low_rows[piece])
+        ctx.gradients, ctx.count = (grad_rows, grad_weight, grad_bias), len(rows)
         assert total is not None
         return total / len(rows)
 
@@ -78,28 +88,32 @@ class _MeanCrossEntropy(torch.autograd.Function):
     @first_order_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         scale = gradients[0] / ctx.count
-        found = (None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients)
-        return (*found, None, None)
+        scaled = (None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.gradients)
+        return (*scaled, None, None)
 
 
 def _blocks(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """For each block of rows: where it is, its losses [block], its probabilities [block, V], which may be changed."""
+    """Yield the position of each block of rows, its losses [block], and its probabilities [block, V].
+
+    The caller may change the probabilities; the next block overwrites them.
+    """
     size = min(len(rows), max(_ROWS, _LOGITS["cpu" if rows.device.type == "cpu" else "cuda"] // len(weight)))
-    logits_of_all = rows.new_empty(size, len(weight))
+    all_logits = rows.new_empty(size, len(weight))
     wide = torch.promote_types(rows.dtype, torch.float32)  # the sum over V needs more digits than bfloat16 has
-    probabilities_of_all = torch.empty_like(logits_of_all, dtype=wide)
+    all_probabilities = torch.empty_like(all_logits, dtype=wide)
     transposed = weight.t()
     for start in range(0, len(rows), size):
         piece = slice(start, min(start + size, len(rows)))
         count = piece.stop - start
-        logits = torch.addmm(bias, rows[piece], transposed, out=logits_of_all[:count])  # [block, V]
-        wanted = logits.gather(1, targets[piece, None])[:, 0].to(wide)  # [block]
-        probabilities = torch.softmax(logits, 1, wide, out=probabilities_of_all[:count])  # [block, V]
-        # log of the sum of exp(logits), by which a logit and its log-probability differ; the largest never underflows
-        below = logits.amax(1).to(wide) - wanted  # [block], first, since the rest would be lost in large logits
+        logits = torch.addmm(bias, rows[piece], transposed, out=all_logits[:count])  # [block, V]
+        target_logits = logits.gather(1, targets[piece, None])[:, 0].to(wide)  # [block]
+        probabilities = torch.softmax(logits, 1, wide, out=all_probabilities[:count])  # [block, V]
+        # A logit and its log-probability differ by log sum exp(logits). It is computed from the largest logit, whose
+        # probability never underflows. The difference comes first, since large logits would absorb the rest.
+        below = logits.amax(1).to(wide) - target_logits  # [block]
         yield piece, below - probabilities.amax(1).log(), probabilities
 
 
 def _product_dtype(rows: Tensor, weight: Tensor) -> torch.dtype:
-    """The dtype of a product of these: under autocast a lower one than their own."""
+    """Return the dtype of a product of two tensors, which autocast lowers."""
     return torch.mm(rows.detach()[:1, :1], weight.detach()[:1, :1]).dtype

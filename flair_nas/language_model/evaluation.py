@@ -27,8 +27,8 @@ class TextScore(NamedTuple):
         loss: mean nats per predicted token.
         perplexity: e to the loss.
         tokens: number of predicted tokens; each line ends in one.
-        unknown_share: share of the words that the model does not know, as `unknown_share` counts it.
-        sentences: the score of each line, where lines were read by themselves; empty otherwise.
+        unknown_share: share of the words that the model does not know.
+        sentences: the score of each line if each was read by itself; else empty.
     """
 
     loss: float
@@ -48,18 +48,18 @@ def evaluate_language_model(
     progress: bool = False,
     device: torch.device | str = "cpu",
 ) -> TextScore:
-    """Measures the perplexity of a trained model on a text, in the words of the model's own vocabulary.
+    """Compute the perplexity of a trained model on a text, with the model's own vocabulary.
 
     Args:
-        model: what `load_language_model` gives or takes.
-        text: a folder, files by part or a Flair corpus, as for `load_text`; or one file, whatever the part.
+        model: a loaded model, or a path that `load_language_model` takes.
+        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part.
         part: train, valid or test.
-        batch_size: 1 is exact: every token is predicted once from all that come before it. More is faster and
-            approximate: the text is cut into that many columns, each without context at its start.
-        by_sentence: predict the tokens of each line, with its `END`, from those of that line alone. The whole loss is
-            the mean over the tokens of all lines.
+        batch_size: 1 is exact: each token is predicted from the whole text before it. More is faster and approximate:
+            the text is cut into that many columns, each without context at its start.
+        by_sentence: predict the tokens of each line, with its `END`, without the context of other lines. The loss of
+            the text is the mean over all tokens.
         progress: draw a progress bar on standard error.
-        device: where to load a model that is given by its path; one that is loaded stays where it is.
+        device: device of a model that is given as a path.
 
     Raises:
         FlairNasError: a model or text that cannot be used, or `by_sentence` with a `batch_size`.

@@ -1,4 +1,4 @@
-"""The language model: an embedding, a recurrent layer, a softmax over the vocabulary, and what regularises them."""
+"""Language models: an embedding, a recurrent layer, a softmax over the vocabulary, and their regularisation."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from flair_nas.language_model.cross_entropy import cross_entropies, mean_cross_e
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.state import RecurrentState
 
-State = TypeVar("State", Tensor, tuple, RecurrentState, None)
+State = TypeVar("State", Tensor, tuple[Any, ...], RecurrentState, None)
 
-_DIVISOR = 4  # of the adaptive softmax: how much narrower each cluster of rarer words is
+_DIVISOR = 4  # of the adaptive softmax: each cluster of rarer words is narrower by this
 
 
 class LanguageModelLoss(NamedTuple):
-    """What a language model is trained on, for one segment.
+    """The training loss of one segment.
 
     Args:
         total: cross-entropy and penalties, a scalar.
         cross_entropy: mean nats per token, a scalar.
-        state: the layer's final state, cut from the graph; the next segment begins with it.
+        state: the final state of the layer, detached; the next segment begins with it.
     """
 
     total: Tensor
@@ -33,21 +33,21 @@ class LanguageModelLoss(NamedTuple):
 
 
 class LanguageModel(nn.Module):
-    """Predicts each next token of a stream (the model of DARTS and of AWD-LSTM, Merity et al., 2018).
+    """A model that predicts the next token of a stream (DARTS; AWD-LSTM, Merity et al., 2018).
 
     Args:
         vocabulary_size: V, number of types.
         embedding_size: D, the layer's input size.
         hidden_size: H, the layer's output size.
         layer: any module with ``layer(input [T, B, D], state) -> (output [T, B, H], state)``: `SearchedRNN`,
-            `torch.nn.LSTM`, a supernet. Dropout of x and h is the layer's own.
+            `torch.nn.LSTM`, a supernet. The layer itself drops x and h.
         dropout: variational dropout of the layer's output, one mask per sequence.
         embedding_dropout: variational dropout of the embedding's output, one mask per sequence.
-        word_dropout: probability that a type's whole embedding is dropped, wherever it stands in the segment.
-        tied: the softmax shares the embedding's matrix; never with `adaptive_cutoffs`.
-        adaptive_cutoffs: where the clusters of an adaptive softmax end (Grave et al., 2017), which needs ids in order
-            of falling frequency; () for a plain softmax.
-        init_range: embedding and softmax start uniform in +-init_range, biases at zero; an adaptive softmax as
+        word_dropout: probability of dropping the whole embedding of a type, everywhere in the segment.
+        tied: the softmax shares the embedding's matrix; `adaptive_cutoffs` switch this off.
+        adaptive_cutoffs: ids at which the clusters of an adaptive softmax end (Grave et al., 2017). It needs ids in
+            order of falling frequency. () for a plain softmax.
+        init_range: initialisation bound of embedding and softmax; biases start at zero, an adaptive softmax as
             PyTorch's own.
 
     Raises:
@@ -110,11 +110,11 @@ class LanguageModel(nn.Module):
             nn.init.zeros_(self.decoder.bias)
 
     def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Tensor, Any]:
-        """Runs the layer over a segment.
+        """Run the layer over a segment.
 
         Args:
             tokens: ids, [T, B].
-            state: what the segment before it returned; None at the start of a stream.
+            state: the final state of the segment before; None at the start of a stream.
 
         Returns:
             The layer's output after dropout and before it, [T, B, H] each, and its final state.
@@ -127,10 +127,10 @@ class LanguageModel(nn.Module):
         return self._variational_dropout(raw, self.dropout), raw, state
 
     def token_losses(self, output: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each token.
+        """Compute the loss of each token.
 
         Args:
-            output: of `forward`, after dropout, [T, B, H].
+            output: the output of `forward` after dropout, [T, B, H].
             targets: the ids to predict, [T, B].
 
         Returns:
@@ -148,12 +148,12 @@ class LanguageModel(nn.Module):
     def loss(
         self, tokens: Tensor, targets: Tensor, state: Any = None, *, activation: float = 0.0, slowness: float = 0.0
     ) -> LanguageModelLoss:
-        """The loss of a segment, with the penalties of Merity et al. (2017): AR and TAR.
+        """Compute the loss of a segment, with the penalties of Merity et al. (2017): AR and TAR.
 
         Args:
             tokens: ids, [T, B].
             targets: the ids that follow, [T, B].
-            state: what the segment before it returned; None at the start of a stream.
+            state: the final state of the segment before; None at the start of a stream.
             activation: alpha, weight of the mean square of the layer's output after dropout.
             slowness: beta, weight of the mean square of h_t - h_{t-1}, before dropout.
 
@@ -170,7 +170,7 @@ class LanguageModel(nn.Module):
         return LanguageModelLoss(total, cross_entropy, detach(state))
 
     def extra_repr(self) -> str:
-        """What the submodules do not show, for printing."""
+        """Return the dropouts, for printing."""
         names = ("dropout", "embedding_dropout", "word_dropout", "tied")
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
@@ -181,23 +181,23 @@ class LanguageModel(nn.Module):
         return mean_cross_entropy(rows, self.decoder.weight, self.decoder.bias, targets.flatten())
 
     def _adaptive_losses(self, rows: Tensor, ids: Tensor) -> Tensor:
-        """As `torch.nn.AdaptiveLogSoftmaxWithLoss` computes them, which fails under autocast."""
+        """Compute the losses [T * B] of `torch.nn.AdaptiveLogSoftmaxWithLoss`, which fails under autocast."""
         shortlist, *ends = self.adaptive.cutoffs  # the last of `ends` is V
-        of_head = ids.clone()  # [T * B], the words of the shortlist, then the clusters
-        of_tails = []
+        head_ids = ids.clone()  # [T * B], the words of the shortlist, then the clusters
+        tails = []
         for number, (low, high) in enumerate(zip([shortlist, *ends], ends)):
             members = ((ids >= low) & (ids < high)).nonzero()[:, 0]  # [tokens of the cluster]
-            of_head[members] = shortlist + number
+            head_ids[members] = shortlist + number
             if len(members):
                 logits = _wide(self.adaptive.tail[number](rows[members]))  # [tokens of the cluster, high - low]
-                of_tails.append((members, functional.cross_entropy(logits, ids[members] - low, reduction="none")))
-        losses = functional.cross_entropy(_wide(self.adaptive.head(rows)), of_head, reduction="none")  # [T * B]
-        for members, losses_of_tail in of_tails:
-            losses = losses.index_add(0, members, losses_of_tail)
+                tails.append((members, functional.cross_entropy(logits, ids[members] - low, reduction="none")))
+        losses = functional.cross_entropy(_wide(self.adaptive.head(rows)), head_ids, reduction="none")  # [T * B]
+        for members, tail_losses in tails:
+            losses = losses.index_add(0, members, tail_losses)
         return losses
 
     def _variational_dropout(self, sequence: Tensor, probability: float) -> Tensor:
-        """Drops the same units at every step of a sequence [T, B, E] (Gal and Ghahramani, 2016)."""
+        """Drop the same units at every step of a sequence [T, B, E] (Gal and Ghahramani, 2016)."""
         if not (self.training and probability):
             return sequence
         mask = sequence.new_empty(sequence.shape[1:]).bernoulli_(1 - probability)  # [B, E]
@@ -205,12 +205,12 @@ class LanguageModel(nn.Module):
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """In float32, unless it has more digits already."""
+    """Return a tensor in float32, unless it has more digits already."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
 def detach(state: State) -> State:
-    """A layer's state cut from the graph, for truncated back-propagation.
+    """Detach the state of a layer from the graph, for truncated back-propagation.
 
     Args:
         state: a tensor, a tuple of tensors (as of an LSTM), a `RecurrentState`, or None.

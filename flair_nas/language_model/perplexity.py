@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,11 +17,11 @@ from flair_nas.language_model.model import LanguageModel, detach
 from flair_nas.runs.metric import Measure
 
 TOKENS_AT_ONCE = 2048
-"""Tokens per forward pass, all columns together, unless told otherwise: enough that the softmax is one good product."""
+"""Tokens per forward pass by default, all columns together: enough that the softmax is one good product."""
 
 
 class StreamScore(NamedTuple):
-    """How well a model predicts a stream.
+    """The score of a model on a stream.
 
     Args:
         loss: mean nats per predicted token.
@@ -43,9 +42,8 @@ def evaluate_stream(
     bptt: int | None = None,
     first: int | None = None,
     progress: bool = False,
-    device: torch.device | str | None = None,
 ) -> StreamScore:
-    """Measures perplexity.
+    """Compute the perplexity of a model on a stream.
 
     Args:
         model: evaluated without dropout; it keeps its mode.
@@ -53,21 +51,16 @@ def evaluate_stream(
         batch_size: 1 is exact: the whole stream in order, the state carried throughout. More is faster and approximate:
             the stream is cut into that many columns, each begins without context, and up to batch_size - 1 tokens at
             the end are left out.
-        bptt: steps per forward pass; changes nothing but time and memory.
-        first: the id that stands before the stream, of the end of a sentence, so that the first token is predicted
-            too; None leaves it out.
+        bptt: steps per forward pass; it changes time and memory alone.
+        first: id to read before the stream, as of the end of a sentence; then the first token is predicted too.
         progress: draw a progress bar on standard error.
-        device: where to compute; where the model is, when None.
-
-    Returns:
-        Loss, perplexity and number of predicted tokens.
 
     Raises:
         FlairNasError: fewer tokens than columns.
     """
     sums = [
         (float(losses.double().sum()), losses.numel())
-        for losses in _segments(model, ids, batch_size, bptt, first, progress, device)
+        for losses in _segment_losses(model, ids, batch_size, bptt, first, progress)
     ]
     tokens = sum(count for _, count in sums)
     loss = math.fsum(total for total, _ in sums) / tokens
@@ -81,17 +74,15 @@ def stream_losses(
     bptt: int | None = None,
     first: int | None = None,
     progress: bool = False,
-    device: torch.device | str | None = None,
 ) -> NDArray[np.float32]:
-    """The loss of each token of a stream in nats, exact (batch size 1).
+    """Compute the loss of each token of a stream in nats, exactly (batch size 1).
 
     Args:
         model: evaluated without dropout; it keeps its mode.
         ids: the stream, [tokens].
-        bptt: steps per forward pass; changes nothing but time and memory.
-        first: as in `evaluate_stream`.
+        bptt: steps per forward pass; it changes time and memory alone.
+        first: id to read before the stream, as of the end of a sentence; then the first token is predicted too.
         progress: draw a progress bar on standard error.
-        device: where to compute; where the model is, when None.
 
     Returns:
         [tokens], or [tokens - 1] without `first`.
@@ -99,21 +90,21 @@ def stream_losses(
     Raises:
         FlairNasError: no tokens.
     """
-    parts = [losses[:, 0].float().cpu().numpy() for losses in _segments(model, ids, 1, bptt, first, progress, device)]
+    parts = [losses[:, 0].float().cpu().numpy() for losses in _segment_losses(model, ids, 1, bptt, first, progress)]
     return np.concatenate(parts)
 
 
 def losses_by_sentence(
     model: LanguageModel, ids: NDArray[np.integer[Any]], end: int, *, progress: bool = False
 ) -> NDArray[np.float32]:
-    """Compute the loss of each token in nats, where each sentence is read by itself, without what stands before it.
+    """Compute the loss of each token in nats, each sentence without the context of those before it.
 
-    Sentences of like lengths are read side by side. What fills the shorter ones up follows them, and changes nothing.
+    Sentences of similar lengths are read side by side. The padding follows a sentence, so it changes no loss.
 
     Args:
         model: evaluated without dropout; it keeps its mode.
         ids: the stream, [tokens].
-        end: the id that ends a sentence, and is read before its first token.
+        end: the id that ends a sentence; it is also read before the first token of each.
         progress: draw a progress bar on standard error.
 
     Returns:
@@ -126,15 +117,15 @@ def losses_by_sentence(
     order = np.argsort(lengths, kind="stable")
     with tqdm(total=len(ids), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
         while len(order):
-            sizes = np.arange(1, len(order) + 1) * lengths[order]  # of batches of so many of the shortest sentences
+            sizes = np.arange(1, len(order) + 1) * lengths[order]  # of batches of the 1, 2, ... shortest sentences
             batch, order = np.split(order, [max(1, int(np.sum(sizes <= TOKENS_AT_ONCE)))])
             steps = np.arange(lengths[batch[-1]])[:, None]  # [T, 1]
             real = steps < lengths[batch]  # [T, B]
             rows = starts[batch] + np.minimum(steps, lengths[batch] - 1)  # [T, B]
             targets = torch.from_numpy(ids[rows].astype(np.int64))  # [T, B]
             tokens = torch.cat([torch.full_like(targets[:1], end), targets[:-1]])  # [T, B]
-            found = torch.cat(list(_losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)), None, bar)))
-            losses[rows[real]] = found.float().cpu().numpy()[real]
+            values = torch.cat(list(_losses(model, tokens, targets, max(1, TOKENS_AT_ONCE // len(batch)), bar)))
+            losses[rows[real]] = values.float().cpu().numpy()[real]
     return losses
 
 
@@ -142,8 +133,8 @@ def sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np
     """Sum the losses of each sentence.
 
     Args:
-        losses: of each token, in nats, [tokens].
-        ends: which tokens end a sentence, [tokens].
+        losses: loss of each token in nats, [tokens].
+        ends: True for tokens that end a sentence, [tokens].
 
     Returns:
         The sum and the number of tokens, [sentences, 2].
@@ -154,7 +145,7 @@ def sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np
 
 
 def perplexity_of(loss: float) -> float:
-    """e to the loss; infinite where that is no float any more."""
+    """Return e to the loss; infinity if no float is as large."""
     try:
         return math.exp(loss)
     except OverflowError:
@@ -162,31 +153,28 @@ def perplexity_of(loss: float) -> float:
 
 
 PERPLEXITY = Measure("perplexity", "perplexity", perplexity_of, scale="log")
-"""By which language models are judged."""
+"""The metric of language models."""
 
 
-def _segments(
+def _segment_losses(
     model: LanguageModel,
     ids: NDArray[np.integer[Any]] | Tensor,
     batch_size: int,
     bptt: int | None,
     first: int | None,
     progress: bool,
-    device: torch.device | str | None,
 ) -> Iterator[Tensor]:
-    """The losses of the predicted tokens, a segment [T, B] at a time."""
+    """Yield the losses of the predicted tokens, a segment [T, B] at a time."""
     tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
     with tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
-        yield from _losses(model, tokens, targets, bptt or max(1, TOKENS_AT_ONCE // batch_size), device, bar)
+        yield from _losses(model, tokens, targets, bptt or max(1, TOKENS_AT_ONCE // batch_size), bar)
 
 
-def _losses(
-    model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, device: torch.device | str | None, bar: tqdm[Any]
-) -> Iterator[Tensor]:
-    """Yield the losses of so many steps of all columns at a time, [steps, B]."""
-    device = device if device is not None else next(model.parameters()).device
-    state = None
-    with _evaluating(model):
+def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, bar: tqdm[Any]) -> Iterator[Tensor]:
+    """Yield the losses of `steps` steps of all columns at a time, [steps, B]."""
+    device, training, state = next(model.parameters()).device, model.training, None
+    model.eval()
+    try:
         for start in range(0, len(targets), steps):
             piece = slice(start, start + steps)
             # entered anew for each segment: a generator must not leave its caller in inference mode
@@ -196,13 +184,13 @@ def _losses(
                 losses = model.token_losses(output, targets[piece].to(device))
             bar.update(losses.numel())
             yield losses
+    finally:
+        model.train(training)
 
 
 def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int | None) -> tuple[Tensor, Tensor]:
-    """Inputs and targets, [T, B] each; column b is a contiguous piece of the stream."""
-    stream = torch.as_tensor(np.array(ids, dtype=np.int64) if not isinstance(ids, Tensor) else ids).long()
-    if first is not None:
-        stream = torch.cat([stream.new_tensor([first]), stream])
+    """Return inputs and targets, [T, B] each; column b is a contiguous piece of the stream."""
+    stream = np.array(ids, dtype=np.int64) if first is None else np.append(np.int64(first), ids)
     predicted = max(len(stream) - 1, 0)
     length = predicted // batch_size
     if not length:
@@ -210,16 +198,6 @@ def _columns(ids: NDArray[np.integer[Any]] | Tensor, batch_size: int, first: int
             f"{predicted} tokens to predict are too few for an evaluation batch of {batch_size} columns; "
             "use a smaller evaluation batch size or more text"
         )
-    pieces = (stream[:-1], stream[1:])
-    inputs, targets = (piece[: length * batch_size].view(batch_size, length).t() for piece in pieces)  # [T, B] each
+    pieces = (torch.from_numpy(piece[: length * batch_size]) for piece in (stream[:-1], stream[1:]))
+    inputs, targets = (piece.view(batch_size, length).t() for piece in pieces)  # [T, B] each
     return inputs, targets
-
-
-@contextlib.contextmanager
-def _evaluating(model: LanguageModel) -> Iterator[None]:
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

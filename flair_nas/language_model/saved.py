@@ -1,4 +1,4 @@
-"""Building a language model from settings, and keeping a trained one in a file, with all that it needs."""
+"""Language models from settings, and trained ones in files."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from flair_nas.settings.resolve import is_of_another_command
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import no_model, user_path
 
-_OF_TORCH = {"lstm": VariationalLSTM, "gru": VariationalGRU}
-OTHER_LAYERS = tuple(_OF_TORCH)
-"""What `rnn` may be besides a genotype."""
+_TORCH_LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU}
+OTHER_LAYERS = tuple(_TORCH_LAYERS)
+"""Values of `rnn` that are no genotypes."""
 
 _FORMAT, _VERSION = "flair-nas/language-model", 1
 
 
 @dataclass(frozen=True, eq=False)
 class SavedLanguageModel:
-    """A trained language model, as `load_language_model` gives it.
+    """A trained language model.
 
     Args:
         model: the model, in evaluation mode.
         vocabulary: its words, with their counts in the training part.
-        config: the settings that it was trained with.
+        config: the settings of its training.
         genotype: the architecture of its layer; None for an LSTM or a GRU.
-        origin: of which text and by which run it was made: name and fingerprint of the text, epoch, validation loss.
+        origin: name and fingerprint of the text, epoch and validation loss.
     """
 
     model: LanguageModel
@@ -54,11 +54,11 @@ class SavedLanguageModel:
     origin: dict[str, Any]
 
 
-def layer_of(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
-    """The genotype that the setting `rnn` stands for, None for an LSTM or a GRU, and the options that came with it.
+def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
+    """Return the genotype of the setting `rnn`, None for an LSTM or a GRU, and its options.
 
     Raises:
-        FlairNasError: nothing is known by that name, or the options cannot be used.
+        FlairNasError: the name is unknown, or the options cannot be used.
     """
     if config.rnn.lower() in OTHER_LAYERS:
         return None, {}
@@ -68,23 +68,23 @@ def layer_of(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, fl
 def build_language_model(
     config: LanguageModelConfig, vocabulary_size: int, layer: tuple[Genotype | None, dict[str, float]] | None = None
 ) -> LanguageModel:
-    """An untrained model; the caller seeds.
+    """Return an untrained model; the caller seeds.
 
     Args:
         config: the settings.
         vocabulary_size: number of types.
-        layer: what `layer_of` gave; options there win over settings of the same name.
+        layer: genotype and options of `parse_layer`; options override settings of the same name.
 
     Raises:
         FlairNasError: settings that do not fit each other or the vocabulary.
     """
-    genotype, options = layer or layer_of(config)
+    genotype, options = layer or parse_layer(config)
     embedding_size = config.embedding_size or config.hidden_size
     dropouts = {"input_dropout": config.input_dropout, "recurrent_dropout": config.recurrent_dropout}
     try:
         rnn: nn.Module
         if genotype is None:
-            rnn = _OF_TORCH[config.rnn.lower()](embedding_size, config.hidden_size, config.layers, **dropouts)
+            rnn = _TORCH_LAYERS[config.rnn.lower()](embedding_size, config.hidden_size, config.layers, **dropouts)
         else:
             init_range = config.init_range or papers_range(config.hidden_size)
             numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options
@@ -109,7 +109,7 @@ def build_language_model(
 
 
 def save_language_model(saved: SavedLanguageModel, path: str | Path) -> None:
-    """Writes a model to a file, whole or not at all; `load_language_model` reads it.
+    """Write a model to a file, whole or not at all; `load_language_model` reads it.
 
     Raises:
         OSError: the file cannot be written, or the disk is full.
@@ -131,14 +131,14 @@ def save_language_model(saved: SavedLanguageModel, path: str | Path) -> None:
 
 
 def load_language_model(source: str | Path, device: torch.device | str = "cpu") -> SavedLanguageModel:
-    """Loads a trained language model.
+    """Load a trained language model.
 
     Args:
         source: the folder of a training run, or its ``model.pt``.
-        device: where its weights go.
+        device: device of the weights.
 
     Raises:
-        FlairNasError: there is no such file, or it is no language model of flair-nas.
+        FlairNasError: the file does not exist, or is no language model of flair-nas.
     """
     path = user_path(source)
     if path.is_dir():
@@ -151,7 +151,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
         check_sums(path)
         data = torch.load(path, map_location=device, weights_only=True)
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
-            raise ValueError("it is something else")
+            raise ValueError("it has another format")
         if data["version"] != _VERSION:
             raise ValueError(f"it has version {data['version']}, this flair-nas reads version {_VERSION}")
         config = LanguageModelConfig(**data["config"])

@@ -1,7 +1,7 @@
-"""Training a language model: SGD, then averaged SGD, with an exact checkpoint after each epoch, in one folder.
+"""Training of language models: SGD, then averaged SGD, with an exact checkpoint after each epoch, in one folder.
 
 OUT/config.yaml      the resolved settings          OUT/model.pt       the model of the epoch best on valid
-OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  from which a stopped run goes on; also
+OUT/history.jsonl    a line per epoch               OUT/checkpoint.pt  state from which a stopped run resumes, and
 OUT/metrics.json     perplexities, sizes, times                        checkpoint-previous.pt, should it be damaged
 """
 
@@ -21,18 +21,18 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, NotFinite
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.language_model.model import LanguageModelLoss
+from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
 from flair_nas.language_model.saved import (
     OTHER_LAYERS,
     SavedLanguageModel,
     build_language_model,
-    layer_of,
     load_language_model,
+    parse_layer,
     save_language_model,
 )
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
@@ -45,13 +45,12 @@ from flair_nas.runs.run import Run, open_run
 
 log = logging.getLogger("flair_nas")
 
-PARTS = ("valid", "test")
-"""What a model is evaluated on when it is trained."""
+_EVALUATED = ("valid", "test")  # parts of the text
 
-# another text shows in its fingerprint, and ranges concern the first step alone
+# the fingerprint tells another text, and the initialisation bounds concern the first step alone
 _MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range")
 
-# the global generator, whose state is in the checkpoint
+# draws from the global generator, whose state is in the checkpoint
 _DRAW = Draw(lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
 
 
@@ -60,31 +59,30 @@ def train_language_model(
     out: str | Path,
     *,
     corpus: TextCorpus | None = None,
-    parts: Sequence[str] = PARTS,
+    parts: Sequence[str] = _EVALUATED,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Trains a language model and writes everything to one folder.
+    """Train a language model and write everything to one folder.
 
     Args:
         config: the settings.
-        out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
-            goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` may have
-            grown.
-        corpus: the text, as `load_text` gives it; `config.text` when None.
-        parts: of the text, valid and test, that the best model is evaluated on at the end, as far as they are there.
+        out: a folder that is new or empty, or the folder of an unfinished run with the same settings. Such a run
+            resumes from its last checkpoint, with the same result as one that never stopped; `epochs` may have grown.
+        corpus: the text, as `load_text` returns it; `config.text` when None.
+        parts: the parts of the text, of valid and test, that the best model is evaluated on at the end, if they exist.
         progress: draw a progress bar on standard error.
 
     Returns:
-        What ``metrics.json`` holds: perplexities of the best model on these parts (over the whole stream at batch
+        The content of ``metrics.json``: perplexities of the best model on these parts (over the whole stream at batch
         size 1, unless `eval_batch_size` says otherwise), tokens, parameters, seconds per epoch, and the peak memory of
         the process so far.
 
     Raises:
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
-        RunStopped: after Ctrl-C; an earlier epoch's checkpoint is on disk, if one has ended.
+        RunStopped: after Ctrl-C; the checkpoint of the last whole epoch is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
-    layer = layer_of(config)  # a bad name should not cost the time that a text takes to load
+    layer = parse_layer(config)  # a bad name should not cost the time that a text takes to load
     device = choose_device(config.device)
     check_precision(config.precision, device)
     command = "flair-nas lm train" if corpus is None else None
@@ -100,18 +98,8 @@ def train_language_model(
         return _finish(training, parts, progress)
 
 
-class NotFinite(FlairNasError):
-    """A loss or gradient that is not finite.
-
-    Attributes:
-        what: which one, in which step, without what to do about it.
-    """
-
-    what = ""
-
-
 class _Training:
-    """A run between two epochs: model, mean of its weights; and how it gets to the next."""
+    """A run between two epochs: the model, the mean of its weights, and the step to the next epoch."""
 
     def __init__(
         self, run: Run, corpus: TextCorpus, layer: tuple[Genotype | None, dict[str, float]], device: torch.device
@@ -126,10 +114,10 @@ class _Training:
         columns = batchify(corpus.train, config.batch_size).to(device)  # [T + 1, B]
         self.tokens, self.targets = columns[:-1], columns[1:]  # [T, B] each
         self.mean_weights: MeanWeights | None = None
-        self.epoch = 0  # the last whole one
+        self.epoch = 0  # number of whole epochs
         self.best_epoch = 0
         self.averaged_from: int | None = None
-        self.rollbacks = 0  # how often it went back to the best epoch
+        self.rollbacks = 0
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[self.config.optimizer]
@@ -139,13 +127,13 @@ class _Training:
 
     # --- checkpoints ---
 
-    def architecture(self) -> str:
-        """What the layer is, weights aside: a genotype file may change between a stop and a resume."""
+    def _describe_layer(self) -> str:
+        """Return the layer without its weights as text, since a genotype file may change before a resume."""
         cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
         return comparable(f"{cell} {self.model.layer.extra_repr()}")
 
     def save(self) -> None:
-        """Writes the history and the checkpoint of this instant."""
+        """Write the history and a checkpoint."""
         average = self.mean_weights and {"steps": self.mean_weights.steps, "means": self.mean_weights.means}
         self.run.save(
             {
@@ -153,7 +141,7 @@ class _Training:
                 "best_epoch": self.best_epoch,
                 "averaged_from": self.averaged_from,
                 "fingerprint": self.corpus.fingerprint,
-                "architecture": self.architecture(),
+                "architecture": self._describe_layer(),
                 "model": self.model.state_dict(),
                 "average": average,
                 "optimizer": self.optimizer.state_dict(),
@@ -163,20 +151,24 @@ class _Training:
         )
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Puts a checkpoint in place."""
+        """Load a checkpoint.
+
+        Raises:
+            FlairNasError: it is of another text or layer.
+        """
         folder = self.run.folder
         if state["fingerprint"] != self.corpus.fingerprint:
             raise FlairNasError(
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if comparable(state["architecture"]) != self.architecture():
+        if comparable(state["architecture"]) != self._describe_layer():
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
             )
         self.model.load_state_dict(state["model"])
-        if "optimizer" in state:  # older ones were of SGD, which remembers nothing
+        if "optimizer" in state:  # older checkpoints are of SGD, which has no state
             self.optimizer.load_state_dict(state["optimizer"])
         self.rollbacks = state.get("rollbacks", 0)
         if state["average"] is not None:
@@ -190,7 +182,7 @@ class _Training:
     # --- epochs ---
 
     def train(self, progress: bool) -> None:
-        """Trains until the last epoch."""
+        """Train until the last epoch."""
         left = (self.config.epochs - self.epoch) * len(self.tokens)
         with tqdm(total=max(left, 0), unit="step", disable=not progress, leave=False) as bar:
             try:
@@ -200,13 +192,13 @@ class _Training:
                     except NotFinite as fault:
                         self._roll_back(fault, bar)
                         continue
-                    self._say(line, bar if progress else None)
+                    self._report(line, bar if progress else None)
             except KeyboardInterrupt as stop:
                 where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
 
-    def _say(self, line: dict[str, Any], bar: tqdm[Any] | None) -> None:
-        """Leaves a line of an epoch, above the bar where there is one."""
+    def _report(self, line: dict[str, Any], bar: tqdm[Any] | None) -> None:
+        """Log the figures of an epoch, above the progress bar if there is one."""
         averaging = ", averaging" if line["averaged"] else ""
         best = " (the best)" if self.best_epoch == self.epoch else ""
         text = f"epoch {line['epoch']} of {self.config.epochs}: perplexity {line['train_perplexity']:.2f} in training"
@@ -217,24 +209,29 @@ class _Training:
             bar.write(text, file=sys.stderr)
 
     def _roll_back(self, fault: NotFinite, bar: tqdm[Any]) -> None:
-        """Goes back to the best epoch, to try what follows with other random numbers.
+        """Return to the best epoch, from where training goes on with other random numbers.
 
         Raises:
-            NotFinite: there is no such epoch yet, or it has been tried often enough.
+            NotFinite: there is no such epoch yet, or all rollbacks are used up; the message says what to do.
         """
-        if not self.config.rollbacks:
-            raise fault
-        if not self.best_epoch or self.rollbacks >= self.config.rollbacks:
-            often = f"it has gone back {self.rollbacks} times already" if self.best_epoch else "no epoch has ended yet"
-            raise NotFinite(f"{fault}. It cannot go back to the best epoch (rollbacks): {often}") from None
+        config = self.config
+        if not self.best_epoch or self.rollbacks >= config.rollbacks:
+            newest = f"The last good checkpoint, of epoch {self.epoch}, is {self.run.checkpoints.newest}"
+            message = f"{fault} {newest if self.epoch else 'There is no checkpoint yet'}. A lower learning_rate (it is "
+            message += f"{config.learning_rate:g}) in a new folder may help"
+            if config.rollbacks:
+                count = f"it has gone back {self.rollbacks} times already"
+                message += ". It cannot go back to the best epoch (rollbacks): "
+                message += count if self.best_epoch else "no epoch has ended yet"
+            raise NotFinite(message) from None
         self.rollbacks += 1
-        log.warning("%s Going back to epoch %d, for the %d. time", fault.what, self.best_epoch, self.rollbacks)
+        log.warning("%s Going back to epoch %d, for the %d. time", fault, self.best_epoch, self.rollbacks)
         weights = load_language_model(self.run.folder, self.device).model.state_dict()
         self.model.load_state_dict(weights)
         self.optimizer = self._new_optimizer()
         self.epoch = self.best_epoch
         del self.run.history[self.epoch :]
-        bar.reset(total=(self.config.epochs - self.epoch) * len(self.tokens))
+        bar.reset(total=(config.epochs - self.epoch) * len(self.tokens))
         if self.averaged_from is not None:
             averaging = self.averaged_from <= self.epoch
             self.mean_weights = MeanWeights(list(self.model.parameters())) if averaging else None
@@ -243,6 +240,7 @@ class _Training:
         self.save()
 
     def _next_epoch(self, bar: tqdm[Any]) -> dict[str, Any]:
+        """Train and evaluate one epoch, save it, and return its line of the history."""
         bar.set_description(f"epoch {self.epoch + 1}/{self.config.epochs}")
         started, started_cpu = time.perf_counter(), time.process_time()
         train_loss = self._train(bar)
@@ -272,7 +270,11 @@ class _Training:
         return line
 
     def _train(self, bar: tqdm[Any]) -> float:
-        """One epoch; gives the mean cross-entropy."""
+        """Train one epoch, and return its mean cross-entropy.
+
+        Raises:
+            NotFinite: a loss or gradient is not finite.
+        """
         config, model = self.config, self.model
         model.train()
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -280,21 +282,16 @@ class _Training:
         lengths = segment_lengths(len(self.tokens), config.bptt, _DRAW if config.vary_length else None)
         valid = f"{self.run.history[-1]['valid_perplexity']:.2f}" if self.run.history else "-"
         rate = config.learning_rate / 10 ** sum(self.epoch >= epoch for epoch in config.lower_after)
+        penalties = {"activation": config.activation, "slowness": config.slowness}
         for step, length in enumerate(lengths, start=1):
             piece = slice(start, start + length)
             start += length
             for group in self.optimizer.param_groups:  # a longer segment counts for more
                 group["lr"] = rate * (length / config.bptt if config.vary_length else 1)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
-                loss = model.loss(
-                    self.tokens[piece],
-                    self.targets[piece],
-                    state,
-                    activation=config.activation,
-                    slowness=config.slowness,
-                )
+                loss = model.loss(self.tokens[piece], self.targets[piece], state, **penalties)
             self.optimizer.zero_grad()
-            loss.total.backward()
+            torch.autograd.backward(loss.total)
             gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
             total += length * self._clip(gradients, loss, step)
             self.optimizer.step()
@@ -306,10 +303,10 @@ class _Training:
         return total / start
 
     def _clip(self, gradients: dict[str, Tensor], loss: LanguageModelLoss, step: int) -> float:
-        """Scales the gradients to a norm of at most `clip`; gives the cross-entropy.
+        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy.
 
         Raises:
-            NotFinite: the loss or a gradient.
+            NotFinite: the loss or a gradient is not finite.
         """
         norms = torch.stack([gradient.norm() for gradient in gradients.values()])
         norm = norms.norm()
@@ -317,7 +314,7 @@ class _Training:
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
         if not all(map(math.isfinite, (perplexity_of(value), total, length))):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-            raise self._not_finite(
+            raise NotFinite(
                 f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
                 f"that of {worst[1]} (norm {worst[0]:g})."
             )
@@ -325,23 +322,13 @@ class _Training:
             gradient.mul_(scale)
         return value
 
-    def _not_finite(self, what: str) -> NotFinite:
-        kept = f"the last good checkpoint, of epoch {self.epoch}, is {self.run.checkpoints.newest}"
-        kept = kept if self.epoch else "there is no checkpoint yet"
-        fault = NotFinite(
-            f"{what} {kept[:1].upper()}{kept[1:]}. A lower learning_rate (it is {self.config.learning_rate:g}) in a "
-            "new folder may help"
-        )
-        fault.what = what
-        return fault
-
     def _validate(self) -> StreamScore:
         valid = self.corpus.valid
         columns = max(1, min(self.config.valid_batch_size, len(valid) // 2))
         first = self.corpus.vocabulary.index(END)
-        score = evaluate_stream(self.model, valid, batch_size=columns, first=first, device=self.device)
+        score = evaluate_stream(self.model, valid, batch_size=columns, first=first)
         if not math.isfinite(score.perplexity):
-            raise self._not_finite(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
+            raise NotFinite(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
         return score
 
     def _save_model(self) -> None:
@@ -367,19 +354,18 @@ class _Training:
 
 
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    """Evaluates the best model and writes the figures, unless that is done already."""
+    """Evaluate the best model and write the figures, unless that is done already; return the figures."""
     run, config, corpus, history = training.run, training.config, training.corpus, training.run.history
     before = run.figures("eval_batch_size", "valid_perplexity")
     same = before and before["eval_batch_size"] == config.eval_batch_size
-    scored = before and set(parts) <= set(before.get("scored", PARTS))  # older figures are of both
+    scored = before and set(parts) <= set(before.get("scored", _EVALUATED))  # older figures are of both
     if before and same and scored and run.is_finished(before["epochs"]):
         log.warning(
             "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
         )
         return before
-    saved = load_language_model(run.folder, training.device)
-    first = corpus.vocabulary.index(END)
-    metrics: dict[str, Any] = {
+    model = load_language_model(run.folder, training.device).model
+    figures: dict[str, Any] = {
         "text": corpus.name,
         "fingerprint": corpus.fingerprint,
         "rnn": config.rnn,
@@ -394,30 +380,15 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         "scored": list(parts),
     }
     started, started_cpu = time.perf_counter(), time.process_time()
-    for part, ids in zip(PARTS, (corpus.valid, corpus.test)):
-        score = None
-        if ids is not None and part in parts:
-            score = evaluate_stream(
-                saved.model,
-                ids,
-                batch_size=config.eval_batch_size,
-                first=first,
-                progress=progress,
-                device=training.device,
-            )
-            if not math.isfinite(score.perplexity):
-                raise NotFinite(
-                    f"not finite: the loss of {run.folder / 'model.pt'} on the whole of {part} is {score.loss:g}: its "
-                    "states grow with the text. Train it in a new folder with a lower learning_rate (it is "
-                    f"{config.learning_rate:g}); a layer with a state gate, with carry=ungated"
-                )
-        metrics[f"{part}_perplexity"] = score and score.perplexity
-        metrics[f"{part}_loss"] = score and score.loss
-        metrics[f"{part}_tokens"] = score and score.tokens
-        metrics[f"{part}_unknown_share"] = corpus.unknown_shares.get(part)
-    metrics |= {
-        "parameters": sum(parameter.numel() for parameter in saved.model.parameters()),
-        "rnn_parameters": sum(parameter.numel() for parameter in saved.model.layer.parameters()),
+    for part in _EVALUATED:
+        score = _evaluate(training, model, part, progress) if part in parts else None
+        figures[f"{part}_perplexity"] = score and score.perplexity
+        figures[f"{part}_loss"] = score and score.loss
+        figures[f"{part}_tokens"] = score and score.tokens
+        figures[f"{part}_unknown_share"] = corpus.unknown_shares.get(part)
+    figures |= {
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "rnn_parameters": sum(parameter.numel() for parameter in model.layer.parameters()),
         "seconds_per_epoch": statistics.median(line["seconds"] for line in history),
         "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
         "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
@@ -428,5 +399,26 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         "device": str(training.device),
     }
     if training.device.type == "cuda":
-        metrics["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
-    return run.finish(metrics)
+        figures["peak_gpu_memory_mb"] = peak_memory_mb(training.device)
+    return run.finish(figures)
+
+
+def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bool) -> StreamScore | None:
+    """Return the score of a model on the whole of a part, or None if the text has no such part.
+
+    Raises:
+        NotFinite: the loss is not finite.
+    """
+    config, corpus = training.config, training.corpus
+    ids = {"valid": corpus.valid, "test": corpus.test}[part]
+    if ids is None:
+        return None
+    first, columns = corpus.vocabulary.index(END), config.eval_batch_size
+    score = evaluate_stream(model, ids, batch_size=columns, first=first, progress=progress)
+    if not math.isfinite(score.perplexity):
+        raise NotFinite(
+            f"not finite: the loss of {training.run.folder / 'model.pt'} on the whole of {part} is {score.loss:g}: its "
+            f"states grow with the text. Train it in a new folder with a lower learning_rate (it is "
+            f"{config.learning_rate:g}); a layer with a state gate, with carry=ungated"
+        )
+    return score

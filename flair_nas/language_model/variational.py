@@ -1,14 +1,13 @@
-"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer, to compare the latter with.
+"""PyTorch's LSTM and GRU with the variational dropouts of a searched layer, as baselines of the latter.
 
 The mask of h multiplies h_{t-1} where it enters the product, one mask per sequence (Gal and Ghahramani, 2016), as in
-`SearchedRNN`. The weight dropout of AWD-LSTM, which drops entries of the matrix and so acts on all sequences alike, is
-another thing and is not built.
+`SearchedRNN`. AWD-LSTM's weight dropout drops entries of the matrix, for all sequences alike; it is not available.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, cast
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +15,12 @@ from torch import Tensor, nn
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
 
+_Layer: TypeAlias = "nn.LSTM | nn.GRU"
+_State: TypeAlias = "Tensor | tuple[Tensor, ...]"
+
 
 class _Variational(nn.Module):
-    """What both have in common: layers on top of one another, and their masks."""
+    """Layers on top of one another, and their masks."""
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c
@@ -37,37 +39,37 @@ class _Variational(nn.Module):
         sizes = [input_size, *[hidden_size] * (num_layers - 1)]
         self.layers = nn.ModuleList(self._kind(size, hidden_size) for size in sizes)
 
-    def forward(self, input: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Runs all layers over whole sequences.
+    def forward(self, input: Tensor, state: _State | None = None) -> tuple[Tensor, _State]:
+        """Run all layers over whole sequences.
 
         Args:
             input: [T, B, D].
-            state: what an earlier call returned; zeros when None.
+            state: the final state of an earlier call; zeros when None.
 
         Returns:
             The last layer's output, [T, B, H], and the final state, as PyTorch's own: h, [num_layers, B, H], or (h, c).
         """
-        layers = cast("list[nn.LSTM | nn.GRU]", list(self.layers))
+        layers = cast("list[_Layer]", list(self.layers))
         dtype = _weights(layers[0])[0].dtype
         if state is None:
             zeros = input.new_zeros(self.num_layers, input.shape[1], self.hidden_size, dtype=dtype)
-            state = [zeros] * self._states
+            state = (zeros,) * self._states
         output, ends = input, []
-        for layer, *firsts in zip(layers, *_parts(state)):  # [B, H] each
+        for layer, *firsts in zip(layers, *_split(state)):  # [B, H] each
             mask = self._mask(self.input_dropout, output[0])  # [B, D]
             output = output if mask is None else output * mask
             mask = self._mask(self.recurrent_dropout, firsts[0])  # [B, H]
             if mask is None:
-                output, last = layer(output, _joined([first[None] for first in firsts]))  # [T, B, H], [1, B, H] each
-                lasts = [part[0] for part in _parts(last)]
-            else:  # PyTorch's own recurrence knows no such mask
-                output, lasts = self._masked(layer, output.to(dtype), firsts, mask)
+                output, last = layer(output, _join([first[None] for first in firsts]))  # [T, B, H], [1, B, H] each
+                lasts = [part[0] for part in _split(last)]
+            else:  # PyTorch's own recurrence has no such mask
+                output, lasts = self._run_masked(layer, output.to(dtype), firsts, mask)
             output = output.to(dtype)  # under autocast it is of lower precision
             ends.append([last.to(dtype) for last in lasts])
-        return output, _joined([torch.stack(parts) for parts in zip(*ends)])
+        return output, _join([torch.stack(parts) for parts in zip(*ends)])
 
     def extra_repr(self) -> str:
-        """What the submodules do not show, for printing."""
+        """Return the probabilities of the dropouts, for printing."""
         return f"input_dropout={self.input_dropout}, recurrent_dropout={self.recurrent_dropout}"
 
     def _mask(self, probability: float, like: Tensor) -> Tensor | None:
@@ -75,10 +77,20 @@ class _Variational(nn.Module):
             return None
         return torch.empty_like(like).bernoulli_(1 - probability).div_(1 - probability)
 
-    def _masked(
-        self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
+    def _run_masked(
+        self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """One layer with a mask on h, [B, H]; [T, B, D] and states [B, H] to [T, B, H] and states."""
+        """Run one layer with a mask on h.
+
+        Args:
+            layer: the layer.
+            input: [T, B, D].
+            firsts: the parts of the first state, [B, H] each.
+            mask: [B, H].
+
+        Returns:
+            The output, [T, B, H], and the parts of the final state, [B, H] each.
+        """
         raise NotImplementedError
 
 
@@ -95,13 +107,13 @@ class VariationalLSTM(_Variational):
 
     _kind, _states = nn.LSTM, 2
 
-    def _masked(
-        self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
+    def _run_masked(
+        self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         def loop(products: Products, projected: Tensor, hidden: Tensor, cell: Tensor, mask: Tensor) -> Tensor:
             # vectors are columns here: projected [4H, T * B], the others [H, B]
             outputs = []
-            for step in projected.split(hidden.shape[1], dim=1):
+            for step in torch.split(projected, hidden.shape[1], dim=1):
                 gate_in, gate_forget, candidate, gate_out = (step + products("hidden", hidden * mask)).chunk(4)
                 kept = torch.sigmoid(gate_forget) * cell
                 cell = torch.addcmul(kept, torch.sigmoid(gate_in), torch.tanh(candidate))
@@ -109,9 +121,9 @@ class VariationalLSTM(_Variational):
                 outputs.append(hidden)
             return torch.cat([*outputs, cell], dim=1)  # [H, (T + 1) * B]
 
-        of_input, weight, bias, other_bias = _weights(layer)
-        hidden, cell = firsts
-        sources = {"projected": _projected(of_input, input, bias + other_bias), "hidden": hidden.t(), "cell": cell.t()}
+        weight_input, weight, bias, other_bias = _weights(layer)
+        projected = _project(weight_input, input, bias + other_bias)
+        sources = {"projected": projected, "hidden": firsts[0].t(), "cell": firsts[1].t()}
         output = _run(loop, weight, sources, mask)  # [T + 1, B, H]
         return output[:-1], [output[-2], output[-1]]
 
@@ -119,7 +131,7 @@ class VariationalLSTM(_Variational):
 class VariationalGRU(_Variational):
     """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
 
-    What is kept of h_{t-1}, by the update gate, has no mask: it does not enter the product.
+    The part of h_{t-1} that the update gate keeps has no mask, since it enters no product.
 
     Args:
         input_size: D.
@@ -131,46 +143,55 @@ class VariationalGRU(_Variational):
 
     _kind, _states = nn.GRU, 1
 
-    def _masked(
-        self, layer: nn.LSTM | nn.GRU, input: Tensor, firsts: list[Tensor], mask: Tensor
+    def _run_masked(
+        self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
         def loop(products: Products, projected: Tensor, hidden: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
             # vectors are columns here: projected [3H, T * B], bias [H, 1], the others [H, B]
             outputs = []
-            for step in projected.split(hidden.shape[1], dim=1):
+            for step in torch.split(projected, hidden.shape[1], dim=1):
                 reset, update, candidate = step.chunk(3)  # [H, B] each
-                of_reset, of_update, of_candidate = products("hidden", hidden * mask).chunk(3)
-                candidate = torch.tanh(candidate + torch.sigmoid(reset + of_reset) * (of_candidate + bias))
-                hidden = torch.lerp(candidate, hidden, torch.sigmoid(update + of_update))
+                to_reset, to_update, to_candidate = products("hidden", hidden * mask).chunk(3)
+                candidate = torch.tanh(candidate + torch.sigmoid(reset + to_reset) * (to_candidate + bias))
+                hidden = torch.lerp(candidate, hidden, torch.sigmoid(update + to_update))
                 outputs.append(hidden)
             return torch.cat(outputs, dim=1)  # [H, T * B]
 
-        of_input, weight, bias, other_bias = _weights(layer)
-        *of_gates, of_candidate = other_bias.chunk(3)  # the last is multiplied by the reset gate, so it stays apart
-        added = bias + torch.cat([*of_gates, torch.zeros_like(of_candidate)])
-        projected = _projected(of_input, input, added)
-        sources = {"projected": projected, "hidden": firsts[0].t(), "bias": of_candidate[:, None]}
+        weight_input, weight, bias, other_bias = _weights(layer)
+        *gate_biases, candidate_bias = other_bias.chunk(3)  # the reset gate multiplies the last, so it stays apart
+        projected = _project(weight_input, input, bias + torch.cat([*gate_biases, torch.zeros_like(candidate_bias)]))
+        sources = {"projected": projected, "hidden": firsts[0].t(), "bias": candidate_bias[:, None]}
         output = _run(loop, weight, sources, mask)  # [T, B, H]
         return output, [output[-1]]
 
 
-def _parts(state: Any) -> Sequence[Tensor]:
-    """The tensors of a state as PyTorch's layers have it: one, or several."""
+def _split(state: _State) -> tuple[Tensor, ...]:
+    """Return the tensors of a state of PyTorch's layers."""
     return (state,) if isinstance(state, Tensor) else state
 
 
-def _joined(parts: list[Tensor]) -> Any:
-    """The other way round."""
+def _join(parts: list[Tensor]) -> _State:
+    """Return a state of PyTorch's layers, a tensor or several, from its tensors."""
     return tuple(parts) if len(parts) > 1 else parts[0]
 
 
-def _projected(of_input: Tensor, input: Tensor, bias: Tensor) -> Tensor:
-    """What [T, B, D] adds to every product, as columns: [gates * H, T * B]."""
-    return torch.mm(of_input, input.flatten(0, 1).t()).to(input.dtype) + bias[:, None]
+def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
+    """Return the products of an input [T, B, D] and a bias as columns, [gates * H, T * B]."""
+    return torch.mm(weight, input.flatten(0, 1).t()).to(input.dtype) + bias[:, None]
 
 
 def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
-    """Runs a loop with its weight of h, [gates * H, H], and a mask of h, [B, H]; its vectors as rows, [steps, B, H]."""
+    """Run a loop over columns, and return its columns as rows.
+
+    Args:
+        loop: function of products, `sources` and a mask [H, B], which returns [H, steps * B].
+        weight: the weight of h, [gates * H, H].
+        sources: the tensors of the loop, by the names of its arguments.
+        mask: [B, H].
+
+    Returns:
+        [steps, B, H].
+    """
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
     # as a product with columns takes it; under autocast cast once, not at every step
     weight = weight.to(torch.mm(weight[:1], weight[:1].t()).dtype)
@@ -178,6 +199,6 @@ def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor]
     return run(loop, {"hidden": weight}, columns).t().reshape(-1, *mask.shape)
 
 
-def _weights(layer: nn.LSTM | nn.GRU) -> list[Tensor]:
-    """Those of input, [gates * H, D], and of h, [gates * H, H], and their biases, [gates * H] each."""
+def _weights(layer: _Layer) -> list[Tensor]:
+    """Return the weights of input, [gates * H, D], and of h, [gates * H, H], and both biases, [gates * H] each."""
     return [layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0]  # type: ignore[list-item]

@@ -8,16 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import NotFinite
 from flair_nas.search.bilevel import Reduce, clip_gradients, gradient_norm, mean_gradients
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import BatchPart, Objective
 
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
-
-
-class NotFinite(FlairNasError):
-    """Loss or gradient that is not finite."""
 
 
 class ModelOptimizer:

@@ -215,7 +215,10 @@ def test_the_learning_rate_follows_the_length_of_a_segment(text, tmp_path, monke
         if vary:
             torch.manual_seed(1)
             found = training._Training(
-                Run(tmp_path, settings(text)), load_text(text), training.layer_of(settings(text)), torch.device("cpu")
+                Run(tmp_path, settings(text)),
+                load_text(text),
+                training.parse_layer(settings(text)),
+                torch.device("cpu"),
             )
             expected = [5.0 * length / 5 for length in segment_lengths(len(found.tokens), 5, training._DRAW)]
             assert len(set(expected)) > 1

@@ -1,4 +1,4 @@
-"""Which text is read, and how: the settings that searches and language models share."""
+"""The settings of a text, which searches and language models share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flair_nas.settings.validation import problems_of, raise_problems
 
 @dataclass
 class TextSettings:
-    """Settings of a text; `flair_nas.language_model.text.corpus.load_text` says what they do.
+    """Settings of a text, explained at `flair_nas.language_model.text.corpus.load_text`.
 
     Raises:
         FlairNasError: settings that cannot be used, all of them named at once.
@@ -21,11 +21,16 @@ class TextSettings:
         "folder of train and valid text, a file, train=FILE,valid=FILE, or demo, the bundled text (./demo is a folder)",
     )
     valid_share: float | None = setting(
-        None, "without a valid file: this share of the training lines, from their end, as 0.1", low=1e-6, high=0.99
+        None,
+        "without a valid file: share of the training lines, from their end, that becomes it, as 0.1",
+        low=1e-6,
+        high=0.99,
     )
-    vocabulary_size: int | None = setting(None, "at most so many types, the most frequent ones", low=4, high=10**8)
-    min_count: int = setting(1, "words that are less often in the training part become <unk>", **COUNT)
-    lowercase: bool = setting(False, "read all words in lower case")
+    vocabulary_size: int | None = setting(
+        None, "maximum number of types; the most frequent ones stay", low=4, high=10**8
+    )
+    min_count: int = setting(1, "words with fewer occurrences in the training part become <unk>", **COUNT)
+    lowercase: bool = setting(False, "read words in lower case")
 
     def __post_init__(self) -> None:
         raise_problems(problems_of(self))

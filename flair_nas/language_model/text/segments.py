@@ -1,4 +1,4 @@
-"""Cutting a stream into the segments of truncated back-propagation, as AWD-LSTM does (Merity et al., 2018)."""
+"""Segments of truncated back-propagation, of random lengths as in AWD-LSTM (Merity et al., 2018)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 _DEVIATION = 5  # steps
 SHORTEST = 5
-"""Steps of the shortest segment that is drawn."""
-_LONGER = 20  # than usual, at most
+"""Steps of the shortest random segment."""
+_LONGER = 20  # steps by which a segment exceeds bptt at most
 
 
 class Draw(NamedTuple):
-    """Where random numbers come from.
+    """A source of random numbers.
 
     Args:
-        uniform: gives one from 0 to 1.
-        normal: gives one of the normal distribution with this mean and standard deviation.
+        uniform: function that returns a number from 0 to 1.
+        normal: function of mean and standard deviation that returns a normally distributed number.
     """
 
     uniform: Callable[[], float]
@@ -24,14 +24,15 @@ class Draw(NamedTuple):
 
 
 def segment_lengths(steps: int, bptt: int, draw: Draw | None = None) -> list[int]:
-    """Cuts a stream into segments.
+    """Cut a stream into segments, and return their lengths.
+
+    Random lengths are normally distributed around `bptt`, or around half of it one time in twenty, with standard
+    deviation 5. As in the DARTS code, they are at least 5 (or `bptt`, if that is less) and at most bptt + 20.
 
     Args:
-        steps: how many steps there are to cut.
+        steps: number of steps to cut.
         bptt: the usual length.
-        draw: for lengths from a normal distribution around `bptt`, or around half of it one time in twenty, with
-            standard deviation 5; no shorter than 5 (or `bptt`, where that is less) and no longer than bptt + 20, as the
-            DARTS code has it. For each segment, `uniform` is asked first, then `normal`. None for one length.
+        draw: source of random lengths; each segment calls `uniform`, then `normal`. None for one length.
 
     Returns:
         The lengths in order; they add up to `steps`.
