@@ -19,7 +19,7 @@ from test_tagging_training import write_corpus
 
 from flair_nas.cli import main
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.jobs import Died, Job, Outcome
+from flair_nas.experiments.jobs import ProcessDiedError, Job, Outcome
 from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.runs.run import LOCK
 from flair_nas.storage.locks import locked
@@ -158,7 +158,7 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
 
     def dying(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["rnn"] != "lstm":
-            raise Died("its process has died 2 times; is there memory enough?")
+            raise ProcessDiedError("its process has died 2 times; is there memory enough?")
         return train(settings, *rest)
 
     monkeypatch.setattr(tagging_task, "train", dying)

@@ -10,7 +10,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.experiments.config import seconds_of
-from flair_nas.experiments.jobs import Died, Outcome
+from flair_nas.experiments.jobs import ProcessDiedError, Outcome
 from flair_nas.storage.files import sum_of_data, write_text
 from flair_nas.storage.paths import read_file
 
@@ -100,7 +100,7 @@ class Ledger:
             self.runs[name] = outcome.result
             self.save()
             return True
-        known = isinstance(outcome.error, (FlairNasError, Died))
+        known = isinstance(outcome.error, (FlairNasError, ProcessDiedError))
         error = str(outcome.error) if known else shown(outcome.error)
         log.warning("%s failed: %s", name, error)
         # a loss that is not finite is so again; what else was the matter may be gone at the next call
