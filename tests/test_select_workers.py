@@ -215,7 +215,7 @@ def test_a_process_is_not_tried_for_ever(tmp_path: Path) -> None:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Has this machine be one of so many megabytes, of which processes that tests start take theirs."""
+    """Simulate a machine with some megabytes, of which the processes of tests take theirs."""
 
     def have(megabytes: int) -> None:
         def free() -> SimpleNamespace:
@@ -231,7 +231,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def side_by_side(pool: LocalPool, folder: Path, *, patience: float) -> list[bool]:
-    """Whether each of two jobs that come to take much was begun, or went on, when the other was there."""
+    """Return for each of two jobs that come to take much, True if it worked while the other did."""
     folder.mkdir()
     jobs = [Job(name, take, (str(folder), name, 800, patience)) for name in ("a", "b")]
     return [outcome.result for outcome in pool.run(jobs)]
