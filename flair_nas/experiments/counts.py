@@ -1,4 +1,4 @@
-"""Counts of each sentence, and the metrics that they come to: F1 and perplexity."""
+"""Counts of each sentence, and the metrics computed from them: F1 and perplexity."""
 
 from __future__ import annotations
 
@@ -13,52 +13,49 @@ import numpy.typing as npt
 from seqeval.scheme import IOB2, Entities
 
 Counts = npt.NDArray[np.number]
-"""Of each sentence what a figure is made of, [sentences, K]."""
+"""Counts of each sentence from which a metric is computed, [sentences, K]."""
 
 
-def counts_in(path: Path, spans: bool) -> Counts:
-    """What was found in each sentence of a file of predictions (token, gold tag, predicted tag).
+def count_file(path: Path, spans: bool) -> Counts:
+    """Count right, predicted and gold entities of each sentence, [sentences, 3].
 
     Args:
-        path: the file.
-        spans: entities are counted, strictly; otherwise tokens.
-
-    Returns:
-        Right, predicted and gold ones, [sentences, 3].
+        path: file of predictions (token, gold tag, predicted tag).
+        spans: count entities, strictly; otherwise tokens.
     """
-    found = []
+    counts = []
     for rows in _sentences(path):
         gold, predicted = [row[1] for row in rows], [row[2] for row in rows]
         if spans:
-            of_gold, of_predicted = (_entities(tags) for tags in (gold, predicted))
-            found.append([len(of_gold & of_predicted), len(of_predicted), len(of_gold)])
+            both = _entities(gold), _entities(predicted)
+            counts.append([len(both[0] & both[1]), len(both[1]), len(both[0])])
         else:
-            found.append([sum(a == b for a, b in zip(gold, predicted)), len(rows), len(rows)])
-    return np.array(found, dtype=np.int32)
+            counts.append([sum(a == b for a, b in zip(gold, predicted)), len(rows), len(rows)])
+    return np.array(counts, dtype=np.int32)
 
 
 def packed(counts: Counts) -> str:
-    """Counts as a short text, for a ledger."""
+    """Return counts as a short text, for a ledger."""
     stream = io.BytesIO()
     np.save(stream, counts, allow_pickle=False)
     return base64.b64encode(zlib.compress(stream.getvalue(), 9)).decode()
 
 
 def unpacked(text: str) -> Counts:
-    """What `packed` was given."""
+    """Return the counts of a text of `packed`."""
     data = zlib.decompress(base64.b64decode(text))
-    if not data.startswith(b"\x93NUMPY"):  # as older ledgers have those of tags
+    if not data.startswith(b"\x93NUMPY"):  # counts of tags in older ledgers
         return np.frombuffer(data, "<i4").reshape(-1, 3)
-    found: Counts = np.load(io.BytesIO(data), allow_pickle=False)
-    return found
+    counts: Counts = np.load(io.BytesIO(data), allow_pickle=False)
+    return counts
 
 
-def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
-    """How many entities with words that training had no entity of are right, and how many there are.
+def count_unseen(path: Path, seen: Collection[str]) -> tuple[int, int]:
+    """Count the right entities among those that training did not have, and all of these.
 
     Args:
-        path: a file of predictions (token, gold tag, predicted tag).
-        seen: the words of the entities of training, in lower case, joined by blanks.
+        path: file of predictions (token, gold tag, predicted tag).
+        seen: entities of training: words in lower case, joined by blanks.
     """
     right = gold = 0
     for rows in _sentences(path):
@@ -73,7 +70,7 @@ def unseen_in(path: Path, seen: Collection[str]) -> tuple[int, int]:
 def _sentences(path: Path) -> Iterator[list[list[str]]]:
     """Yield the rows of each sentence: token, gold tag, predicted tag."""
     for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n"):
-        # older runs have blanks between columns, and none in labels
+        # older runs separate columns by blanks, and have none in labels
         yield [line.rsplit("\t", 2) if "\t" in line else line.rsplit(" ", 2) for line in block.split("\n")]
 
 
@@ -83,7 +80,7 @@ def _entities(tags: list[str]) -> set[tuple[int, int, str]]:
 
 
 def f1(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
-    """F1 in percent of right, predicted and gold ones, [..., 3]; 0 where there are none."""
+    """Compute F1 in percent from right, predicted and gold entities, [..., 3] -> [...]; 0 if there are none."""
     right, predicted, gold = np.moveaxis(counts.astype(np.float64), -1, 0)
     total = predicted + gold
     score: npt.NDArray[np.float64] = np.divide(200 * right, total, out=np.zeros_like(total), where=total > 0)
@@ -91,7 +88,7 @@ def f1(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
 
 
 def perplexity(counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
-    """Return the perplexity of losses in nats and numbers of tokens, [..., 2]; 1 where there are no tokens."""
+    """Compute perplexity from losses in nats and numbers of tokens, [..., 2] -> [...]; 1 if there are no tokens."""
     loss, tokens = np.moveaxis(counts.astype(np.float64), -1, 0)
-    found: npt.NDArray[np.float64] = np.exp(loss / np.maximum(tokens, 1))
-    return found
+    value: npt.NDArray[np.float64] = np.exp(loss / np.maximum(tokens, 1))
+    return value

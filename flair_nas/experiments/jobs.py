@@ -1,19 +1,32 @@
-"""Jobs, their outcomes, and the interface of what runs them."""
+"""Jobs, their outcomes, and the pools that run them."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import logging
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, Protocol
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+TRIES = 2
+"""Number of times that a job begins whose process dies."""
+
+log = logging.getLogger("flair_nas")
 
 
 class Job(NamedTuple):
     """Work for one process.
 
     Args:
-        name: for messages.
-        work: a function of a module; what it is given and what it returns is pickled.
-        arguments: what it is given.
-        data: what it works on, in a few words; jobs of one work on the same data take about as much memory.
+        name: name for messages.
+        work: function of a module; its arguments and its result are pickled.
+        arguments: arguments of the function.
+        data: short name of the data; jobs with the same function and data take about as much memory.
     """
 
     name: str
@@ -23,17 +36,17 @@ class Job(NamedTuple):
 
     @property
     def kind(self) -> tuple[Callable[..., Any], str]:
-        """What is alike in jobs that take about as much memory."""
+        """Function and data, by which the memory of jobs is known."""
         return self.work, self.data
 
 
 class Outcome(NamedTuple):
-    """How a job ended.
+    """The end of a job.
 
     Args:
-        job: which one.
-        result: what its work returned; None if that failed.
-        error: what it raised, if it did.
+        job: the job.
+        result: result of its function; None if that failed.
+        error: exception of its function, if it failed.
     """
 
     job: Job
@@ -41,32 +54,81 @@ class Outcome(NamedTuple):
     error: BaseException | None
 
 
+class ProcessDiedError(Exception):
+    """A process that was killed or ran out of memory each time that its job was tried."""
+
+
 def always(_: Job) -> bool:
-    """A job may begin."""
+    """Return True."""
     return True
 
 
-class Died(Exception):
-    """A process ended without a word, killed or out of memory, as often as it was tried."""
+class Pool(ABC):
+    """Processes that run jobs: `LocalPool` on this machine, `RayPool` on a cluster.
 
+    Args:
+        workers: number of jobs at a time, at most.
+    """
 
-class Pool(Protocol):
-    """Processes that do jobs: `LocalPool` on this machine, `RayPool` on a cluster."""
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
 
-    workers: int
-
-    def __enter__(self) -> Pool:
-        """Return the pool."""
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        """End all processes, those at work at once."""
+        self.close()
 
     def run(self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = always) -> Generator[Outcome, None, None]:
         """Run jobs in their order as far as processes are free, and yield the outcome of each.
 
-        Closed before the last one, it ends those of its jobs that are at work.
+        If the generator is closed before the last outcome, it ends those of its jobs that are at work.
 
         Args:
             jobs: the jobs.
-            may_begin: asked before each; from the first that may not, none is begun.
+            may_begin: predicate that is asked before each job begins; after the first False no other job begins.
         """
+        waiting, running = deque((job, 1) for job in jobs), dict[Future[Any], tuple[Job, int]]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.workers and (not running or self._has_room(waiting[0][0])):
+                    job, attempt = waiting[0]
+                    if attempt == 1 and not may_begin(job):
+                        waiting.clear()
+                        break
+                    waiting.popleft()
+                    running[self._start(job)] = job, attempt
+                # a job that waits for memory looks for it again each second
+                patience = 1.0 if waiting and 0 < len(running) < self.workers else None
+                for future in concurrent.futures.wait(running, patience, concurrent.futures.FIRST_COMPLETED).done:
+                    job, attempt = running.pop(future)
+                    outcome = self._finish(job, future)
+                    if outcome is None and attempt < TRIES:
+                        log.warning("%s: its process has died; it begins again from its last checkpoint", job.name)
+                        waiting.appendleft((job, attempt + 1))
+                        continue
+                    died = ProcessDiedError(f"its process has died {TRIES} times; is there memory enough?")
+                    yield outcome or Outcome(job, None, died)
+        finally:
+            for future in running:
+                self._end(future)
+
+    def _has_room(self, job: Job) -> bool:
+        """Return True if there is memory for one more job."""
+        return True
+
+    @abstractmethod
+    def _start(self, job: Job) -> Future[Any]:
+        """Begin a job."""
+
+    @abstractmethod
+    def _finish(self, job: Job, future: Future[Any]) -> Outcome | None:
+        """Return the outcome of a job that has ended, or None if its process has died."""
+
+    @abstractmethod
+    def _end(self, future: Future[Any]) -> None:
+        """End a job that is at work."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all processes, those at work at once."""

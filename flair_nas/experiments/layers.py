@@ -9,10 +9,10 @@ from flair_nas.tagging.config import FLAIR_TYPES
 
 
 def identity(rnn: str) -> str:
-    """What a layer is, however it is written; a file that has changed is another layer.
+    """Return a text that is equal for equal layers, however their specs are written; it depends on a file's content.
 
     Raises:
-        FlairNasError: nothing is known by that name.
+        FlairNasError: the name is unknown.
     """
     if rnn.upper() in FLAIR_TYPES:
         return rnn.lower()
@@ -20,17 +20,17 @@ def identity(rnn: str) -> str:
     return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
 
 
-def matched_size(count: Callable[[int], int], wanted: int) -> int:
-    """The hidden size that has the wanted number of parameters, as nearly as can be.
+def matched_size(count: Callable[[int], int], target: int) -> int:
+    """Return the hidden size whose number of parameters is closest to a target.
 
     Args:
-        count: the number for a size; it grows with it.
-        wanted: that number.
+        count: function from a size to its number of parameters, which grows.
+        target: number of parameters that is wanted.
     """
     low, high = 1, 2
-    while count(high) < wanted:
+    while count(high) < target:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) < wanted else (low, middle)
-    return min((low, high), key=lambda size: abs(count(size) - wanted))
+        low, high = (middle, high) if count(middle) < target else (low, middle)
+    return min((low, high), key=lambda size: abs(count(size) - target))

@@ -1,36 +1,41 @@
-"""What a selection has done so far: one file, from which it goes on."""
+"""The ledger: plan, results and time of many runs, in one file from which they go on."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.experiments.config import seconds_of
-from flair_nas.experiments.jobs import Died, Outcome
+from flair_nas.experiments.config import parse_time
+from flair_nas.experiments.jobs import Outcome, ProcessDiedError
 from flair_nas.storage.files import sum_of_data, write_text
 from flair_nas.storage.paths import read_file
 
 log = logging.getLogger("flair_nas")
 
 _FORMAT, _VERSION = "flair-nas/selection", 1
-_MOST_BYTES = 100_000_000
+_MAX_BYTES = 100_000_000
+
+T = TypeVar("T")
+Run = dict[str, Any]
+"""The JSON data of a run, as `flair_nas.experiments.tasks.TaskModule.train` returns them, or its error."""
 
 
 class Ledger:
-    """The plan and the runs of a selection, in ``ledger.json``.
+    """The plan and the runs of a selection or table, in ``ledger.json``.
 
     Args:
-        path: the file; it need not be there.
+        path: file of the ledger, which need not exist.
 
     Attributes:
-        plan: what was decided by measured time, and so is not decided again with the same budget.
-        rule: the first and keep of the `Rule` that thins candidates out; empty if that is not kept.
-        data: the fingerprint of what the runs are on; empty if that is not kept.
-        runs: by name: the epochs that a run has come to, its F1 on dev after each, seconds, or its error.
+        plan: decisions that were made by measured time, and stay with the same budget.
+        rule: `first` and `keep` of the `Rule` that prunes candidates; empty if they are not kept.
+        data: fingerprint of the data that runs are trained on; empty if it is not kept.
+        runs: runs by name.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -39,88 +44,101 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.plan: dict[str, Any] = {}
-        self.runs: dict[str, dict[str, Any]] = {}
+        self.runs: dict[str, Run] = {}
         self.data = ""
         self.rule: list[float] = []
-        self._earlier = 0.0  # seconds, of earlier calls
+        self._earlier = 0.0  # seconds of earlier calls
         self._begun: float | None = None
         if path.exists():
             self._read()
 
     def _read(self) -> None:
         try:
-            data = json.loads(read_file(self.path, _MOST_BYTES))
-            found = (data["format"], data["version"])
-            if found == (_FORMAT, _VERSION):
+            data = json.loads(read_file(self.path, _MAX_BYTES))
+            kind = (data["format"], data["version"])
+            if kind == (_FORMAT, _VERSION):
                 if data.pop("sha256") != sum_of_data(data):
                     raise ValueError("it has changed")
                 self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
                 self.data, self.rule = data.get("data", ""), data.get("rule", [])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
-                f"{self.path}: this ledger cannot be read ({error}); give it back, or choose another folder: without "
-                "it the time that is spent is not known"
+                f"{self.path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
+                "the time that is spent is unknown"
             ) from None
-        if found != (_FORMAT, _VERSION):
+        if kind != (_FORMAT, _VERSION):
             raise FlairNasError(
-                f"{self.path}: a ledger of {found[0]}, version {found[1]}; this flair-nas reads version {_VERSION}"
+                f"{self.path}: a ledger of {kind[0]}, version {kind[1]}; this flair-nas reads version {_VERSION}"
             )
-
-    def check(self, fingerprint: str) -> None:
-        """Sees to it that all runs are on the same data, and keeps what they are on.
-
-        Raises:
-            FlairNasError: they are not.
-        """
-        if self.data not in ("", fingerprint):
-            raise FlairNasError(
-                f"{self.path.parent}: its runs are on other data, or their accuracy left out words without a label, as "
-                "it once did; choose another folder, or give back what they are on"
-            )
-        self.data = fingerprint
 
     @property
     def seconds(self) -> float:
-        """That the selection has taken so far, all in all."""
+        """Time that was spent in all calls, in seconds."""
         return self._earlier + (0.0 if self._begun is None else time.perf_counter() - self._begun)
 
-    def note(self, outcome: Outcome) -> bool:
-        """Writes down, in the file too, how a job ended; whether it worked.
+    def begin(self, budget: str) -> None:
+        """Start the clock; forget the plan of another budget, and the failures that are tried again."""
+        self._begun = time.perf_counter()
+        before = self.plan.get("budget")
+        if before is None or parse_time(before) != parse_time(budget):
+            self.plan = {"budget": budget}
+        self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
+
+    def check(self, fingerprint: str) -> None:
+        """Note which data runs are trained on.
 
         Raises:
-            OSError: the job's, of the disk, which is the same for all.
+            FlairNasError: earlier runs were trained on others.
+        """
+        if self.data not in ("", fingerprint):
+            raise FlairNasError(
+                f"{self.path.parent}: its runs are on other data, or an older version computed their accuracy without "
+                "the words that have no label. Choose another folder, or restore the data"
+            )
+        self.data = fingerprint
+
+    def decide(self, name: str, choose: Callable[[], T], part: str | None = None) -> T:
+        """Return a decision of the plan, which is made first if it is new. The next `save` keeps it.
+
+        Args:
+            name: name of the decision.
+            choose: function that makes it.
+            part: part of the plan that holds it.
+        """
+        decisions = self.plan if part is None else self.plan.setdefault(part, {})
+        if name not in decisions:
+            decisions[name] = choose()
+        decision: T = decisions[name]
+        return decision
+
+    def note(self, outcome: Outcome) -> bool:
+        """Write down how a job ended, and save; return True if it worked.
+
+        Raises:
+            OSError: the job's own, which is the disk's and thus the same for all jobs.
         """
         if isinstance(outcome.error, OSError):
             raise outcome.error
         name = outcome.job.name
         if outcome.error is None:
-            before = self.runs.get(name, {}).get("peak_memory_mb", 0)
-            if "peak_memory_mb" in outcome.result:  # the last job of a run may only have scored it
-                outcome.result["peak_memory_mb"] = max(before, outcome.result["peak_memory_mb"])
-            self.runs[name] = outcome.result
-            self.save()
-            return True
-        known = isinstance(outcome.error, (FlairNasError, Died))
-        error = str(outcome.error) if known else shown(outcome.error)
-        log.warning("%s failed: %s", name, error)
-        # a loss that is not finite is so again; what else was the matter may be gone at the next call
-        self.runs[name] = {"error": error, "again": "not finite" not in error}
+            run: Run = outcome.result
+            if "peak_memory_mb" in run:  # the last job of a run may only have scored it
+                run["peak_memory_mb"] = max(run["peak_memory_mb"], self.runs.get(name, {}).get("peak_memory_mb", 0))
+        else:
+            known = isinstance(outcome.error, (FlairNasError, ProcessDiedError))
+            error = str(outcome.error) if known else shown(outcome.error)
+            log.warning("%s failed: %s", name, error)
+            # a loss that is not finite will be so again; another fault may be gone at the next call
+            run = {"error": error, "again": "not finite" not in error}
+        self.runs[name] = run
         self.save()
-        return False
-
-    def begin(self, budget: str) -> None:
-        """Begins to count time; forgets what was planned with another budget, and what is to be tried again."""
-        self._begun = time.perf_counter()
-        before = self.plan.get("budget")
-        if before is None or seconds_of(before) != seconds_of(budget):
-            self.plan = {"budget": budget}
-        self.runs = {name: run for name, run in self.runs.items() if not run.get("again")}
+        return outcome.error is None
 
     def save(self) -> None:
-        """Writes the file whole or not at all.
+        """Write the file whole or not at all.
 
         Raises:
-            OSError: it cannot be written, or the disk is full.
+            OSError: the file cannot be written, or the disk is full.
         """
         data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
         data |= {"data": self.data} | ({"rule": self.rule} if self.rule else {})

@@ -19,20 +19,20 @@ def make_pool(config: PoolSettings) -> Pool:
     """Return the pool that settings describe.
 
     Raises:
-        FlairNasError: a device that is not there, or as `RayPool`.
+        FlairNasError: the device is missing, or Ray or its cluster is.
     """
     if config.engine == "ray":
         from flair_nas.experiments.ray_pool import RayPool
 
         return RayPool(config.workers, address=config.ray_address, gpu=config.device != "cpu")
     device, cores = choose_device(config.device), len(os.sched_getaffinity(0))
-    gpus = _gpus_of(device)
+    gpus = _list_gpus(device)
     workers = config.workers or (max(1, len(gpus)) if device.type == "cuda" else cores)
     return LocalPool(workers, threads=_threads_each(workers, cores), gpus=gpus)
 
 
-def _gpus_of(device: torch.device) -> list[str]:
-    """Return the GPUs that processes are spread over; none for a CPU, and for a GPU that has its number."""
+def _list_gpus(device: torch.device) -> list[str]:
+    """Return the GPUs that processes are spread over; none for a CPU or a GPU that is named by number."""
     if device.type != "cuda" or device.index is not None:
         return []
     import torch
@@ -43,7 +43,7 @@ def _gpus_of(device: torch.device) -> list[str]:
 
 
 def _threads_each(workers: int, cores: int) -> int:
-    """The cores, divided among processes; never more than the user lets a process have."""
+    """Return the threads of each process: the cores divided among them, at most ``OMP_NUM_THREADS``."""
     each = max(1, cores // workers)
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list has one for each level of nesting
-    return min(each, int(said)) if said.isdecimal() and int(said) > 0 else each
+    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list is by level of nesting
+    return min(each, int(limit)) if limit.isdecimal() and int(limit) > 0 else each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,8 @@ class Estimate(NamedTuple):
 
     Args:
         value: the figure.
-        error: its standard error.
-        freedom: degrees of freedom of that error.
+        error: standard error.
+        freedom: degrees of freedom of the error.
     """
 
     value: float
@@ -31,12 +31,12 @@ class Estimate(NamedTuple):
 
     @property
     def probability(self) -> float:
-        """The probability that the true figure is above zero; one half if it is zero for sure."""
+        """Probability that the true figure is above zero; one half if it is zero without error."""
         return float(stdtr(self.freedom, self.value / self.error)) if self.error else (1 + np.sign(self.value)) / 2
 
-    def interval(self, share: float = 0.95) -> tuple[float, float]:
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the central confidence interval."""
-        reach = self.error * float(stdtrit(self.freedom, (1 + share) / 2)) if self.error else 0.0
+        reach = self.error * float(stdtrit(self.freedom, (1 + level) / 2)) if self.error else 0.0
         return self.value - reach, self.value + reach
 
 
@@ -45,7 +45,7 @@ def estimate_of(value: float, parts: Sequence[tuple[float, float]]) -> Estimate:
 
     Args:
         value: the figure.
-        parts: the variance of each part and its degrees of freedom.
+        parts: variance and degrees of freedom of each part.
     """
     variance = math.fsum(part for part, _ in parts)
     spread = math.fsum(part**2 / freedom for part, freedom in parts if part)
@@ -59,9 +59,9 @@ def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, bet
     on different sentences. The variance over seeds has that already, so it is taken out of the variance over sentences.
 
     Args:
-        seeds: counts of the layer by seed, on the same sentences; of one seed, sentences alone give the error.
+        seeds: counts of the layer by seed, [sentences, K] each. With one seed, sentences alone give the error.
         others: counts of the other layer; empty for the mean figure itself.
-        score: the metric of counts, such as `f1`.
+        score: function from counts to the metric, such as `f1`.
         better: 1, or -1 if a lower figure is better.
     """
     value, own, parts = 0.0, 0.0, []
@@ -69,12 +69,13 @@ def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, bet
     for sign, layer in ((better, seeds), (-better, others)):
         count = len(layer)
         if count:
-            figures, of_seeds = (np.stack(found) for found in zip(*(_jackknife(counts, score) for counts in layer)))
+            # [seeds], [seeds, sentences]
+            figures, by_seed = (np.stack(arrays) for arrays in zip(*(_jackknife(counts, score) for counts in layer)))
             value += sign * float(figures.mean())
-            effects += sign * of_seeds.mean(0)
+            effects += sign * by_seed.mean(0)
         if count > 1:
             parts.append((float(figures.var(ddof=1)) / count, count - 1.0))
-            own += float(of_seeds.var(0, ddof=1).sum()) / count
+            own += float(by_seed.var(0, ddof=1).sum()) / count
     return estimate_of(value, [*parts, (max(0.0, float(effects @ effects) - own), len(effects) - 1.0)])
 
 
@@ -86,13 +87,13 @@ def _jackknife(counts: Counts, score: Score) -> tuple[npt.NDArray[np.float64], n
     return score(total), (without.mean() - without) * math.sqrt(1 - 1 / len(counts))
 
 
-def epoch_seconds(runs: Sequence[dict[str, Any]]) -> float:
-    """The median over all epochs of runs of the ledger."""
+def epoch_seconds(runs: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median time of an epoch in runs of the ledger."""
     return float(statistics.median(second for run in runs for second in run["seconds"]))
 
 
 def mean_and_spread(values: Sequence[float]) -> str:
-    """Mean ± sample standard deviation, with two decimals."""
+    """Format mean ± sample standard deviation, with two decimals."""
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""

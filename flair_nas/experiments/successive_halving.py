@@ -1,66 +1,68 @@
-"""Successive halving (Jamieson and Talwalkar, 2016): which candidates go on, and what that costs, in epochs."""
+"""The pruner: successive halving (Jamieson and Talwalkar, 2016), with its cost in epochs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a selection thins its candidates: after each rung the better part goes on where it was.
+    """A rule of successive halving: after each rung the better candidates go on from where they are.
 
     Args:
-        first: epochs of the first rung, as a share of all.
-        keep: the share of a rung's candidates that goes on, and by which its epochs are divided
-            to have those of the next.
+        first: epochs of the first rung, as a fraction of all.
+        keep: fraction of a rung's candidates that go on; dividing its epochs by it gives those of the next rung.
     """
 
     first: float
     keep: float
 
     def rungs(self, epochs: int) -> list[int]:
-        """After how many epochs candidates are compared; the last entry is all of them.
+        """Return the epochs after which candidates are compared; the last entry is `epochs`.
 
         Args:
-            epochs: those of a full training.
+            epochs: epochs of a full training.
         """
-        found = []
+        rungs = []
         reached = max(1, math.ceil(self.first * epochs))
         while reached < epochs:
-            found.append(reached)
+            rungs.append(reached)
             reached = max(reached + 1, math.floor(reached / self.keep))
-        return [*found, epochs]
+        return [*rungs, epochs]
 
     def counts(self, candidates: int, rungs: Sequence[int]) -> list[int]:
-        """How many candidates train in each rung; the last one has at least one."""
-        found = [candidates]
-        while len(found) < len(rungs):
-            found.append(max(1, math.ceil(found[-1] * self.keep)))
-        return found
+        """Return the number of candidates that train in each rung, at least one."""
+        counts = [candidates]
+        while len(counts) < len(rungs):
+            counts.append(max(1, math.ceil(counts[-1] * self.keep)))
+        return counts
 
     def cost(self, candidates: int, epochs: int) -> int:
-        """The epochs that all candidates train, together."""
+        """Return the epochs that all candidates train, together."""
         rungs = self.rungs(epochs)
         lengths = [after - before for before, after in zip([0, *rungs], rungs)]
         return sum(count * length for count, length in zip(self.counts(candidates, rungs), lengths))
 
     def most_candidates(self, budget: float, epochs: int) -> int:
-        """How many candidates a budget in epochs is enough for; 0 if it is not enough for one."""
+        """Return the number of candidates that a budget in epochs is enough for."""
         count = 0
         while self.cost(count + 1, epochs) <= budget:
             count += 1
         return count
 
 
-def survivors(costs: Mapping[str, float], count: int) -> list[str]:
-    """The candidates that go on: those of the smallest costs; of equal ones the first.
+def survivors(costs: Mapping[str, float], count: int, protected: Collection[str] = ()) -> list[str]:
+    """Return the candidates that go on: those with the smallest costs, in the order of `costs`.
 
     Args:
-        costs: the smaller, the better, by candidate; one that is not a number is the worst.
-        count: how many.
+        costs: cost by candidate; NaN counts as infinite. Of equal costs the first is better.
+        count: number of candidates that go on.
+        protected: candidates that always go on; the best of the others then does, too.
     """
     ranked = sorted(costs, key=lambda name: math.inf if math.isnan(costs[name]) else costs[name])
     kept = set(ranked[:count])
+    if protected:
+        kept |= {*protected, *[name for name in ranked if name not in protected][:1]}
     return [name for name in costs if name in kept]

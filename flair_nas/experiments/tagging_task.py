@@ -1,4 +1,4 @@
-"""Taggers: what a process of a selection or table does where layers are compared on the tags of a corpus."""
+"""The task of taggers: jobs of a selection or table on the tags of a corpus."""
 
 from __future__ import annotations
 
@@ -7,63 +7,62 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from flair_nas.experiments.counts import counts_in, packed, unseen_in
-from flair_nas.experiments.worker_setup import be_quiet, history_in, seconds_of_steps, train_step
+from flair_nas.experiments.counts import count_file, count_unseen, packed
+from flair_nas.experiments.tasks import Settings
+from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
 from flair_nas.library.layer_spec import text_of
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn
 
 LAYERS = FLAIR_TYPES
 _FEW_LABELS = 100
-_STEPS = 4  # that are measured together, as batches differ in length
+_STEPS = 4  # batches measured together, as they differ in length
+_CORPUS_SETTINGS = ("corpus", *OF_FILES, "data_root")
 
 
-_OF_CORPUS = ("corpus", *OF_FILES, "data_root")
-
-
-def read(settings: Mapping[str, Any]) -> Any:
-    """The corpus."""
+def read(settings: Settings) -> Any:
+    """Return the corpus."""
     from flair_nas.tagging.training import load_corpus_of
 
-    return load_corpus_of(TaggerConfig(**{name: settings[name] for name in _OF_CORPUS if name in settings}))
+    return load_corpus_of(TaggerConfig(**{name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
 
 
 @functools.lru_cache(maxsize=1)
-def _kept(names: str) -> Any:
-    """A corpus for the next tagger of this process, too, with the vectors of its words."""
+def _read_once(names: str) -> Any:
+    """Return a corpus that stays, with the vectors of its words, for the next tagger of this process."""
     return read(json.loads(names))
 
 
-def _corpus(settings: Mapping[str, Any]) -> Any:
-    return _kept(json.dumps({name: settings[name] for name in _OF_CORPUS if name in settings}))
+def _corpus(settings: Settings) -> Any:
+    return _read_once(json.dumps({name: settings[name] for name in _CORPUS_SETTINGS if name in settings}))
 
 
 def fingerprint(data: Any) -> str:
-    """Return that of a corpus and how its figures are counted."""
+    """Return the fingerprint of a corpus and of the way that its metric is counted."""
     from flair_nas.tagging.evaluation import fingerprint_of
 
     return fingerprint_of(data)
 
 
 def seeded(seed: int) -> dict[str, Any]:
-    """One seed; embeddings that do not change are read from a file that all runs share."""
+    """Return the settings of a seed; all runs read frozen embeddings from one file."""
     return {"seeds": [seed], "storage": "disk"}
 
 
-def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
-    """Counts the weights of a run's layer, in both directions."""
+def counter(data: Any) -> Callable[[Settings], int]:
+    """Return a function that counts the weights of a run's layer, in both directions."""
     from flair_nas.tagging.data.embeddings import build_embeddings
 
-    lengths: dict[tuple[str, ...], int] = {}  # of a word's vector
+    lengths: dict[tuple[str, ...], int] = {}  # of a word's vector, by embeddings
 
-    def count(settings: Mapping[str, Any]) -> int:
+    def count(settings: Settings) -> int:
         config = TaggerConfig(**settings)
         key = tuple(config.embeddings)
         if key not in lengths:
@@ -75,7 +74,7 @@ def counter(data: Any) -> Callable[[Mapping[str, Any]], int]:
 
 
 def _layer(config: TaggerConfig, width: int) -> nn.Module:
-    """The layer of a run, for words of so many numbers each."""
+    """Return the layer of a run, for word vectors of a width."""
     sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
     if config.rnn.upper() in LAYERS:
         layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
@@ -83,8 +82,8 @@ def _layer(config: TaggerConfig, width: int) -> nn.Module:
     return build_rnn(config.rnn, input_size=width, **sizes)
 
 
-def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
-    """Steps of the layer alone, on random numbers in batches of sentences as long as those of the corpus."""
+def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
+    """Return a function that makes steps of the layer alone, on random numbers in batches of the corpus's lengths."""
     from flair_nas.runs.device import choose_device
     from flair_nas.tagging.data.corpora import sentences_of
     from flair_nas.tagging.data.embeddings import build_embeddings
@@ -100,12 +99,12 @@ def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callab
         for start in range(0, len(words), config.batch_size)
     ]
     for batch in batches:
-        batch.data.requires_grad_()  # what is below the layer learns, too
+        batch.data.requires_grad_()  # as modules below the layer learn, too
 
-    def steps_of(settings: Mapping[str, Any]) -> Callable[[], None]:
+    def make_steps(settings: Settings) -> Callable[[], None]:
         config = TaggerConfig(**settings)
-        layer, given = _layer(config, width).to(device).train(), itertools.cycle(batches)
-        step = train_step(layer, lambda: layer(next(given))[0].data.float().mean(), device, config.precision)
+        layer, cycle = _layer(config, width).to(device).train(), itertools.cycle(batches)
+        step = train_step(layer, lambda: layer(next(cycle))[0].data.float().mean(), device, config.precision)
 
         def steps() -> None:
             for _ in batches:
@@ -113,11 +112,11 @@ def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callab
 
         return steps
 
-    return steps_of
+    return make_steps
 
 
-def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Time a few batches of sentences, embedded as in training: frozen embeddings once, the others each time."""
+def estimate(settings: Settings) -> dict[str, Any]:
+    """Time a few batches, embedded as in training: frozen embeddings once, others each time; see `TaskModule`."""
     import flair
     from flair.training_utils import store_embeddings
 
@@ -139,18 +138,18 @@ def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
     tagger.embeddings.embed([*train, *dev])
     embedding = (time.perf_counter() - started) / len([*train, *dev]) * sum(map(len, parts))
     batches = [train[start : start + config.batch_size] for start in range(0, len(train), config.batch_size)]
-    given = itertools.cycle(batches)
+    cycle = itertools.cycle(batches)
 
     def loss() -> torch.Tensor:
-        batch = next(given)
+        batch = next(cycle)
         store_embeddings(batch, "cpu")  # forgets what learns
         return tagger.forward_loss(batch)[0]
 
     step = train_step(tagger, loss, flair.device, config.precision)
-    training = seconds_of_steps(step, len(batches)) * len(parts[0]) / len(train) * len(batches)
+    training = time_steps(step, len(batches)) * len(parts[0]) / len(train) * len(batches)
     tagger.eval()
     predict = functools.partial(tagger.predict, dev, 64, label_name="timed", embedding_storage_mode="cpu")
-    evaluation = seconds_of_steps(predict, 1) * len(parts[1]) / len(dev)
+    evaluation = time_steps(predict, 1) * len(parts[1]) / len(dev)
     for sentence in [*train, *dev]:
         sentence.remove_labels("timed")
         sentence.clear_embeddings()
@@ -163,15 +162,15 @@ def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shortage(data: Any) -> str:
-    """That dev has few labels."""
+    """Return the number of labels of dev in words, if it is small."""
     from flair_nas.tagging.data.corpora import sentences_of
 
     labels = sum(len(s.get_labels(data.label_type)) for s in sentences_of(data.corpus.dev))
     return f"dev has {labels} labels in all" if labels < _FEW_LABELS else ""
 
 
-def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
-    """Describes the corpus, and embeds it for all processes."""
+def prepare(settings: Settings, data: Any, progress: bool) -> None:
+    """Describe the corpus, and embed it for all processes."""
     from flair_nas.tagging.data.corpora import describe_corpus
     from flair_nas.tagging.data.embeddings import build_embeddings
     from flair_nas.tagging.data.frozen_embeddings import keep_frozen
@@ -181,8 +180,8 @@ def prepare(settings: Mapping[str, Any], data: Any, progress: bool) -> None:
     keep_frozen(embeddings, data, on_disk=True, progress=progress)
 
 
-def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
-    """Trains a tagger."""
+def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
+    """Train a tagger; see `TaskModule`."""
     from flair_nas.runs.memory import forget_peak_memory
     from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
 
@@ -191,59 +190,59 @@ def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, An
     data, place = _corpus(settings), Path(folder) / f"seed-{config.seeds[0]}"
     forget_peak_memory()
     started = time.perf_counter()
-    before = len(history_in(place))
+    before = len(read_history(place))
     parts = ("dev", "test") if score else ()
-    (result,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False, as_data=False)["seeds"]
-    history = history_in(place)
+    (trained,) = train_taggers(config, folder, corpus=data, parts=parts, progress=False, as_data=False)["seeds"]
+    history = read_history(place)
     seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
-    found = {
+    result = {
         "dev": [line["dev_f1"] for line in history],
         "dev_loss": [line["dev_loss"] for line in history],
         "seconds": seconds,
         "around_seconds": max(0.0, time.perf_counter() - started - sum(seconds[before:])),
-        "exhausted": result["learning_rate_exhausted"],
+        "exhausted": trained["learning_rate_exhausted"],
         "scored": score,
-        "parameters": result["rnn_parameters"],
-        "peak_memory_mb": result["peak_memory_mb"],
+        "parameters": trained["rnn_parameters"],
+        "peak_memory_mb": trained["peak_memory_mb"],
     }
-    return found | _scores(data, place, result["test_f1"]) if score else found
+    return result | _scores(data, place, trained["test_f1"]) if score else result
 
 
 def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
-    """What the predictions of a run come to."""
+    """Return the score of a run's predictions."""
     from flair_nas.tagging.data.corpora import is_token_level, sentences_of
 
     sentences, label_type = sentences_of(data.corpus.train), data.label_type
     path, spans = place / ("dev.txt" if test is None else "test.txt"), not is_token_level(sentences, label_type)
-    found: dict[str, Any] = {"test": test, "counts": packed(counts_in(path, spans))}
+    result: dict[str, Any] = {"test": test, "counts": packed(count_file(path, spans))}
     if spans:
         seen = {label.data_point.text.lower() for sentence in sentences for label in sentence.get_labels(label_type)}
-        found["unseen"] = unseen_in(path, seen)
-    return found
+        result["unseen"] = count_unseen(path, seen)
+    return result
 
 
 def place(model: Path, folder: Path) -> None:
-    """Copies a tagger, and writes it as data, too."""
+    """Copy a tagger, and write it as data, too."""
     from flair_nas.tagging.training import place_model, write_as_data
 
     place_model(model, folder)
     write_as_data(folder)
 
 
-def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Searches a cell on a corpus, with the file of embeddings that all runs share."""
+def search(settings: Settings, folder: str) -> dict[str, Any]:
+    """Search a cell on a corpus, with the file of embeddings that all runs share."""
     from flair_nas.search.flair_config import TaggingSearchConfig
     from flair_nas.search.objectives import tagging  # noqa: F401  # loads Flair, which then may be told to be quiet
     from flair_nas.search.trainer import search_genotype
 
     be_quiet()
     config = TaggingSearchConfig(**{**settings, "storage": "disk"})
-    found = search_genotype(config, folder, text=_corpus(settings), progress=False)
-    return {"genotype": text_of(found.genotype)}
+    result = search_genotype(config, folder, text=_corpus(settings), progress=False)
+    return {"genotype": text_of(result.genotype)}
 
 
-def usage(settings: Mapping[str, Any]) -> list[str]:
-    """A script for Flair."""
+def usage(settings: Settings) -> list[str]:
+    """Return a script for Flair."""
     from flair_nas.tagging.usage_script import flair_script
 
     return ["In Flair:", "", "```python", *flair_script(TaggerConfig(**settings)), "```"]

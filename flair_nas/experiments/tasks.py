@@ -1,4 +1,4 @@
-"""What layers are compared on: the tags of a corpus, or a text. Another task is a module and a line here."""
+"""Tasks that layers are compared on: the tags of a corpus, or a text. Another task is a module and an entry here."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.tagging.config import TaggerConfig
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
+
+Settings = Mapping[str, Any]
+"""The settings of one run, by name."""
 
 
 class TaskModule(Protocol):
-    """What the module of a task offers; settings are those of one run, as a dictionary.
+    """Functions of a task's module.
 
     Attributes:
         LAYERS: PyTorch's own recurrent layers that can be compared.
@@ -28,76 +32,77 @@ class TaskModule(Protocol):
 
     LAYERS: tuple[str, ...]
 
-    def read(self, settings: Mapping[str, Any]) -> Any:
-        """The data that settings name."""
+    def read(self, settings: Settings) -> Any:
+        """Return the data that settings name."""
 
     def fingerprint(self, data: Any) -> str:
-        """Of data, wherever they lie."""
+        """Return the fingerprint of data, which does not depend on their place."""
 
     def seeded(self, seed: int) -> dict[str, Any]:
-        """The settings that a run has beyond those of its layer."""
+        """Return the settings of a run with a seed, besides those of its layer."""
 
-    def counter(self, data: Any) -> Callable[[Mapping[str, Any]], int]:
-        """Gives a function that tells how many weights the layer of a run has, or its model if it learns embeddings."""
+    def counter(self, data: Any) -> Callable[[Settings], int]:
+        """Return a function that counts the weights of a run's layer, or of its model if that learns embeddings."""
 
-    def stepper(self, settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
-        """Gives a function that gives, for the settings of a run on the same data, what does some steps of training.
+    def stepper(self, settings: Settings) -> Callable[[Settings], Callable[[], None]]:
+        """Return a function from the settings of a run on the same data to a function that trains a few steps.
 
         The steps are those of the layer, or of the whole model if the layer's size decides how large the rest is.
         """
 
-    def estimate(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def estimate(self, settings: Settings) -> dict[str, Any]:
         """Time a few batches of training and evaluation, in seconds rather than minutes.
 
         Returns:
-            ``seconds`` of one epoch and ``around_seconds``, as of `train`; ``embedding_seconds``, that `prepare` takes.
+            ``seconds`` of one epoch and ``around_seconds`` as of `train`; ``embedding_seconds`` that `prepare` takes.
         """
 
     def shortage(self, data: Any) -> str:
-        """What data have too little of to choose on; empty if nothing."""
+        """Return what the data have too little of to choose on, or an empty string."""
 
-    def prepare(self, settings: Mapping[str, Any], data: Any, progress: bool) -> None:
-        """Says what the data are, and does once what each run would do."""
+    def prepare(self, settings: Settings, data: Any, progress: bool) -> None:
+        """Describe the data, and do once what each run would do."""
 
-    def train(self, settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        """Trains a model, or goes on with it, in a folder of its own; what it gives is for the ledger, as JSON data.
+    def train(self, settings: Settings, folder: str, score: bool) -> dict[str, Any]:
+        """Train a model, or go on with it, in a folder of its own.
 
         Returns:
-            ``dev`` and ``dev_loss``, the figure and the loss on dev after each epoch; ``seconds`` of these, with
-            evaluation; ``around_seconds``, of what was done now besides; ``exhausted``, whether it has come to its end
-            before its last epoch; ``scored``; ``parameters``, as `counter` counts; ``peak_memory_mb`` of this job. With
-            `score`: ``test``, the figure on test, None if there is none; ``counts`` of each sentence there (else of
-            dev), `packed`; where it can be told ``unseen``: entities that training did not have, right ones and all.
+            JSON data for the ledger. ``dev`` and ``dev_loss``: metric and loss on dev after each epoch. ``seconds``:
+            time of these, with evaluation. ``around_seconds``: time of this job besides. ``exhausted``: True if it
+            ended before its last epoch. ``scored``. ``parameters``: weights as `counter` counts them.
+            ``peak_memory_mb``: memory of this job. With `score` also ``test``: metric on test, None without test.
+            ``counts``: packed counts of each sentence there, or of dev. ``unseen``: entities that training did not
+            have, right ones and all, if they are known.
         """
 
     def place(self, model: Path, folder: Path) -> None:
-        """Makes the ``model.pt`` of a run that of a folder."""
+        """Copy the ``model.pt`` of a run into a folder."""
 
-    def search(self, settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Searches a cell, or goes on with it; gives ``genotype``, on one line."""
+    def search(self, settings: Settings, folder: str) -> dict[str, Any]:
+        """Search a cell, or go on with it; return its ``genotype`` as a layer spec."""
 
-    def usage(self, settings: Mapping[str, Any]) -> list[str]:
-        """How the layer of a run is used, as lines of Markdown."""
+    def usage(self, settings: Settings) -> list[str]:
+        """Return how to use the layer of a run, as lines of Markdown."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Something that layers are compared on.
+    """A task that layers are compared on.
 
     Args:
-        name: in files.
-        settings: of one run.
-        search_settings: of a search on its data.
-        presets: the kind of its presets.
-        data: the setting that names its data.
-        title: of its figure.
-        higher_is_better: whether a larger figure is a better one.
-        most: the largest figure that there can be.
-        score: what makes it of counts: a function of `flair_nas.experiments.counts`.
-        rule: which candidates go on; chosen on learning curves of its kind (docs/figures.md has what it is worth).
-        dev: what its users call the part that layers are compared on.
-        model: what its users call what is trained.
-        module: of this package, a `TaskModule`.
+        name: name in files.
+        settings: settings of one run.
+        search_settings: settings of a search on its data.
+        presets: kind of its presets.
+        data: setting that names its data.
+        title: name of its metric.
+        higher_is_better: True if a larger metric is better.
+        most: largest metric that is possible.
+        score: name of the function of `flair_nas.experiments.counts` that computes the metric.
+        rule: rule that prunes candidates, chosen on learning curves of the task (docs/figures.md).
+        dev: name of the part that layers are compared on.
+        model: name of what is trained.
+        module: `TaskModule` in this package.
     """
 
     name: str
@@ -116,52 +121,63 @@ class Task:
 
     @property
     def work(self) -> TaskModule:
-        """What does it; loads PyTorch, and Flair where it is of tags."""
-        found: Any = import_module(f"flair_nas.experiments.{self.module}")
-        return found  # type: ignore[no-any-return]
+        """Module of the task; it loads PyTorch, and for tags Flair."""
+        module: Any = import_module(f"flair_nas.experiments.{self.module}")
+        return module  # type: ignore[no-any-return]
 
     def best(self, figures: Sequence[float]) -> float:
-        """The best of some figures."""
+        """Return the best of some metrics."""
         return max(figures) if self.higher_is_better else min(figures)
 
-    def gain(self, figure: Any, other: Any) -> Any:
-        """By how much a figure is better than another one, or several are."""
+    def gain(self, figure: float, other: float) -> float:
+        """Return by how much a metric is better than another one."""
         return figure - other if self.higher_is_better else other - figure
 
     def cost(self, run: Mapping[str, Any], epochs: int) -> float:
-        """The smaller, the better a run of the ledger is after so many epochs; where figures are level, its loss."""
-        figure = float(self.gain(0.0, self.best(run["dev"][:epochs])))
+        """Return the cost of a run after some epochs, by its metric, and where metrics are level by its loss."""
+        figure = self.gain(0.0, self.best(run["dev"][:epochs]))
         return figure + 1e-6 * float(min(run["dev_loss"][:epochs]))
 
     def early_cost(self, run: Mapping[str, Any], epochs: int) -> float:
-        """As `cost`, on the way: by the loss, as F1 jumps then and hardly tells of the end (docs/figures.md)."""
+        """Return the cost on the way, by the loss: early F1 jumps and hardly tells of the end (docs/figures.md)."""
         loss = float(min(run["dev_loss"][:epochs]))
-        return loss if loss > 0 else self.cost(run, epochs)  # 0 where dev has labels that are not in train
+        return loss if loss > 0 else self.cost(run, epochs)  # 0 if dev has labels that are not in train
 
-    def figure(self, counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The figure that counts come to, in each place but their last axis."""
-        made: npt.NDArray[Any] = getattr(import_module("flair_nas.experiments.counts"), self.score)(counts)
-        return made
+    def figure(self, counts: npt.NDArray[np.number]) -> npt.NDArray[np.float64]:
+        """Compute the metric of counts, [..., K] -> [...]."""
+        metric: npt.NDArray[np.float64] = getattr(import_module("flair_nas.experiments.counts"), self.score)(counts)
+        return metric
 
 
 TAGGING = Task(
-    "tagging",
-    TaggerConfig,
-    TaggingSearchConfig,
-    "tagging",
-    "corpus",
-    "F1",
-    True,
-    100.0,
-    "f1",
-    Rule(first=0.35, keep=0.5),
-    "dev",
-    "tagger",
-    "tagging_task",
+    name="tagging",
+    settings=TaggerConfig,
+    search_settings=TaggingSearchConfig,
+    presets="tagging",
+    data="corpus",
+    title="F1",
+    higher_is_better=True,
+    most=100.0,
+    score="f1",
+    rule=Rule(first=0.35, keep=0.5),
+    dev="dev",
+    model="tagger",
+    module="tagging_task",
 )
 TEXT = Task(
-    "text", LanguageModelConfig, SearchConfig, "language_model", "text", "perplexity", False, math.inf, "perplexity",
-    Rule(first=0.1, keep=0.25), "valid", "language model", "text_task",
-)  # fmt: skip
+    name="text",
+    settings=LanguageModelConfig,
+    search_settings=SearchConfig,
+    presets="language_model",
+    data="text",
+    title="perplexity",
+    higher_is_better=False,
+    most=math.inf,
+    score="perplexity",
+    rule=Rule(first=0.1, keep=0.25),
+    dev="valid",
+    model="language model",
+    module="text_task",
+)
 TASKS = {task.name: task for task in (TAGGING, TEXT)}
-"""All of them, by name."""
+"""All tasks by name."""

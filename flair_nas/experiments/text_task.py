@@ -1,11 +1,11 @@
-"""Language models: what a process of a selection or table does where layers are compared on a text."""
+"""The task of language models: jobs of a selection or table on a text."""
 
 from __future__ import annotations
 
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.counts import packed
-from flair_nas.experiments.worker_setup import be_quiet, history_in, seconds_of_steps, train_step
+from flair_nas.experiments.tasks import Settings
+from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, sentence_losses, stream_losses
@@ -32,25 +33,25 @@ _FEW_WORDS = 10_000
 _STEPS = 5
 
 
-def read(settings: Mapping[str, Any]) -> TextCorpus:
-    """The text."""
+def read(settings: Settings) -> TextCorpus:
+    """Return the text."""
     return load_text_of(TextSettings(**{name: settings[name] for name in kinds_of(TextSettings) if name in settings}))
 
 
 def fingerprint(data: TextCorpus) -> str:
-    """Of a text."""
+    """Return the fingerprint of a text."""
     return data.fingerprint
 
 
 def seeded(seed: int) -> dict[str, Any]:
-    """One seed."""
+    """Return the setting of a seed."""
     return {"seed": seed}
 
 
-def counter(data: TextCorpus) -> Callable[[Mapping[str, Any]], int]:
-    """Counts the weights of a run's model: the softmax is as wide as its layer."""
+def counter(data: TextCorpus) -> Callable[[Settings], int]:
+    """Return a function that counts the weights of a run's model, as its softmax is as wide as its layer."""
 
-    def count(settings: Mapping[str, Any]) -> int:
+    def count(settings: Settings) -> int:
         with torch.device("meta"):
             model = build_language_model(LanguageModelConfig(**settings), len(data.vocabulary))
         return sum(weight.numel() for weight in model.parameters())
@@ -58,14 +59,14 @@ def counter(data: TextCorpus) -> Callable[[Mapping[str, Any]], int]:
     return count
 
 
-def stepper(settings: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Callable[[], None]]:
-    """Steps of the whole model on the first segment: the softmax is as wide as its layer."""
+def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
+    """Return a function that makes steps of the whole model on the first segment."""
     data = read(settings)
-    return lambda settings: _stepped(settings, data)[1]
+    return lambda settings: _build_stepped(settings, data)[1]
 
 
-def _stepped(settings: Mapping[str, Any], data: TextCorpus) -> tuple[LanguageModel, Callable[[], None]]:
-    """Build a model, and a step of its training."""
+def _build_stepped(settings: Settings, data: TextCorpus) -> tuple[LanguageModel, Callable[[], None]]:
+    """Return a model, and a step of its training."""
     from flair_nas.runs.device import choose_device
 
     config = LanguageModelConfig(**settings)
@@ -78,36 +79,36 @@ def _stepped(settings: Mapping[str, Any], data: TextCorpus) -> tuple[LanguageMod
     )
 
 
-def estimate(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Time a few segments."""
+def estimate(settings: Settings) -> dict[str, Any]:
+    """Time a few segments; see `TaskModule`."""
     be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
-    model, step = _stepped(settings, data)  # the first one also loads much of torch
+    model, step = _build_stepped(settings, data)  # the first one also loads much of torch
     started = time.perf_counter()
     build_language_model(config, len(data.vocabulary))
     around = time.perf_counter() - started
-    training = seconds_of_steps(step, _STEPS) * len(data.train) / (config.batch_size * config.bptt)
+    training = time_steps(step, _STEPS) * len(data.train) / (config.batch_size * config.bptt)
     columns = max(1, min(config.valid_batch_size, len(data.valid) // 2))
     few = data.valid[: columns * config.bptt * _STEPS]
     evaluate = functools.partial(evaluate_stream, model, few, batch_size=columns)
-    evaluation = seconds_of_steps(evaluate, 1) * len(data.valid) / len(few)
+    evaluation = time_steps(evaluate, 1) * len(data.valid) / len(few)
     return {"seconds": [training + evaluation], "around_seconds": around, "embedding_seconds": 0.0}
 
 
 def shortage(data: TextCorpus) -> str:
-    """That valid has few tokens."""
+    """Return the number of tokens of valid in words, if it is small."""
     return f"valid has {len(data.valid)} tokens" if len(data.valid) < _FEW_WORDS else ""
 
 
-def prepare(settings: Mapping[str, Any], data: TextCorpus, progress: bool) -> None:
-    """Says how large the text is; its token ids are in the cache for all processes since it was read."""
+def prepare(settings: Settings, data: TextCorpus, progress: bool) -> None:
+    """Log the size of the text; all processes read its token ids from the cache."""
     tokens = {"train": data.train, "valid": data.valid, "test": data.test}
     sizes = ", ".join(f"{len(ids):,} {part}" for part, ids in tokens.items() if ids is not None)
     log.info("%s: %s tokens, %d types", data.name, sizes, len(data.vocabulary))
 
 
-def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, Any]:
-    """Trains a language model."""
+def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
+    """Train a language model; see `TaskModule`."""
     from flair_nas.language_model.training import train_language_model
     from flair_nas.runs.memory import forget_peak_memory
 
@@ -115,9 +116,9 @@ def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, An
     config, data = LanguageModelConfig(**settings), read(settings)
     forget_peak_memory()
     started = time.perf_counter()
-    before = len(history_in(Path(folder)))
+    before = len(read_history(Path(folder)))
     metrics = train_language_model(config, folder, corpus=data, parts=(), progress=False)
-    history = history_in(Path(folder))
+    history = read_history(Path(folder))
     seconds = [line["seconds"] + line["evaluation_seconds"] for line in history]
     scores = _scores(data, folder, config.device) if score else {}
     return {
@@ -134,7 +135,7 @@ def train(settings: Mapping[str, Any], folder: str, score: bool) -> dict[str, An
 
 
 def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]:
-    """What the model predicts of each sentence of test, or of valid."""
+    """Return the score of the model on test, or on valid if there is no test."""
     from flair_nas.runs.device import choose_device
 
     model = load_language_model(folder, choose_device(device)).model
@@ -148,12 +149,12 @@ def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]
 
 
 def place(model: Path, folder: Path) -> None:
-    """Copies a language model."""
+    """Copy a language model."""
     copy_whole(model, folder / "model.pt")
 
 
-def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Searches a cell on a text."""
+def search(settings: Settings, folder: str) -> dict[str, Any]:
+    """Search a cell on a text."""
     from flair_nas.search.config import SearchConfig
     from flair_nas.search.trainer import search_genotype
 
@@ -161,7 +162,7 @@ def search(settings: Mapping[str, Any], folder: str) -> dict[str, Any]:
     return {"genotype": text_of(search_genotype(SearchConfig(**settings), folder, progress=False).genotype)}
 
 
-def usage(settings: Mapping[str, Any]) -> list[str]:
-    """The command for another training."""
+def usage(settings: Settings) -> list[str]:
+    """Return the command that trains the model again."""
     command = f"flair-nas lm train {as_flags(LanguageModelConfig(**settings), LanguageModelConfig)} --out runs/again"
     return ["To train it again:", "", "```sh", command, "```"]

@@ -1,4 +1,4 @@
-"""What the jobs of all tasks need."""
+"""Helpers of the jobs of all tasks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def be_quiet() -> None:
-    """Lets nothing but errors be said by this process; what was worth a remark, the main process has said."""
+    """Log errors alone in this process, as the main process has logged the rest."""
     logging.getLogger("flair").setLevel("ERROR")
     logging.getLogger("flair_nas").setLevel("ERROR")
 
 
-def history_in(folder: Path) -> list[dict[str, Any]]:
-    """What a run has written so far, a line an epoch."""
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines that a run has written so far, one an epoch."""
     path = folder / "history.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [json.loads(line) for line in lines]
@@ -29,12 +29,12 @@ def history_in(folder: Path) -> list[dict[str, Any]]:
 def train_step(
     module: torch.nn.Module, loss: Callable[[], torch.Tensor], device: torch.device, precision: str
 ) -> Callable[[], None]:
-    """Gives a step of training that costs what it costs, and changes no weight, so that each is like the first.
+    """Return a training step that takes the usual time but changes no weight, so that each is like the first.
 
     Args:
-        module: what is trained.
-        loss: of the next batch.
-        device: where it is.
+        module: module that is trained.
+        loss: function that computes the loss of the next batch.
+        device: device of the module.
         precision: float32 or bfloat16.
     """
     import torch
@@ -44,8 +44,8 @@ def train_step(
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-            found = loss()
-        found.backward()
+            value = loss()
+        torch.autograd.backward(value)
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         if device.type == "cuda":
@@ -54,8 +54,8 @@ def train_step(
     return step
 
 
-def seconds_of_steps(step: Callable[[], object], steps: int) -> float:
-    """Return the mean time of a few steps, after one that is not counted."""
+def time_steps(step: Callable[[], object], steps: int) -> float:
+    """Return the mean time of a few steps in seconds, after one that is not counted."""
     step()
     started = time.perf_counter()
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""What is compared: a recurrent layer with a learning rate."""
+"""Candidates of a selection: recurrent layers, each with a learning rate."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Layer:
     """A recurrent layer.
 
     Args:
-        name: in tables.
-        rnn: what the setting of that name is for it.
-        hidden_size: H.
+        name: name in tables.
+        rnn: layer spec.
+        hidden_size: hidden size H.
     """
 
     name: str
@@ -39,9 +39,9 @@ class Candidate:
     """A layer with a learning rate.
 
     Args:
-        layer: which one.
-        learning_rate: of SGD.
-        name: fit for a folder.
+        layer: the layer.
+        learning_rate: learning rate of SGD.
+        name: name that is fit for a folder.
     """
 
     layer: Layer
@@ -49,22 +49,22 @@ class Candidate:
     name: str
 
     def run(self, seed: int) -> str:
-        """The name of its run with a seed: in the ledger, and of the folder."""
+        """Return the name of the run with a seed, in the ledger and of its folder."""
         return f"{self.name}-seed{seed}"
 
     def settings(self, config: SelectSettings, seed: int, epochs: int) -> dict[str, Any]:
-        """Those of one of its runs."""
-        of_layer: dict[str, Any] = {"rnn": self.layer.rnn, "hidden_size": self.layer.hidden_size}
-        return config.one(**of_layer, learning_rate=self.learning_rate, epochs=epochs) | config.task.work.seeded(seed)
+        """Return the settings of the run with a seed."""
+        own = {"rnn": self.layer.rnn, "hidden_size": self.layer.hidden_size, "learning_rate": self.learning_rate}
+        return config.one(**own, epochs=epochs) | config.task.work.seeded(seed)
 
 
-def is_to_beat(layer: Layer, config: SelectSettings) -> bool:
-    """Whether a layer is the one that the others are to beat."""
+def is_baseline(layer: Layer, config: SelectSettings) -> bool:
+    """Return True if a layer is the baseline."""
     return (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
 
 
 def bundled_best_first() -> list[str]:
-    """The bundled genotypes by their published perplexity on the Penn Treebank; last those without one."""
+    """Sort the bundled genotypes by published perplexity on the Penn Treebank; those without one come last."""
 
     def published(name: str) -> float:
         figures = load_genotype(name).origin.get("figures", {})
@@ -74,40 +74,40 @@ def bundled_best_first() -> list[str]:
 
 
 def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -> list[Layer]:
-    """The layer to beat, the LSTM, and those that the settings name; with `gates`, cells also with random ones.
+    """Return the baseline, the LSTM, and the layers that the settings name; with `gates`, cells also with random gates.
 
     Args:
         config: the settings.
-        bundled: the genotypes to compare where the settings name no candidates; all bundled ones when None.
+        bundled: bundled genotypes to compare if the settings name no candidates; None for all.
 
     Raises:
-        FlairNasError: nothing is known by a name, or it is not for this task.
+        FlairNasError: a name is unknown, or its layer is not for this task.
     """
-    of_torch, texts = config.task.work.LAYERS, dict[str, str]()
+    torch_layers, texts = config.task.work.LAYERS, dict[str, str]()
     usual = ["gru", *(bundled_best_first() if bundled is None else bundled)]
     for text in [config.rnn, "lstm", *(config.candidates or usual)]:
-        _check(text, of_torch)
+        _check(text, torch_layers)
         texts.setdefault(identity(text), text)
-    found = []
+    layers = []
     for text in texts.values():
         name = text.lower() if text.upper() in FLAIR_TYPES else text
-        found.append(Layer(name, text, config.hidden_size))
+        layers.append(Layer(name, text, config.hidden_size))
         if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
-            found.append(Layer(f"{name}-gates", gated, config.hidden_size))
-    return found
+            layers.append(Layer(f"{name}-gates", gated, config.hidden_size))
+    return layers
 
 
-def _check(text: str, of_torch: Sequence[str]) -> None:
-    if text.upper() in of_torch:
+def _check(text: str, torch_layers: Sequence[str]) -> None:
+    if text.upper() in torch_layers:
         return
     names = text.split(",")  # a file's name may have commas, and options follow one
-    if len(names) > 1 and all(name.upper() in of_torch or name in bundled_names() for name in names):
-        raise FlairNasError(f"candidates are parted by blanks, not by commas: {' '.join(names)}")
-    parse_rnn(text, of_torch)
+    if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
+        raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
+    parse_rnn(text, torch_layers)
 
 
 def _with_gates(text: str, history: int) -> str | None:
-    """A layer with random gates around its cell, in place of `text`; None if it has gates."""
+    """Return a layer spec with random gates around its cell, or None if it has gates."""
     genotype, numbers = parse_rnn(text, FLAIR_TYPES)
     if genotype.state_gate is not None or genotype.input_gate is not None:
         return None
@@ -117,44 +117,44 @@ def _with_gates(text: str, history: int) -> str | None:
 
 
 def random_layers(config: SelectSettings, count: int) -> list[Layer]:
-    """So many random cells, and each with gates, if they are asked for; the first are the same for any count."""
-    found = []
+    """Return random cells, each also with gates if these are wanted; the first cells are the same for any count."""
+    layers = []
     for number in range(1, count + 1):
         cell = random_genotype(number)
-        found.append(Layer(f"random-{number}", cell.one_line(), config.hidden_size))
+        layers.append(Layer(f"random-{number}", cell.one_line(), config.hidden_size))
         if config.gates:
             gated = random_genotype(number, history=config.gates)
-            found.append(Layer(f"random-{number}-gates", gated.one_line(), config.hidden_size))
-    return found
+            layers.append(Layer(f"random-{number}-gates", gated.one_line(), config.hidden_size))
+    return layers
 
 
 def matched_lstm(
     config: SelectSettings, count: Callable[[Mapping[str, Any]], int], layers: Sequence[Layer]
 ) -> Layer | None:
-    """An LSTM with as many parameters as the largest of the layers; None if that is an LSTM.
+    """Return an LSTM with as many parameters as the largest layer, or None if that is an LSTM.
 
     Args:
         config: the settings.
-        count: gives the parameters for the settings of a run, as the task's `counter`.
-        layers: all others.
+        count: function from the settings of a run to its number of parameters, as the task's `counter` makes it.
+        layers: all other layers.
     """
     largest = max(count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in layers)
     size = matched_size(lambda size: count(config.one(rnn="lstm", hidden_size=size)), largest)
-    return lstm_of_size(size) if size > config.hidden_size else None
+    return sized_lstm(size) if size > config.hidden_size else None
 
 
-def lstm_of_size(size: int) -> Layer:
-    """An LSTM of another hidden size than the other layers."""
+def sized_lstm(size: int) -> Layer:
+    """Return an LSTM with a hidden size of its own."""
     return Layer(f"lstm-{size}", "lstm", size)
 
 
-def candidates_of(config: SelectSettings, layers: list[Layer]) -> list[Candidate]:
-    """Every layer with every learning rate, in this order; a name stays when others are added."""
-    found: list[Candidate] = []
+def make_candidates(config: SelectSettings, layers: Sequence[Layer]) -> list[Candidate]:
+    """Return every layer with every learning rate, in this order; a name does not depend on the other candidates."""
+    candidates = []
     for layer in layers:
         slug = re.sub(r"[^\w.-]+", "_", layer.name)[:40].strip("_.")
         digest = hashlib.sha256(f"{identity(layer.rnn)} {layer.hidden_size}".encode()).hexdigest()[:6]
         for factor in config.rates:
             rate = config.learning_rate * factor
-            found.append(Candidate(layer, rate, f"{slug}-{digest}-rate{rate:.10g}"))
-    return found
+            candidates.append(Candidate(layer, rate, f"{slug}-{digest}-rate{rate:.10g}"))
+    return candidates

@@ -1,4 +1,4 @@
-"""The settings of a selection: those of the runs that are compared, and of how they are compared."""
+"""Settings of a selection: those of its runs, and those of the comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from flair_nas.experiments.config import PoolSettings, is_time
+from flair_nas.experiments.config import PoolSettings, check_time
 from flair_nas.experiments.tasks import TAGGING, TEXT, Task
 from flair_nas.language_model.config import LanguageModelSettings
 from flair_nas.language_model.text.config import TextSettings
@@ -24,25 +24,25 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "gdas": {"sampling": "straight-through", "arch_clip": 0.03, "arch_beta2": 0.99, "arch_learning_rate": 0.01},
     "ess": {"relaxation": "darts", "learn": "joint", "history": 3},
 }
-"""What the setting `searches` stands for, on tags."""
+"""Settings of each of `searches`, on tags."""
 
 
 @dataclass
 class SelectSettings(PoolSettings):
-    """Settings of a selection on whatever task.
+    """Settings of a selection on any task.
 
-    Those of one training hold for all candidates; `rnn` is the layer to beat, `seeds` choose, `fresh_seeds` others
+    The settings of a training hold for all candidates. `rnn` is the baseline, `seeds` choose, `fresh_seeds` others
     judge, and `learning_rate` is multiplied by each of `rates`.
 
     Attributes:
-        task: what layers are compared on.
-        told_by: a setting that no training has, so that the folder of one is not taken for a selection's.
+        task: task that layers are compared on.
+        told_by: a setting that no training has, which tells a selection's folder from that of a training.
     """
 
     task: ClassVar[Task]
     told_by: ClassVar[str] = "budget"
 
-    rnn: str = setting("lstm", "the layer to beat, which is always among those that come to the end")
+    rnn: str = setting("lstm", "the baseline, which always comes to the end")
     hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)
     learning_rate: float = setting(0.1, "learning rate", low=1e-12, high=1e6)
     epochs: int = setting(40, "epochs of a full training, at most", **COUNT, flair="max_epochs")
@@ -51,9 +51,9 @@ class SelectSettings(PoolSettings):
         low=0, high=2**32 - 1, check=all_different,
     )  # fmt: skip
     fresh_seeds: int = setting(
-        3, "so many others judge what was chosen and the layer to beat: both are scored on test", low=1, high=1000
+        3, "so many others judge the chosen layer and the baseline: both are scored on test", low=1, high=1000
     )
-    budget: str = setting("2h", "time for everything: 90m, 2h; it says how many cells are compared", check=is_time)
+    budget: str = setting("2h", "time for everything: 90m, 2h; it says how many cells are compared", check=check_time)
     candidates: list[str] = setting(
         [],
         "layers to compare with it besides random cells, as for --rnn (gru and as many bundled genotypes as the "
@@ -76,17 +76,17 @@ class SelectSettings(PoolSettings):
     )
 
     def fresh(self) -> list[int]:
-        """The seeds that take no part in the choice: the first from 1 that are not among `seeds`."""
+        """Return the seeds that take no part in the choice: the first from 1 that are not among `seeds`."""
         others = (number for number in itertools.count(1) if number not in self.seeds)
         return list(itertools.islice(others, self.fresh_seeds))
 
     def one(self, **changes: Any) -> dict[str, Any]:
-        """The settings of one run but for its seed."""
+        """Return the settings of one run but for its seed."""
         names = [field.name for field in fields(self) if field.name in kinds_of(self.task.settings)]
         return {name: getattr(self, name) for name in names} | changes
 
-    def search(self, by: str) -> dict[str, Any]:
-        """The settings of one of `searches`, on the same data."""
+    def search(self, method: str) -> dict[str, Any]:
+        """Return the settings of one of `searches`, on the same data."""
         raise NotImplementedError
 
 
@@ -96,7 +96,7 @@ class SelectConfig(SelectSettings, TaggerConfig):
     """Settings of `select_layer` on tags; each is also a flag of ``flair-nas select`` and a key of a ``--config`` file.
 
     Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
+        FlairNasError: settings cannot be used; the message names all of them.
     """
 
     task = TAGGING
@@ -107,14 +107,14 @@ class SelectConfig(SelectSettings, TaggerConfig):
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         raise_problems(problems)
 
-    def search(self, by: str) -> dict[str, Any]:
-        """The settings of one of `searches`, with a tagger of the same settings."""
-        # a supernet starts in a range of its own, and where its embeddings are kept is the job's to say
+    def search(self, method: str) -> dict[str, Any]:
+        """Return the settings of one of `searches`, with a tagger of the same settings."""
+        # a supernet has an initialisation bound of its own, and the job chooses where its embeddings are kept
         own = {"embeddings", "epochs", "init_range", "storage"}
         shared = set(kinds_of(TaggerConfig)) & set(kinds_of(TaggingSearchConfig)) - own
         return {
             **{name: getattr(self, name) for name in shared},
-            **SEARCHES[by],
+            **SEARCHES[method],
             "embeddings": [name.removeprefix("pooled-") for name in self.embeddings],
             "epochs": self.search_epochs,
             "seed": self.seeds[0],
@@ -126,7 +126,7 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
     """Settings of `select_layer` on a text; each is also a flag of ``flair-nas select --text``.
 
     Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
+        FlairNasError: settings cannot be used; the message names all of them.
     """
 
     task = TEXT
@@ -142,15 +142,15 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
         raise_problems(self.pool_problems())
 
     def one(self, **changes: Any) -> dict[str, Any]:
-        """As `SelectSettings.one`; embeddings that share the softmax are as wide as the layer."""
-        found = super().one(**changes)
-        return found | {"embedding_size": None} if self.embedding_size == self.hidden_size else found
+        """Return the settings of one run but for its seed; tied embeddings are as wide as the layer."""
+        settings = super().one(**changes)
+        return settings | {"embedding_size": None} if self.embedding_size == self.hidden_size else settings
 
-    def search(self, by: str) -> dict[str, Any]:
-        """The settings of one of `searches`: those of its preset of a small size."""
+    def search(self, method: str) -> dict[str, Any]:
+        """Return the settings of one of `searches`, by its small preset."""
         names = [*kinds_of(TextSettings), "device"]
         return {
-            **load_preset("search", f"{by}-small", SearchConfig),
+            **load_preset("search", f"{method}-small", SearchConfig),
             **{name: getattr(self, name) for name in names},
             "epochs": self.search_epochs,
             "seed": self.seeds[0],

@@ -1,4 +1,4 @@
-"""The runs of a selection: what they have come to, as the ledger has it, and having more of it done."""
+"""Runs of a selection: their state in the ledger, and their training."""
 
 from __future__ import annotations
 
@@ -6,29 +6,38 @@ import logging
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, Pool
-from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.tasks import Task
+from flair_nas.experiments.ledger import Ledger, Run
+from flair_nas.experiments.successive_halving import Rule
 from flair_nas.runs.duration import duration
-from flair_nas.select.candidates import Candidate, Layer, lstm_of_size
+from flair_nas.select.candidates import (
+    Candidate,
+    Layer,
+    bundled_best_first,
+    make_candidates,
+    named_layers,
+    random_layers,
+    sized_lstm,
+)
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.schedule import Pace, pace_of
+from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
 
 log = logging.getLogger("flair_nas")
 
 
-class Wanted(NamedTuple):
-    """A run that is to be brought to an epoch.
+class Goal(NamedTuple):
+    """A run, with the epoch that it is trained to.
 
     Args:
-        candidate: of which layer.
-        seed: with which seed.
-        epochs: to which epoch.
-        score: whether it is then scored on test.
+        candidate: layer and learning rate.
+        seed: seed of the run.
+        epochs: epoch to reach.
+        score: True if the run is then scored on test.
     """
 
     candidate: Candidate
@@ -37,177 +46,225 @@ class Wanted(NamedTuple):
     score: bool = False
 
 
-def wanted_of(candidates: Sequence[Candidate], seeds: Sequence[int], epochs: int, score: bool = False) -> list[Wanted]:
-    """The runs of all candidates with the first seed, then with the next ones."""
-    return [Wanted(candidate, seed, epochs, score) for seed in seeds for candidate in candidates]
+def make_goals(candidates: Sequence[Candidate], seeds: Sequence[int], epochs: int, score: bool = False) -> list[Goal]:
+    """Return the runs of all candidates with the first seed, then with the next ones."""
+    return [Goal(candidate, seed, epochs, score) for seed in seeds for candidate in candidates]
 
 
+@dataclass
 class Runs:
-    """The runs of one selection.
+    """Runs of one selection.
 
     Args:
-        config: its settings.
-        ledger: what is done.
-        pool: what does the rest.
-        folder: in which each run has one of its own.
-
-    Attributes:
-        is_new: whether anything was trained by this object.
-        estimates: entries of a ledger of one epoch, which tell the pace before anything is trained.
-        is_prepared: whether all words are embedded that are embedded once.
+        config: the settings.
+        rule: the rule that prunes candidates.
+        ledger: results of runs.
+        pool: processes that train.
+        folder: parent of the run folders.
+        estimates: measured batches as entries of a ledger, which give the pace before anything is trained.
+        is_new: True once anything was trained.
+        is_prepared: True once the words of frozen embeddings are embedded.
     """
 
-    def __init__(self, config: SelectSettings, ledger: Ledger, pool: Pool, folder: Path) -> None:
-        self.config, self.ledger, self.pool, self.folder = config, ledger, pool, folder
-        self.task: Task = config.task
-        self.is_new = False
-        self.estimates: list[dict[str, Any]] = []
-        self.is_prepared = False
+    config: SelectSettings
+    rule: Rule
+    ledger: Ledger
+    pool: Pool
+    folder: Path
+    estimates: list[Run] = field(default_factory=list)
+    is_new: bool = False
+    is_prepared: bool = False
 
-    def with_settings(self, config: SelectSettings) -> Runs:
-        """Return the runs of the same folder under other settings; estimates are shared."""
-        found = Runs(config, self.ledger, self.pool, self.folder)
-        found.estimates = self.estimates
-        return found
+    @property
+    def rungs(self) -> list[int]:
+        """Epochs after which candidates are compared."""
+        return self.rule.rungs(self.config.epochs)
 
-    # --- to have more of it done ---
+    @property
+    def planner(self) -> Planner:
+        """Planner of these settings."""
+        return Planner(self.rule, self.config, self.pool.workers)
 
-    def train_first_seeds(self, candidates: Sequence[Candidate], epochs: int, what: str) -> None:
-        """Has candidates come to an epoch with the first seed."""
-        self.train(wanted_of(candidates, self.config.seeds[:1], epochs), f"{what}, to epoch {epochs}")
+    # --- training ---
 
-    def train(self, wanted: Sequence[Wanted], what: str, until: float = math.inf) -> None:
-        """Has runs come to their epochs, and to a score; those that are there already are left alone.
+    def train_first_seeds(self, candidates: Sequence[Candidate], epochs: int, title: str) -> None:
+        """Train candidates to an epoch with the first seed."""
+        self.train(make_goals(candidates, self.config.seeds[:1], epochs), f"{title}, to epoch {epochs}")
+
+    def train(self, goals: Sequence[Goal], title: str, until: float = math.inf) -> None:
+        """Train runs to their epochs and score them; leave those alone that are done.
 
         Args:
-            wanted: the runs.
-            what: it is, in words.
-            until: seconds of the selection after which none should be at work; from the first that would be, none is
-                begun that was not begun before.
+            goals: the runs.
+            title: text for the log.
+            until: seconds of the selection at which no run should be at work. No new run begins once one would end
+                later.
         """
-        jobs, seconds = [], dict[str, float]()
-        for run in self._in_order(self.to_do(wanted)):
-            candidate, seed, epochs, score = run
+        task, jobs, seconds = self.config.task, [], dict[str, float]()
+        for goal in self._sort(self.to_do(goals)):
+            candidate, seed, epochs, score = goal
             name, settings = candidate.run(seed), candidate.settings(self.config, seed, epochs)
-            jobs.append(Job(name, self.task.work.train, (settings, str(self.folder / name), score)))
-            seconds[name] = self.seconds(run)
+            jobs.append(Job(name, task.work.train, (settings, str(self.folder / name), score)))
+            seconds[name] = self.seconds(goal)
 
         def may_begin(job: Job) -> bool:
-            stopped = job.name not in self.ledger.runs and (self.folder / job.name).exists()  # how late is not known
+            stopped = job.name not in self.ledger.runs and (self.folder / job.name).exists()  # at an unknown epoch
             return stopped or self.ledger.seconds + seconds[job.name] <= until
 
-        if jobs:
-            log.info("%s: %d runs, %s spent of %s", what, len(jobs), duration(self.ledger.seconds), self.config.budget)
+        if not jobs:
+            return
+        self.ledger.save()  # with the plan that the jobs follow
+        log.info("%s: %d runs, %s spent of %s", title, len(jobs), duration(self.ledger.seconds), self.config.budget)
         for done, outcome in enumerate(self.pool.run(jobs, may_begin), start=1):
             self.is_new = True
             if self.ledger.note(outcome):
-                result = outcome.result
-                figure = f"best {self.task.title} on {self.task.dev} {self.task.best(result['dev']):.2f}"
-                figure += f" (least loss {min(result['dev_loss']):.4f})"  # which decides where figures are level
-                spent = duration(self.ledger.seconds)
-                log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, figure, spent)
+                result, spent = outcome.result, duration(self.ledger.seconds)
+                metric = f"best {task.title} on {task.dev} {task.best(result['dev']):.2f}"
+                metric += f" (least loss {min(result['dev_loss']):.4f})"  # decides if the metrics are level
+                log.info("%d of %d, %s: %s; %s spent", done, len(jobs), outcome.job.name, metric, spent)
+
+    def _sort(self, goals: Sequence[Goal]) -> list[Goal]:
+        """Sort runs by seed, as a comparison needs all candidates with one; the longest of each come first.
+
+        Then no process waits long for another at the end. Runs of unknown length come before that.
+        """
+        seeds = list(dict.fromkeys(goal.seed for goal in goals))
+        return sorted(goals, key=lambda goal: (seeds.index(goal.seed), -self.seconds(goal)))  # stable
+
+    # --- time ---
 
     def estimated_pace(self, candidates: Sequence[Candidate]) -> Pace:
-        """Return the pace by a few batches, which are timed once."""
+        """Return the pace by a few batches, which are timed once, of the first layer and of the last."""
         if not self.estimates:
-            self._estimate(candidates)
-        return pace_of(self.estimates)
+            pair = list({candidate.layer: candidate for candidate in (candidates[0], candidates[-1])}.values())
+            log.info("a few batches of %s tell what an epoch takes", " and ".join(c.layer.name for c in pair))
+            work, seed = self.config.task.work, self.config.seeds[0]
+            jobs = [Job(c.name, work.estimate, (c.settings(self.config, seed, 1),)) for c in pair]
+            outcomes = list(self.pool.run(jobs))
+            self.estimates += [outcome.result for outcome in outcomes if outcome.error is None]
+            if not self.estimates:
+                raise FlairNasError(f"no layer works: {outcomes[0].error}") from outcomes[0].error
+        return mean_pace(self.estimates)
 
     @property
     def embedding_seconds(self) -> float:
-        """The estimated time to embed all words; 0 once that is done."""
+        """Estimated time to embed all words; 0 once that is done."""
         return 0.0 if self.is_prepared else max((run["embedding_seconds"] for run in self.estimates), default=0.0)
 
-    def _estimate(self, candidates: Sequence[Candidate]) -> None:
-        """Time a few batches of the first layer and of the last, in the processes that will train them."""
-        two = list({candidate.layer: candidate for candidate in (candidates[0], candidates[-1])}.values())
-        log.info("a few batches of %s tell what an epoch takes", " and ".join(c.layer.name for c in two))
-        settings = [candidate.settings(self.config, self.config.seeds[0], 1) for candidate in two]
-        jobs = [Job(c.name, self.task.work.estimate, (given,)) for c, given in zip(two, settings)]
-        outcomes = list(self.pool.run(jobs))
-        self.estimates += [outcome.result for outcome in outcomes if outcome.error is None]
-        if not self.estimates:
-            raise FlairNasError(f"no layer works: {outcomes[0].error}") from outcomes[0].error
+    def pace(self, candidates: Sequence[Candidate]) -> Pace | None:
+        """Return the pace of runs with the first seed, or None if none works."""
+        runs = [self.run(candidate, self.config.seeds[0]) for candidate in candidates]
+        good = [run for run in runs if "error" not in run]
+        return mean_pace(good) if good else None
 
-    def _in_order(self, wanted: Sequence[Wanted]) -> list[Wanted]:
-        """Seed by seed, as what one has is of no use for the comparison before all have it; the longest of each first.
+    def seconds(self, goal: Goal) -> float:
+        """Return the time that a run still takes by the pace of the first seed; infinity if that is unknown."""
+        pace, first = self.pace([goal.candidate]), self.run(goal.candidate, self.config.seeds[0])
+        until = len(first["dev"]) if first.get("exhausted") else goal.epochs
+        reached = len(self.run(goal.candidate, goal.seed).get("dev", ()))
+        return math.inf if pace is None else pace.epoch * max(0, until - reached) + pace.overhead
 
-        So at the end no process waits long for another. What takes nobody knows how long comes before that.
-        """
-        seeds = list(dict.fromkeys(run.seed for run in wanted))
-        return sorted(wanted, key=lambda run: (seeds.index(run.seed), -self.seconds(run)))  # stable
+    def remaining(self, goals: Sequence[Goal]) -> float:
+        """Return the time that runs still take, side by side."""
+        return makespan(sorted(map(self.seconds, self.to_do(goals)), reverse=True), self.pool.workers)
 
-    # --- what is done, and what the rest takes ---
+    def workload(self, candidates: Sequence[Candidate], pace: Pace) -> Workload:
+        """Return candidates as the planner takes them."""
+        first, epochs = self.config.seeds[:1], self.config.epochs
+        done = [len(candidates) - len(self.to_do(make_goals(candidates, first, rung))) for rung in self.rungs]
+        judging = make_goals(candidates, self.config.fresh(), epochs, score=True)
+        return Workload(len(candidates), pace, done, len(judging) - len(self.to_do(judging)))
 
-    def to_do(self, wanted: Sequence[Wanted]) -> list[Wanted]:
-        """Those that have not come to their epochs, or to a score."""
-        return [run for run in wanted if not self.is_done(*run)]
+    def named_workload(self, bundled: Sequence[str] = ()) -> Workload:
+        """Return the candidates of `named` that have not failed, and those that are still to be searched or matched."""
+        named = self.named(bundled)
+        good = [candidate for candidate in named if not self.has_failed(candidate)]
+        load = self.workload(good, self.pace(good) or self.estimated_pace(named))
+        pending = len(self.searches_to_do()) + (self.config.match and not self.matched())
+        return load._replace(candidates=len(good) + pending * len(self.config.rates))
 
-    def seconds(self, run: Wanted) -> float:
-        """What one takes from where it is, by the pace of the first seed; infinite where that is not known."""
-        pace, first = self.pace([run.candidate]), self.of(run.candidate, self.config.seeds[0])
-        until = len(first["dev"]) if first.get("exhausted") else run.epochs
-        reached = len(self.of(run.candidate, run.seed).get("dev", ()))
-        return math.inf if pace is None else pace.epoch * max(0, until - reached) + pace.around
+    # --- state ---
 
-    def of(self, candidate: Candidate, seed: int) -> dict[str, Any]:
-        """The run with a seed, as the ledger has it."""
+    def run(self, candidate: Candidate, seed: int) -> Run:
+        """Return the run with a seed."""
         return self.ledger.runs.get(candidate.run(seed), {"error": "it was not begun"})
 
-    def is_done(self, candidate: Candidate, seed: int, epochs: int, score: bool) -> bool:
-        """Whether a run has come to so many epochs, and to a score if that is wanted, or to its end before them."""
-        run = self.ledger.runs.get(candidate.run(seed), {})
-        if "error" in run:
-            return True
-        come = len(run.get("dev", ())) >= epochs or run.get("exhausted", False)
-        return bool(come and ("counts" in run or not score))
+    def to_do(self, goals: Sequence[Goal]) -> list[Goal]:
+        """Return the runs that have not failed, and have not reached their epoch, their early end or a score."""
+
+        def is_done(goal: Goal) -> bool:
+            run = self.ledger.runs.get(goal.candidate.run(goal.seed), {})
+            trained = len(run.get("dev", ())) >= goal.epochs or run.get("exhausted", False)
+            return "error" in run or (trained and ("counts" in run or not goal.score))
+
+        return [goal for goal in goals if not is_done(goal)]
 
     def has_failed(self, candidate: Candidate, seed: int | None = None) -> bool:
-        """Whether its run with a seed has, the first one unless another is given."""
+        """Return True if the run with a seed has failed, by default the first one."""
         return "error" in self.ledger.runs.get(candidate.run(self.config.seeds[0] if seed is None else seed), {})
 
-    def epochs(self, candidate: Candidate) -> int:
-        """How many it has come to with the first seed."""
-        return len(self.of(candidate, self.config.seeds[0]).get("dev", ()))
-
     def cost(self, candidate: Candidate, seed: int, epochs: int) -> float:
-        """The smaller, the better after so many epochs; infinite where it has failed or was not begun."""
-        run = self.of(candidate, seed)
+        """Return the cost of a run after some epochs, the smaller the better; infinity if it has none."""
+        run, task = self.run(candidate, seed), self.config.task
         if "error" in run:
             return math.inf
-        early = epochs < self.config.epochs
-        return self.task.early_cost(run, epochs) if early else self.task.cost(run, epochs)
+        return task.early_cost(run, epochs) if epochs < self.config.epochs else task.cost(run, epochs)
 
-    def pace(self, candidates: Sequence[Candidate]) -> Pace | None:
-        """What runs with the first seed take; None where none works."""
-        runs = [self.of(candidate, self.config.seeds[0]) for candidate in candidates]
-        good = [run for run in runs if "error" not in run]
-        return pace_of(good) if good else None
+    def errors(self) -> str:
+        """Return a few of the errors."""
+        return "; ".join(sorted({run["error"] for run in self.ledger.runs.values() if "error" in run})[:3])
 
-    def to_search(self) -> dict[str, str]:
+    # --- layers ---
+
+    def named(self, bundled: Sequence[str] = ()) -> list[Candidate]:
+        """Return the candidates that any budget has: the named ones, one bundled and one random cell, and all begun.
+
+        Args:
+            bundled: bundled cells to have in place of these.
+        """
+        config = self.config
+        random = max(1, self.num_random()) if config.random is None else config.random
+        layers = named_layers(config, bundled or self.begun_bundled() or bundled_best_first()[:1])
+        layers += [*self.searched(), *(self.matched() if config.match else []), *random_layers(config, random)]
+        return make_candidates(config, layers)
+
+    def _is_begun(self, candidate: Candidate) -> bool:
+        return bool(self.run(candidate, self.config.seeds[0]).get("dev"))
+
+    def begun_bundled(self) -> list[str]:
+        """Return the bundled cells that were trained with an earlier budget, which stay."""
+        if not self.ledger.runs:
+            return []
+        layers = named_layers(self.config, bundled_best_first())
+        begun = {c.layer.rnn for c in make_candidates(self.config, layers) if self._is_begun(c)}
+        return [name for name in bundled_best_first() if name in begun]
+
+    def num_random(self) -> int:
+        """Return the number of random cells that were trained with an earlier budget, which stay."""
+        config, count, each = self.config, 0, len(random_layers(self.config, 1))
+        while any(map(self._is_begun, make_candidates(config, random_layers(config, count + 1)[-each:]))):
+            count += 1
+        return count
+
+    def searches_to_do(self) -> dict[str, str]:
         """Return the searches that have not ended, by their names in the ledger."""
-        return {name: by for name, by in self._searches().items() if name not in self.ledger.runs}
+        return {name: method for name, method in self._searches().items() if name not in self.ledger.runs}
 
     def searched(self) -> list[Layer]:
         """Return the cells that were searched; a search that failed gives none."""
-        runs = {by: self.ledger.runs.get(name, {}) for name, by in self._searches().items()}
+        runs = {method: self.ledger.runs.get(name, {}) for name, method in self._searches().items()}
         size = self.config.hidden_size
-        return [Layer(f"found by {by}", run["genotype"], size) for by, run in runs.items() if "genotype" in run]
+        return [Layer(f"found by {method}", run["genotype"], size) for method, run in runs.items() if "genotype" in run]
 
     def _searches(self) -> dict[str, str]:
-        return {f"search-{by}-{self.config.search_epochs}-epochs": by for by in self.config.searches}
+        return {f"search-{method}-{self.config.search_epochs}-epochs": method for method in self.config.searches}
 
     def matched(self) -> list[Layer]:
-        """The LSTMs that were trained because they were as large as the largest layer of their time."""
-        found = (re.match(r"lstm-(\d+)-[0-9a-f]{6}-rate", name) for name in self.ledger.runs)
-        return [lstm_of_size(size) for size in sorted({int(match[1]) for match in found if match})]
+        """Return the LSTMs that were trained because they were as large as the largest layer of their time."""
+        matches = (re.match(r"lstm-(\d+)-[0-9a-f]{6}-rate", name) for name in self.ledger.runs)
+        return [sized_lstm(size) for size in sorted({int(match[1]) for match in matches if match})]
 
     def others(self, candidates: Sequence[Candidate]) -> list[str]:
-        """What was trained, and is none of these."""
+        """Return the names of trained candidates that are none of these."""
         trained = {name.rpartition("-seed")[0] for name, run in self.ledger.runs.items() if "dev" in run}
         return sorted(trained - {candidate.name for candidate in candidates})
-
-    def errors(self) -> str:
-        """What went wrong, a few of it."""
-        found = {run["error"] for run in self.ledger.runs.values() if "error" in run}
-        return "; ".join(sorted(found)[:3])

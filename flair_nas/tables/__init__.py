@@ -1,1 +1,1 @@
-"""Tables of layers by corpora, as papers have them: described in a file, run, and shown with what they are worth."""
+"""Tables of layers by corpora, as in papers: read from a file, run, and shown with their uncertainty."""

@@ -1,10 +1,10 @@
-"""The settings of a table's runs, which the table itself does not give."""
+"""Settings of a table's runs that the table itself does not give."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flair_nas.experiments.config import PoolSettings, is_time
+from flair_nas.experiments.config import PoolSettings, check_time
 from flair_nas.settings.fields import setting
 from flair_nas.settings.validation import problems_of, raise_problems
 from flair_nas.tagging.config import all_different
@@ -15,7 +15,7 @@ class TableConfig(PoolSettings):
     """Settings of `run_table`; each is also a flag of ``flair-nas tables run``.
 
     Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
+        FlairNasError: settings cannot be used; the message names all of them.
     """
 
     table: str = setting("wnut-small", "a YAML file, or the name of a bundled table")
@@ -25,7 +25,7 @@ class TableConfig(PoolSettings):
     rows: list[str] = setting(["all"], "only these of the table's rows", check=all_different)
     seeds: list[int] = setting([], "in place of those of the table", low=0, high=2**32 - 1, check=all_different)
     budget: str | None = setting(
-        None, "stop when the first run ends after this time, such as 2h; --resume goes on", check=is_time
+        None, "stop when the first run ends after this time, such as 2h; --resume goes on", check=check_time
     )
 
     def __post_init__(self) -> None:

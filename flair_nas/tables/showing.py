@@ -1,30 +1,30 @@
-"""A table as it is shown: figures with their spread, how likely each is better than the first row, and costs."""
+"""Presentation of a table: metrics with their spread, how likely each beats the first row, and costs."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flair_nas.experiments.counts import unpacked
-from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import TASKS, Task
 from flair_nas.runs.duration import duration
 from flair_nas.tables.spec import Column, Row, Table
 
-Runs = list[dict[str, Any]]
+Runs = list[Run]
 _CHANCE = "P(better)"
 
 
 class Grid(NamedTuple):
-    """What is shown, as texts.
+    """The texts of a table.
 
     Args:
-        headers: of the columns.
-        rows: as many texts each.
-        remarks: below it.
+        headers: headers of the columns.
+        rows: cells of each row.
+        remarks: sentences below the table.
     """
 
     headers: list[str]
@@ -33,11 +33,11 @@ class Grid(NamedTuple):
 
 
 def grid_of(table: Table, ledger: Ledger) -> Grid:
-    """A table from its runs.
+    """Return a table with the metrics of its runs.
 
     Args:
         table: the table.
-        ledger: of its folder, or a copy of that file.
+        ledger: ledger of its folder.
     """
     headers, rows = ["layer"], [[row.name] for row in table.rows]
 
@@ -51,32 +51,38 @@ def grid_of(table: Table, ledger: Ledger) -> Grid:
     for column in table.columns:
         runs = [_runs(ledger, row, column) for row in table.rows]
         good, task = _good(runs), TASKS[column.task]
-        title, figures = figures_of(table, ledger, column)
-        add(title, [mean_and_spread(of) for of in figures])
-        add("seeds", [str(len(of)) if of else "-" for of in figures])
-        add(_CHANCE, ["-", *(_chance(of, good[0], task) for of in good[1:])])
+        title, figures = _column_figures(table, ledger, column)
+        add(title, [mean_and_spread(values) for values in figures])
+        add("seeds", [str(len(values)) if values else "-" for values in figures])
+        add(_CHANCE, ["-", *(_chance(cell, good[0], task) for cell in good[1:])])
         add("published", [_plain(row.published.get(column.name)) for row in table.rows])
-        add("recall of unseen entities", [mean_and_spread(_recalls(of)) for of in good])
-        add("weights", [f"{of[0]['parameters']:,}" if of else "-" for of in good])
-        add("s / epoch", [f"{epoch_seconds(of):.1f}" if of else "-" for of in good])
-        add("MB", [f"{max(run['peak_memory_mb'] for run in of):,.0f}" if of else "-" for of in good])
-        remarks += [_size_said(ledger, row, column) for row in table.rows]
-        for row, of in zip(table.rows, runs):
-            failed = {run["error"] for run in of if "error" in run}
-            remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(failed)]
+        add("recall of unseen entities", [mean_and_spread(_recalls(cell)) for cell in good])
+        add("weights", [f"{cell[0]['parameters']:,}" if cell else "-" for cell in good])
+        add("s / epoch", [f"{epoch_seconds(cell):.1f}" if cell else "-" for cell in good])
+        add("MB", [f"{max(run['peak_memory_mb'] for run in cell):,.0f}" if cell else "-" for cell in good])
+        remarks += [_describe_size(ledger, row, column) for row in table.rows]
+        for row, cell in zip(table.rows, runs):
+            errors = {run["error"] for run in cell if "error" in run}
+            remarks += [f"{row.name} on {column.name} failed: {' '.join(error.split())}" for error in sorted(errors)]
     cells = [_runs(ledger, row, column) for row in table.rows for column in table.columns]
     compared = sum(row[place] != "-" for place, header in enumerate(headers) if header == _CHANCE for row in rows)
-    said = _said_of({len(of) for of in _good(cells)} - {0}, table.rows[0].name, compared)
-    remarks.insert(0, f"{said} {duration(ledger.seconds)} in all.")
+    summary = _describe_figures({len(cell) for cell in _good(cells)} - {0}, table.rows[0].name, compared)
+    remarks.insert(0, f"{summary} {duration(ledger.seconds)} in all.")
     return Grid(headers, rows, [remark for remark in remarks if remark])
 
 
-def _said_of(seeds: set[int], first: str, compared: int) -> str:
-    """Describe the figures, by how many seeds rows have and how many rows are compared with the first."""
+def _describe_figures(seeds: set[int], first: str, compared: int) -> str:
+    """Describe the figures in words.
+
+    Args:
+        seeds: numbers of seeds that rows have.
+        first: name of the first row.
+        compared: number of rows that are compared with it.
+    """
     if not seeds:
         return "Nothing is done yet."
     if max(seeds) == 1:
-        return "One seed each: differences of several points are chance. P(better) wants two."
+        return "One seed each: differences of several points are chance. P(better) needs two."
     spread = " to ".join(map(str, sorted({min(seeds), max(seeds)})))
     shown = f"Mean ± sample standard deviation over {spread} seeds."
     if compared:
@@ -87,23 +93,23 @@ def _said_of(seeds: set[int], first: str, compared: int) -> str:
     return shown
 
 
-def figures_of(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:
-    """What a column shows, and the figures of its runs, row by row."""
+def _column_figures(table: Table, ledger: Ledger, column: Column) -> tuple[str, list[list[float]]]:
+    """Return the header of a column, and the metrics of its runs, row by row."""
     good, task = _good([_runs(ledger, row, column) for row in table.rows]), TASKS[column.task]
-    part = "test" if any(run["test"] is not None for of in good for run in of) else task.dev
-    figures = [[float(task.figure(unpacked(run["counts"]).sum(0, dtype="float64"))) for run in of] for of in good]
+    part = "test" if any(run["test"] is not None for cell in good for run in cell) else task.dev
+    figures = [[float(task.figure(unpacked(run["counts"]).sum(0, dtype="float64"))) for run in cell] for cell in good]
     return f"{column.name}, {part} {task.title}", figures
 
 
 def panels_of(table: Table, ledger: Ledger) -> dict[str, dict[str, list[float]]]:
-    """The figures of a table by column and row, as `flair_nas.drawing.comparison.draw_comparison` takes them."""
-    of_columns = [figures_of(table, ledger, column) for column in table.columns]
-    return {title: {row.name: of for row, of in zip(table.rows, figures)} for title, figures in of_columns}
+    """Return the metrics of a table by column and row, as `flair_nas.drawing.comparison.draw_comparison` takes them."""
+    columns = [_column_figures(table, ledger, column) for column in table.columns]
+    return {title: {row.name: values for row, values in zip(table.rows, figures)} for title, figures in columns}
 
 
 def _good(runs: Sequence[Runs]) -> list[Runs]:
-    """Those that did not fail, and are no searches."""
-    return [[run for run in of if "counts" in run] for of in runs]
+    """Return the runs that have scores, by cell."""
+    return [[run for run in cell if "counts" in run] for cell in runs]
 
 
 def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
@@ -111,23 +117,23 @@ def _runs(ledger: Ledger, row: Row, column: Column) -> Runs:
     return [ledger.runs[name] for name in names if name in ledger.runs]
 
 
-def _size_said(ledger: Ledger, row: Row, column: Column) -> str:
-    """The hidden size that was found for a row, if it was."""
-    found = ledger.runs.get(ledger.plan.get("measured", {}).get(f"{row.name} / {column.name}", ""), {})
-    if "hidden_size" not in found:
+def _describe_size(ledger: Ledger, row: Row, column: Column) -> str:
+    """Return a sentence on the hidden size that was found for a row, or an empty string."""
+    sizing = ledger.runs.get(ledger.plan.get("measured", {}).get(f"{row.name} / {column.name}", ""), {})
+    if "hidden_size" not in sizing:
         return ""
-    said = f"{row.name} on {column.name} has a hidden size of {found['hidden_size']}, at which "
+    size = f"{row.name} on {column.name} has a hidden size of {sizing['hidden_size']}, at which "
     if row.time_of is not None:
-        return f"{said}its steps took {found['time_ratio']:.2f} of the time of those of {row.time_of}."
-    return f"{said}it has {found['size_ratio']:.2f} of the weights of {row.size_of}."
+        return f"{size}its steps took {sizing['time_ratio']:.2f} of the time of those of {row.time_of}."
+    return f"{size}it has {sizing['size_ratio']:.2f} of the weights of {row.size_of}."
 
 
 def _chance(runs: Runs, first: Runs, task: Task) -> str:
     """Return how likely a layer is better than the first one."""
-    if min(len(runs), len(first)) < 2:  # of one seed alone it cannot be told
+    if min(len(runs), len(first)) < 2:  # one seed does not tell
         return "-"
-    counts, of_first = ([unpacked(run["counts"]) for run in of] for of in (runs, first))
-    return f"{compare(counts, of_first, task.figure, task.gain(1.0, 0.0)).probability:.2f}"
+    own, others = ([unpacked(run["counts"]) for run in cell] for cell in (runs, first))
+    return f"{compare(own, others, task.figure, task.gain(1.0, 0.0)).probability:.2f}"
 
 
 def _recalls(runs: Runs) -> list[float]:
@@ -142,7 +148,7 @@ def _plain(value: float | None) -> str:
 
 
 def to_markdown(table: Table, grid: Grid) -> str:
-    """The table for a page of Markdown."""
+    """Return the table as Markdown."""
     lines = [f"## {table.title}", ""] + ([table.note, ""] if table.note else [])
     for cells in (grid.headers, ["---"] * len(grid.headers), *grid.rows):
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -150,20 +156,20 @@ def to_markdown(table: Table, grid: Grid) -> str:
 
 
 def to_csv(table: Table, grid: Grid) -> str:
-    """The table as comma-separated values: plain numbers, a column for each mean and spread, no title and remarks."""
+    """Return the table as comma-separated values: plain numbers, mean and spread apart, no title and remarks."""
     columns: list[list[str]] = [[grid.headers[0], *(row[0] for row in grid.rows)]]
     for place, header in enumerate(grid.headers[1:], start=1):
         parts = [row[place].replace(",", "").split(" ± ") for row in grid.rows]
-        columns.append([header, *("" if of[0] == "-" else of[0] for of in parts)])
-        if any(len(of) > 1 for of in parts):
-            columns.append([f"{header}, sd", *(of[1] if len(of) > 1 else "" for of in parts)])
+        columns.append([header, *("" if cell[0] == "-" else cell[0] for cell in parts)])
+        if any(len(cell) > 1 for cell in parts):
+            columns.append([f"{header}, sd", *(cell[1] if len(cell) > 1 else "" for cell in parts)])
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(zip(*columns))
     return stream.getvalue()
 
 
 def to_latex(table: Table, grid: Grid) -> str:
-    """The table as a tabular of LaTeX's booktabs."""
+    """Return the table as a tabular of LaTeX's booktabs."""
     rows = [" & ".join(map(_escaped, cells)) + r" \\" for cells in (grid.headers, *grid.rows)]
     lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(grid.headers) - 1)}}}", r"\toprule"]
     lines += [rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}"]
@@ -181,4 +187,4 @@ def _escaped(text: str) -> str:
 
 
 FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
-"""How a table may be shown."""
+"""Functions that format a table, by name."""

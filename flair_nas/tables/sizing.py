@@ -1,4 +1,4 @@
-"""The hidden size at which a layer has as many parameters as another one, or its step of training takes as long."""
+"""Hidden size at which a layer has as many parameters as another one, or its training step takes as long."""
 
 from __future__ import annotations
 
@@ -6,72 +6,72 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.layers import matched_size
-from flair_nas.experiments.tasks import TASKS
+from flair_nas.experiments.tasks import TASKS, Settings
 from flair_nas.experiments.worker_setup import be_quiet
 
-_ROUNDS = 15  # the median counts: other work that comes and goes slows one of them, and not both
-_FINE = 32  # sizes that are nearer to one another than a 32nd are not told apart
+_ROUNDS = 15  # their median counts, as other work may slow one of two steps
+_PRECISION = 32  # sizes closer than a 32nd are equal
 
 
-def count_size(task: str, settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process does to size one row by the parameters of another.
+def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
+    """Size one row by the parameters of another.
 
     Args:
-        task: of their column.
-        settings: of a run of the row that is sized.
-        other: of a run of the other row.
+        task: name of their column's task.
+        settings: settings of a run of the row that is sized.
+        other: settings of a run of the other row.
 
     Returns:
-        ``hidden_size``, and ``size_ratio``, the parameters at that size as a share of those of the other layer.
+        ``hidden_size``, and ``size_ratio``, the parameters at that size divided by those of the other layer.
 
     Raises:
-        FlairNasError: even the smallest layer has more, as where gates as wide as the input are all that counts.
+        FlairNasError: even the smallest layer has more parameters, as with gates that are as wide as the input.
     """
     work = TASKS[task].work
     be_quiet()
     count = work.counter(work.read(other))
 
-    def counted(size: int) -> int:
+    def count_at(size: int) -> int:
         return count({**settings, "hidden_size": size})
 
-    wanted = count(other)
-    if counted(1) > wanted:
+    target = count(other)
+    if count_at(1) > target:
         raise FlairNasError(
-            f"{settings['rnn']} has {counted(1):,} weights with a hidden size of 1, and {other['rnn']} {wanted:,}: "
+            f"{settings['rnn']} has {count_at(1):,} weights with a hidden size of 1, and {other['rnn']} {target:,}: "
             "give the row a hidden_size among its settings, in place of size_of"
         )
-    size = matched_size(counted, wanted)
-    return {"hidden_size": size, "size_ratio": counted(size) / wanted}
+    size = matched_size(count_at, target)
+    return {"hidden_size": size, "size_ratio": count_at(size) / target}
 
 
-def measure_size(task: str, settings: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """As `count_size`, by the time of a step.
+def size_by_time(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
+    """Size one row by the time of a training step of another; arguments are those of `size_by_count`.
 
     Returns:
-        ``hidden_size``, and ``time_ratio``, the time of a step at that size as a share of that of the other layer.
+        ``hidden_size``, and ``time_ratio``, the time of a step at that size divided by that of the other layer.
 
     Raises:
         FlairNasError: even the smallest layer takes longer.
     """
     work = TASKS[task].work
     be_quiet()
-    return size_of_equal_time(work.stepper(other), settings, other)
+    return match_time(work.stepper(other), settings, other)
 
 
-def size_of_equal_time(
-    stepper: Callable[[Mapping[str, Any]], Callable[[], None]], settings: Mapping[str, Any], other: Mapping[str, Any]
+def match_time(
+    stepper: Callable[[Settings], Callable[[], None]], settings: Settings, other: Settings
 ) -> dict[str, Any]:
-    """As `measure_size`, with what makes the steps.
+    """Return the hidden size at which a step takes as long as another layer's, and the ratio of the times.
 
     Args:
-        stepper: gives what does some steps of training with these settings of a run.
-        settings: of the layer that is sized.
-        other: of the layer whose time it is to have.
+        stepper: function from the settings of a run to a function that trains a few steps.
+        settings: settings of the layer that is sized.
+        other: settings of the other layer.
 
     Raises:
         FlairNasError: even the smallest layer takes longer.
@@ -89,7 +89,7 @@ def size_of_equal_time(
         if low == 1:
             raise FlairNasError(f"{settings['rnn']} takes longer than {other['rnn']} at any hidden size")
         low, high = low // 2, low
-    while high - low > max(1, high // _FINE):
+    while high - low > max(1, high // _PRECISION):
         middle = (low + high) // 2
         low, high = (middle, high) if ratio(middle) < 1 else (low, middle)
     size = min((low, high), key=lambda size: abs(math.log(ratio(size))))
@@ -97,8 +97,8 @@ def size_of_equal_time(
 
 
 def _ratio(step: Callable[[], None], other: Callable[[], None]) -> float:
-    """The time of one step as a share of the other's; they are taken in turn, so that other work slows both alike."""
-    for first in (step, other):  # memory is taken, and kernels are loaded
+    """Return the time of one step divided by the other's, timed in turn, as other work then slows both alike."""
+    for first in (step, other):  # which allocates memory and loads kernels
         first()
     return statistics.median(_seconds(step) / _seconds(other) for _ in range(_ROUNDS))
 

@@ -1,4 +1,4 @@
-"""What a table is: a YAML file of columns (corpora, texts), rows (layers) and seeds; each fault is told with its line.
+"""Tables as YAML files of columns (corpora, texts), rows (layers) and seeds; each fault is reported with its line.
 
 title: Layers on WNUT-2017
 seeds: [1, 2, 3]
@@ -10,7 +10,7 @@ columns:
 rows:
   LSTM: {rnn: lstm}
   large LSTM: {rnn: lstm, size_of: I-DARTS}                       # as many parameters as that row
-  quick LSTM: {rnn: lstm, time_of: I-DARTS}                       # whose step takes as long as that row's
+  quick LSTM: {rnn: lstm, time_of: I-DARTS}                       # a step takes as long as that row's
   I-DARTS: {rnn: i-darts-ptb, published: {WNUT-2017: 50.34}}
   found: {search: {relaxation: i-darts, epochs: 5}}               # searched on the column's own corpus or text
   random: {rnn: "random:1", settings: {learning_rate: 0.2}}       # `random_genotype(1)`
@@ -19,7 +19,7 @@ rows:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,11 +36,13 @@ from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_FILES
 
-_OF_TABLE = ("about", "title", "note", "seeds", "columns", "rows")
-_OF_ROW = ("rnn", "search", "size_of", "time_of", "settings", "published")
-_DRAWN = "random:"
+Place = tuple[object, ...]
+"""Keys that lead to a place in a table."""
+_TABLE_KEYS = ("about", "title", "note", "seeds", "columns", "rows")
+_ROW_KEYS = ("rnn", "search", "size_of", "time_of", "settings", "published")
+_RANDOM = "random:"
 _PLACES = ("corpus", *OF_FILES, "data_root", "embeddings", "text", "vocabulary_size", "min_count",
-           "lowercase", "valid_share", "device")  # fmt: skip  # of a search: those of its column
+           "lowercase", "valid_share", "device")  # fmt: skip  # settings of a search that its column gives
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ class Column:
     """A corpus or a text, with the settings that all layers share there.
 
     Args:
-        name: in the table.
+        name: name in the table.
         task: ``tagging`` or ``text``.
-        settings: of the task, as far as they are not the defaults.
+        settings: settings of the task that are not the defaults.
     """
 
     name: str
@@ -63,13 +65,13 @@ class Row:
     """A layer.
 
     Args:
-        name: in the table.
-        rnn: what ``--rnn`` takes; None where the layer is searched.
-        search: settings of that search, as far as they are not the defaults.
-        size_of: the row whose number of parameters this one is to have.
-        time_of: the row whose time of a step of training this one is to have; its hidden size is found by measuring.
-        settings: of the task, in place of the column's.
-        published: figures of papers, by column.
+        name: name in the table.
+        rnn: layer spec; None if the layer is searched.
+        search: settings of that search that are not the defaults.
+        size_of: row whose number of parameters this one gets.
+        time_of: row whose time of a training step this one gets, by a measured hidden size.
+        settings: settings of the task that replace the column's.
+        published: metrics of papers, by column.
     """
 
     name: str
@@ -83,14 +85,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first row is what others are compared with.
+    """A table; all rows are compared with the first.
 
     Args:
-        title: its title.
-        note: a paragraph below it.
-        seeds: of each run.
-        columns: what layers are tried on.
-        rows: the layers.
+        title: title.
+        note: paragraph below the title.
+        seeds: seeds of each run.
+        columns: corpora and texts.
+        rows: layers.
     """
 
     title: str
@@ -101,18 +103,18 @@ class Table:
 
 
 def bundled_tables() -> tuple[str, ...]:
-    """The names of the bundled tables."""
+    """Return the names of the bundled tables."""
     return tuple(sorted(path.stem for path in resource_path("tables").glob("*.yaml")))
 
 
 def table_file(source: str) -> Path:
-    """The file of a table.
+    """Return the file of a table.
 
     Args:
         source: a bundled name, or a YAML file.
 
     Raises:
-        FlairNasError: there is none.
+        FlairNasError: there is no such table.
     """
     path = resource_path("tables", f"{source}.yaml") if source in bundled_tables() else user_path(source)
     if not path.exists():
@@ -124,26 +126,26 @@ def table_file(source: str) -> Path:
 
 
 def load_table(source: str) -> Table:
-    """Reads a table.
+    """Read a table.
 
     Args:
         source: a bundled name, or a YAML file.
 
     Raises:
-        FlairNasError: there is none, or something in it cannot be used; the message has its line.
+        FlairNasError: there is no such table, or something in it cannot be used; the message has its line.
     """
     return _Reader(table_file(source)).table()
 
 
 class _Reader:
-    """Reads one file; every fault is told with its line."""
+    """A reader of one file that reports each fault with its line."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.data = path, read_mapping(path)
         self.lines = dict(_lines(yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)))
 
     def table(self) -> Table:
-        self._known((), self.data, _OF_TABLE)
+        self._known((), self.data, _TABLE_KEYS)
         seeds = self.data.get("seeds", [1, 2, 3])
         numbers = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
         if not (numbers and seeds and len(set(seeds)) == len(seeds)):
@@ -179,10 +181,8 @@ class _Reader:
         self._known(place, settings, tuple(kinds_of(task.settings)))
         return Column(name, name_of_task, settings)
 
-    def _with_preset(
-        self, place: tuple[Any, ...], settings: dict[str, Any], kind: str, config_type: type
-    ) -> dict[str, Any]:
-        """Settings with those of the preset that they name."""
+    def _with_preset(self, place: Place, settings: dict[str, Any], kind: str, config_type: type) -> dict[str, Any]:
+        """Return settings with those of the preset that they name."""
         own = {key: value for key, value in settings.items() if key != "preset"}
         if "preset" not in settings:
             return own
@@ -193,7 +193,7 @@ class _Reader:
 
     def _row(self, name: str, given: dict[str, Any], columns: Sequence[Column]) -> Row:
         place = ("rows", name)
-        self._known(place, given, _OF_ROW)
+        self._known(place, given, _ROW_KEYS)
         for key in ("search", "settings", "published"):
             if not isinstance(given.get(key, {}), dict):
                 raise self._fault((*place, key), f"{key} must be a mapping")
@@ -213,15 +213,15 @@ class _Reader:
             search = self._with_preset((*place, "search"), given["search"], "search", search_type)
             given = {**given, "search": {key: value for key, value in search.items() if key not in _PLACES}}
         row = Row(name, **given)
-        if row.rnn is not None and row.rnn.startswith(_DRAWN):
-            number = row.rnn[len(_DRAWN) :]
+        if row.rnn is not None and row.rnn.startswith(_RANDOM):
+            number = row.rnn[len(_RANDOM) :]
             if not re.fullmatch("[0-9]{1,9}", number):
-                raise self._fault((*place, "rnn"), f"rnn {brief(row.rnn)}: {_DRAWN} must be followed by a number")
+                raise self._fault((*place, "rnn"), f"rnn {brief(row.rnn)}: {_RANDOM} must be followed by a number")
             row = Row(name, **{**given, "rnn": random_genotype(int(number)).one_line()})
         return row
 
     def _check_size(self, row: Row, rows: Sequence[Row]) -> None:
-        """That the row that a size is taken from has one."""
+        """Raise an error if the row that a size is taken from has none."""
         if row.size_of is not None and row.time_of is not None:
             message = f"row {brief(row.name)} must have one of size_of and time_of"
             raise self._fault(("rows", row.name, "time_of"), message)
@@ -234,19 +234,19 @@ class _Reader:
                 raise self._fault(("rows", row.name, key), message)
 
     def _check(self, row: Row, column: Column) -> None:
-        """That the settings of a run can be used, and that the layer is known."""
+        """Raise an error if the settings of a run cannot be used, or the layer is unknown."""
         from flair_nas.library.layer_spec import parse_rnn  # needs torch
 
         place, task = ("rows", row.name), TASKS[column.task]
         self._known((*place, "settings"), row.settings, [n for task in TASKS.values() for n in kinds_of(task.settings)])
         try:
-            task.settings(**settings_of(row, column, row.rnn or "i-darts-ptb"))
+            task.settings(**run_settings(row, column, row.rnn or "i-darts-ptb"))
         except FlairNasError as error:
             raise self._fault(place, f"row {brief(row.name)} with column {brief(column.name)}: {error}") from None
-        others = task.work.LAYERS
-        if row.rnn is not None and row.rnn.upper() not in others:
+        torch_layers = task.work.LAYERS
+        if row.rnn is not None and row.rnn.upper() not in torch_layers:
             try:
-                parse_rnn(row.rnn, others)
+                parse_rnn(row.rnn, torch_layers)
             except FlairNasError as error:
                 raise self._fault((*place, "rnn"), str(error)) from None
         if row.search is not None:
@@ -256,20 +256,20 @@ class _Reader:
             except FlairNasError as error:
                 raise self._fault((*place, "search"), str(error)) from None
 
-    def _known(self, place: tuple[Any, ...], given: Mapping[Any, Any], names: Sequence[str]) -> None:
+    def _known(self, place: Place, given: Mapping[Any, Any], names: Sequence[str]) -> None:
         for key in given:
             if key not in names:
                 hint = did_you_mean(str(key), names)
                 raise self._fault((*place, key), f"unknown key {brief(key)}: {hint}known: {', '.join(names)}")
 
-    def _fault(self, place: tuple[Any, ...], message: str) -> FlairNasError:
+    def _fault(self, place: Place, message: str) -> FlairNasError:
         while place and place not in self.lines:
             place = place[:-1]
         return FlairNasError(f"{self.path}:{self.lines.get(place, 1)}: {message}")
 
 
-def _lines(node: Any, place: tuple[Any, ...] = ()) -> Any:
-    """The line of each key, by the keys that lead to it."""
+def _lines(node: yaml.Node | None, place: Place = ()) -> Iterator[tuple[Place, int]]:
+    """Yield the keys that lead to each key, with its line."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             yield (*place, key.value), key.start_mark.line + 1
@@ -277,24 +277,24 @@ def _lines(node: Any, place: tuple[Any, ...] = ()) -> Any:
 
 
 def slug(name: str) -> str:
-    """The name of a row or column in names of files."""
+    """Return the name of a row or column for names of files."""
     return re.sub(r"[^\w.]+", "_", name)[:40].strip("_.")
 
 
-def settings_of(row: Row, column: Column, rnn: str) -> dict[str, Any]:
-    """The settings of a row's run on a column, without its seed; those that are of the other task are left out."""
+def run_settings(row: Row, column: Column, rnn: str) -> dict[str, Any]:
+    """Return the settings of a row's run on a column, without its seed and the other task's settings."""
     known = kinds_of(TASKS[column.task].settings)
     return {**column.settings, **{name: value for name, value in row.settings.items() if name in known}, "rnn": rnn}
 
 
 def search_settings(row: Row, column: Column) -> Any:
-    """The settings of the search of a row on a column's corpus or text; sizes and rates are the search's own defaults.
+    """Return the settings of a row's search on a column's data; sizes and rates are the search's own defaults.
 
     Raises:
-        FlairNasError: they cannot be used.
+        FlairNasError: the settings cannot be used.
     """
     search_type = TASKS[column.task].search_settings
-    given = settings_of(row, column, "")
+    given = run_settings(row, column, "")
     known = {name: given[name] for name in _PLACES if name in given and name in kinds_of(search_type)}
     if "embeddings" in known:
         known["embeddings"] = [name.removeprefix("pooled-") for name in known["embeddings"]]

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import multiprocessing
 import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from select_jobs import run_jobs_here
 from small_tagging import write_corpus
 
 from flair_nas.cli import main
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.jobs import Died, Job, Outcome
-from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.experiments.jobs import ProcessDiedError
 from flair_nas.runs.run import LOCK
 from flair_nas.storage.locks import locked
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.usage_script import flair_script
-
-IN_PROCESSES = LocalPool.run
 
 
 @pytest.fixture(scope="module")
@@ -36,21 +32,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
-        for job in jobs:
-            levels = {name: logging.getLogger(name).level for name in ("flair", "flair_nas")}
-            try:
-                outcome = Outcome(job, job.work(*job.arguments), None)
-            except Exception as error:
-                outcome = Outcome(job, None, error)
-            for name, level in levels.items():  # a process that is quiet leaves this one as it is
-                logging.getLogger(name).setLevel(level)
-            yield outcome
-
-    monkeypatch.setattr(LocalPool, "run", run)
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    return run_jobs_here(monkeypatch, tmp_path)
 
 
 def command(corpus: str, out: Path, *more: str) -> list[str]:
@@ -146,7 +129,7 @@ def test_what_a_selection_says_of_its_corpus(corpus: str, tmp_path: Path, capsys
         r"Beware: dev has \d+ labels in all: .* is mostly chance", (tmp_path / "run/report.md").read_text()
     )
     assert "There is no test part: these figures are of dev, which chose" in said.out
-    assert "**Undecided, as of one seed each nobody can tell which layer is the better one" in said.out
+    assert "**Undecided, as one seed of each does not tell which layer is better" in said.out
     more = f"flair-nas select --resume {tmp_path / 'run'} --fresh-seeds 10 --budget 120m"
     assert f"next: keep lstm, or: {more}" in said.out
 
@@ -158,7 +141,7 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
 
     def dying(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
         if settings["rnn"] != "lstm":
-            raise Died("its process has died 2 times; is there memory enough?")
+            raise ProcessDiedError("its process has died 2 times; is there memory enough?")
         return train(settings, *rest)
 
     monkeypatch.setattr(tagging_task, "train", dying)
@@ -219,7 +202,7 @@ def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--candidates", "gru,darts-v2"], "candidates are parted by blanks, not by commas: gru darts-v2"),
+        (["--candidates", "gru,darts-v2"], "separate candidates by blanks, not by commas: gru darts-v2"),
         (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
         (["--budget", "0.01s"], "the budget of 0.01s is too small: an epoch takes about"),
         (["--train-with-dev"], "train_with_dev must be left out"),

@@ -19,7 +19,7 @@ from own_process import ROOT, content, until_ended
 from select_jobs import die_until, double, fail, meet, take, threads, visible, wait_for, wait_for_ever
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.jobs import Died, Job, Outcome
+from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError
 from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.pool import make_pool
 from flair_nas.select.config import SelectConfig
@@ -193,7 +193,7 @@ def test_a_process_that_is_killed_while_it_is_idle_is_replaced() -> None:
 
 def test_a_process_that_cannot_begin_has_died() -> None:
     (outcome,) = done([Job("job", double, (1,))], workers=1, threads=0)  # PyTorch refuses that
-    assert isinstance(outcome.error, Died) and "died 2 times" in str(outcome.error)
+    assert isinstance(outcome.error, ProcessDiedError) and "died 2 times" in str(outcome.error)
 
 
 def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(tmp_path: Path) -> None:
@@ -208,13 +208,14 @@ def test_a_call_that_is_closed_ends_its_jobs_and_the_next_one_has_its_own(tmp_pa
 
 
 def test_a_process_is_not_tried_for_ever(tmp_path: Path) -> None:
-    (outcome,) = done([Job("mortal", die_until, (str(tmp_path), 9))], workers=1, tries=1)
-    assert isinstance(outcome.error, Died) and "died once" in str(outcome.error)
+    (outcome,) = done([Job("mortal", die_until, (str(tmp_path), 9))], workers=1)
+    assert isinstance(outcome.error, ProcessDiedError) and "died 2 times" in str(outcome.error)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Has this machine be one of so many megabytes, of which processes that tests start take theirs."""
+    """Simulate a machine with some megabytes, of which the processes of tests take theirs."""
 
     def have(megabytes: int) -> None:
         def free() -> SimpleNamespace:
@@ -230,7 +231,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 def side_by_side(pool: LocalPool, folder: Path, *, patience: float) -> list[bool]:
-    """Whether each of two jobs that come to take much was begun, or went on, when the other was there."""
+    """Return for each of two jobs that come to take much, True if it worked while the other did."""
     folder.mkdir()
     jobs = [Job(name, take, (str(folder), name, 800, patience)) for name in ("a", "b")]
     return [outcome.result for outcome in pool.run(jobs)]

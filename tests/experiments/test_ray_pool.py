@@ -18,7 +18,7 @@ from select_jobs import die_until, double, fail, wait_for, wait_for_ever
 from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.jobs import Died, Job
+from flair_nas.experiments.jobs import Job, ProcessDiedError
 from flair_nas.experiments.pool import make_pool
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import select_layer
@@ -52,7 +52,7 @@ def test_jobs_end_as_in_processes(cluster: None, tmp_path: Path) -> None:
     assert [found[f"job {number}"].result[0] for number in range(3)] == [0, 2, 4]
     assert isinstance(found["bad"].error, ValueError) and str(found["bad"].error) == "no such thing"
     assert found["once"].result == 1 and found["once"].error is None
-    assert isinstance(found["often"].error, Died) and len(list((tmp_path / "often").iterdir())) == 2
+    assert isinstance(found["often"].error, ProcessDiedError) and len(list((tmp_path / "often").iterdir())) == 2
     assert ray.is_initialized()  # a cluster that somebody else has started stays
 
 

@@ -15,7 +15,7 @@ SURE = 0.95
 
 
 def alike(figures: list[float]) -> list[Counts]:
-    """Seeds with these figures, whose sentences are all alike: there is nothing to vary but the seeds."""
+    """Return seeds with these figures, whose sentences are all equal."""
     return [np.array([[figure, 100, 100]] * 20) for figure in figures]
 
 
@@ -51,7 +51,7 @@ def test_the_error_of_a_perplexity_is_that_of_a_ratio() -> None:
 
 
 def test_errors_of_seeds_on_sentences_count_once() -> None:
-    """Seeds that differ by nothing but the sentences on which they err."""
+    """Compare seeds that differ by nothing but the sentences on which they err."""
     draw = np.random.default_rng(0)
     errors, once = [], []
     for _ in range(300):
@@ -82,7 +82,7 @@ def test_parts_of_an_error_add_up() -> None:
 @pytest.mark.parametrize("count", [2, 3, 8])
 @pytest.mark.parametrize("deviation", [0.01, 0.1], ids=["sentences differ more", "seeds differ more"])
 def test_of_layers_that_are_level_one_in_twenty_seems_better(count: int, deviation: float) -> None:
-    """Shared difficulty of sentences; each layer is better on some of them; seeds differ in skill, and by chance."""
+    """Simulate sentences of shared difficulty, layers that are better on some, and seeds that differ in skill."""
     draw, trials, sentences, probabilities = np.random.default_rng(0), 400, 60, list[float]()
     for _ in range(trials):
         difficulty = draw.normal(0, 0.5, sentences)

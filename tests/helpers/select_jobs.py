@@ -1,11 +1,55 @@
-"""What the processes of test_select_workers.py do: functions that another process can import."""
+"""Jobs of tests, which another process can import, and a pool that runs them in this one."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import logging
 import os
 import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flair_nas.errors import FlairNasError
+from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError, always
+from flair_nas.experiments.local_pool import LocalPool
+
+if TYPE_CHECKING:
+    import pytest
+
+
+@contextlib.contextmanager
+def kept_levels() -> Iterator[None]:
+    """Restore the levels of loggers, which jobs raise in a process of their own."""
+    levels = {name: logging.getLogger(name).level for name in ("flair", "flair_nas")}
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+    """Let `LocalPool` run jobs in this process; return the list of names that grows with each but estimates."""
+    done: list[str] = []
+
+    def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+        for job in itertools.takewhile(may_begin, jobs):
+            if job.work.__name__ != "estimate":
+                done.append(job.name)
+            try:
+                with kept_levels():
+                    outcome = Outcome(job, job.work(*job.arguments), None)
+            except (FlairNasError, OSError, ProcessDiedError) as error:
+                outcome = Outcome(job, None, error)
+            yield outcome
+
+    monkeypatch.setattr(LocalPool, "run", run)
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(folder / "cache"))
+    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
+    return done
 
 
 def double(number: int) -> tuple[int, int]:
@@ -17,7 +61,7 @@ def fail(word: str) -> None:
 
 
 def die_until(folder: str, times: int) -> int:
-    """Kills its own process so often, then gives how often that was."""
+    """Kill this process a number of times, then return that number."""
     path = Path(folder)
     died = len(list(path.iterdir()))
     if died < times:
@@ -33,7 +77,7 @@ def threads() -> tuple[int, str | None]:
 
 
 def meet(folder: str, name: str, others: int) -> bool:
-    """Whether so many others are at work at the same time."""
+    """Return True if a number of others are at work at the same time."""
     (Path(folder) / name).touch()
     for _ in range(2400):
         if len(list(Path(folder).iterdir())) > others:
@@ -43,13 +87,13 @@ def meet(folder: str, name: str, others: int) -> bool:
 
 
 def visible(folder: str, name: str, others: int) -> str | None:
-    """The GPUs that there are for this process, when so many others are at work."""
+    """Return the GPUs of this process while a number of others are at work."""
     assert meet(folder, name, others)
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def take(folder: str, name: str, megabytes: int, patience: float) -> bool:
-    """Is small for a while, then takes so much; whether another one was there in that while."""
+    """Stay small for a while, then take memory; return True if another job began in that while."""
     own = Path(folder) / name
     own.touch()
     until = time.monotonic() + patience
@@ -69,7 +113,7 @@ def wait_for(file: str) -> None:
 
 
 def draw_for_ever(file: str) -> None:
-    """Waits with a progress bar, disabled or not."""
+    """Wait with a progress bar that is disabled."""
     from tqdm import tqdm
 
     with tqdm(disable=True):

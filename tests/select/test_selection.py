@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
 import zlib
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from select_jobs import run_jobs_here
 from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.config import seconds_of
-from flair_nas.experiments.counts import counts_in, f1, packed
+from flair_nas.experiments.config import parse_time
+from flair_nas.experiments.counts import count_file, f1, packed
 from flair_nas.experiments.jobs import Job, Outcome, always
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import LocalPool
@@ -32,14 +32,14 @@ from flair_nas.select.candidates import (
     Candidate,
     Layer,
     bundled_best_first,
-    candidates_of,
+    make_candidates,
     matched_lstm,
     named_layers,
     random_layers,
 )
 from flair_nas.select.config import SelectConfig
-from flair_nas.select.report import Answer, Scored, answer_of, line_of, paragraph_of, shortened
-from flair_nas.select.schedule import Done, Pace, pace_of, rest, side_by_side
+from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
+from flair_nas.select.report import Answer, Scored, format_answer, line_of, make_answer, shortened
 from flair_nas.select.selection import select_layer
 from flair_nas.tagging.prediction import load_tagger
 
@@ -51,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def early() -> Iterator[None]:
-    """Has taggers looked at early, so that few epochs have several rungs: after 1, 2 and 4 of 4."""
+    """Compare taggers early, at epochs 1, 2 and 4 of 4."""
     before = TAGGING.rule
     object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
     yield
@@ -60,24 +60,7 @@ def early() -> Iterator[None]:
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Has jobs done in this process; gives the names of those that were."""
-    done: list[str] = []
-
-    def in_this_process(
-        pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always
-    ) -> Iterator[Outcome]:
-        for job in itertools.takewhile(may_begin, jobs):
-            if job.work is not tagging_task.estimate:
-                done.append(job.name)
-            try:
-                yield Outcome(job, job.work(*job.arguments), None)
-            except FlairNasError as error:
-                yield Outcome(job, None, error)
-
-    monkeypatch.setattr(LocalPool, "run", in_this_process)
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
-    return done
+    return run_jobs_here(monkeypatch, tmp_path)
 
 
 def settings(corpus: str, **changes: Any) -> SelectConfig:
@@ -101,7 +84,7 @@ def untimed(runs: dict[str, Any]) -> dict[str, Any]:
 
 
 def spend(out: Path, seconds: float) -> None:
-    """Has the ledger say that so much time was spent."""
+    """Set the time that the ledger says was spent."""
     ledger = Ledger(out / "ledger.json")
     ledger._earlier = seconds
     ledger.save()
@@ -109,7 +92,7 @@ def spend(out: Path, seconds: float) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a training come to something at once, by its layer and seed: for tests of what there is time for."""
+    """Let a training end at once, with an F1 by its layer and seed."""
 
     def train(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
         f1 = 30 + zlib.crc32(f"{given['rnn']} {given['learning_rate']} {given['seeds']}".encode()) % 40
@@ -129,17 +112,17 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a selection take no time, however slow the machine is: only `spend` does."""
+    """Stop the clock of a selection: only `spend` moves it."""
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
 
 
 def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Has the last of the budget be enough for so many trainings, however fast the machine is."""
+    """Let the last of the budget be enough for a number of trainings, however fast the machine is."""
 
     def seconds(jobs: list[float], workers: int) -> float:
         return 0.0 if len(jobs) <= count else math.inf
 
-    monkeypatch.setattr("flair_nas.select.budget.side_by_side", seconds)
+    monkeypatch.setattr("flair_nas.select.runs.makespan", seconds)
 
 
 def test_the_best_comes_to_the_end_with_the_layer_to_beat(
@@ -207,7 +190,7 @@ def test_time_is_for_fresh_seeds_of_two_and_then_for_more_to_choose_among(
     assert ("there was time for" in found.report) is (count < 4)
     assert ("the seeds that chose judge, too, which flatters the winner" in found.report) is (count == 1)
     assert ("Fresh seeds took no part" in found.report) is found.answer.fresh
-    # the layer to beat comes to the end with each of its rates, and is one of the two that are compared
+    # the baseline comes to the end with each of its rates, and is one of the two that are compared
     assert all(len(run["dev"]) == 2 for name, run in runs.items() if name.startswith("lstm"))
     assert found.answer.other is not None
     compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
@@ -249,20 +232,11 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     enough_for(monkeypatch, 2)
     asked: list[tuple[int, int]] = []
 
-    def for_two(
-        rule: Rule,
-        config: SelectConfig,
-        fresh: int,
-        candidates: int,
-        done: Done,
-        pace: Pace,
-        workers: int,
-        rung: int = 0,
-    ) -> float:
-        asked.append((rung, candidates))
-        return math.inf if rung == 1 and candidates > 3 else 0.0  # the layer to beat is the third
+    def for_two(planner: Planner, load: Workload, fresh: int, rung: int = 0) -> float:
+        asked.append((rung, load.candidates))
+        return math.inf if rung == 1 and load.candidates > 3 else 0.0  # the baseline is the third
 
-    monkeypatch.setattr("flair_nas.select.budget.rest", for_two)
+    monkeypatch.setattr(Planner, "remaining", for_two)
     given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
     select_layer(given, tmp_path)
     trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
@@ -272,7 +246,7 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     assert plan["places"]["6 after rung 1"] == 2
     said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
     assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
-    monkeypatch.setattr("flair_nas.select.budget.rest", lambda *_: 0.0)  # what was decided by time is not decided again
+    monkeypatch.setattr(Planner, "remaining", lambda *_: 0.0)  # what was decided by time is not decided again
     select_layer(given, tmp_path)
     assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
     select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
@@ -281,28 +255,32 @@ def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
 
 def test_a_slow_first_epoch_does_not_set_the_pace() -> None:
     runs = [{"seconds": seconds, "around_seconds": 2.0} for seconds in ([30.0, 10.0], [40.0, 20.0, 20.0], [50.0])]
-    assert pace_of(runs[:2]) == Pace(15.0, 2.0) and pace_of(runs[2:]) == Pace(50.0, 2.0)
+    assert mean_pace(runs[:2]) == Pace(15.0, 2.0) and mean_pace(runs[2:]) == Pace(50.0, 2.0)
 
 
 def test_the_rest_from_a_rung_on_is_what_is_left_of_the_whole(corpus: str) -> None:
-    config, pace, nothing = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 0.0), Done([0, 0, 0, 0])
-    whole = rest(TAGGING.rule, config, 2, 16, nothing, pace, 1)
+    planner = Planner(TAGGING.rule, settings(corpus, epochs=20, rates=[1.0]), 1)
+
+    def remaining(candidates: int, rung: int = 0) -> float:
+        return planner.remaining(Workload(candidates, Pace(1.0, 0.0), [0, 0, 0, 0]), 2, rung)
+
+    whole = remaining(16)
     assert whole == 16 * 4 + 8 * 4 + 4 * 8 + 2 * 4 + 4 * 20  # rungs at 4, 8, 16 and 20, then two fresh seeds of two
-    assert rest(TAGGING.rule, config, 2, 8, nothing, pace, 1, 1) == whole - 16 * 4
-    assert rest(TAGGING.rule, config, 2, 2, nothing, pace, 1, 3) == 2 * 4 + 4 * 20
+    assert remaining(8, 1) == whole - 16 * 4
+    assert remaining(2, 3) == 2 * 4 + 4 * 20
 
 
 def test_what_is_done_takes_no_time(corpus: str) -> None:
-    config, pace = settings(corpus, epochs=20, rates=[1.0]), Pace(1.0, 10.0)
-    assert rest(TAGGING.rule, config, 1, 16, Done([16, 8, 4, 2], 2), pace, 1) == 0
-    assert rest(TAGGING.rule, config, 1, 16, Done([16, 8, 4, 2], 1), pace, 1) == 30
+    planner, pace = Planner(TAGGING.rule, settings(corpus, epochs=20, rates=[1.0]), 1), Pace(1.0, 10.0)
+    assert planner.remaining(Workload(16, pace, [16, 8, 4, 2], 2), 1) == 0
+    assert planner.remaining(Workload(16, pace, [16, 8, 4, 2], 1), 1) == 30
     # one more came, which may be the best of the others: a fresh seed of it
-    assert rest(TAGGING.rule, config, 1, 17, Done([16, 9, 5, 3], 2), pace, 1) == 14 + 30
+    assert planner.remaining(Workload(17, pace, [16, 9, 5, 3], 2), 1) == 14 + 30
 
 
 def test_side_by_side_each_worker_takes_the_next() -> None:
-    assert side_by_side([], 2) == 0 and side_by_side([3.0], 2) == 3
-    assert side_by_side([2.0, 2.0, 2.0], 2) == 4 and side_by_side([5.0, 1.0, 1.0, 1.0], 2) == 5
+    assert makespan([], 2) == 0 and makespan([3.0], 2) == 3
+    assert makespan([2.0, 2.0, 2.0], 2) == 4 and makespan([5.0, 1.0, 1.0, 1.0], 2) == 5
 
 
 def test_the_longest_runs_are_begun_first(
@@ -389,7 +367,7 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(
 def test_a_budget_says_how_many_cells_are_compared(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match=r"the budget of 30s is too small: an epoch takes about 20\.0 s"):
         select_layer(settings(corpus, random=None, budget="30s"), tmp_path / "small")
     counts = []
@@ -422,8 +400,8 @@ def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
 def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    """Nothing is to be done, so no time is too short for it."""
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    """Extend a selection in which nothing is left to do: no time is too short."""
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
     given = settings(
         corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m",
         fresh_seeds=2,
@@ -441,8 +419,8 @@ def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
 def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_of_it(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], quick: None, still: None
 ) -> None:
-    """Whatever was done takes no time again, and what has failed takes none."""
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    """Go on where finished and failed runs take no time."""
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
     train, stop_after = tagging_task.train, [4]
 
     def stopping(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
@@ -467,7 +445,7 @@ def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_
 def test_with_a_candidate_more_only_that_one_is_paid_for(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
     given = settings(corpus, random=1, candidates=["tanh0-tanh1", "gru"], budget="10m")
     select_layer(given, tmp_path)
     spend(tmp_path, 600 - 200)  # four epochs of one more are 80 s, and so is its fresh seed, should it win
@@ -479,7 +457,7 @@ def test_with_a_candidate_more_only_that_one_is_paid_for(
 def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))  # however fast the machine is
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))  # however fast the machine is
     with pytest.raises(FlairNasError, match="the budget of 10s is too small"):
         select_layer(settings(corpus, searches=["i-darts"], budget="10s"), tmp_path)
     assert jobs == []
@@ -488,7 +466,7 @@ def test_a_budget_that_is_too_small_is_told_before_cells_are_searched(
 def test_random_cells_that_were_begun_stay_with_another_budget(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
     for budget in ("6m", "4m"):
         select_layer(settings(corpus, random=None, gates=2, epochs=2, seeds=[1], budget=budget), tmp_path)
         drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
@@ -499,7 +477,7 @@ def test_random_cells_that_were_begun_stay_with_another_budget(
 def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.pace_of", lambda _: Pace(20.0, 0.0))
+    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
     best_first, counts = bundled_best_first(), []
     assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
     for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
@@ -544,7 +522,7 @@ def test_a_layer_that_ess_found_is_compared_with_its_gates(
         return float(-run["parameters"])
 
     monkeypatch.setattr(Task, "cost", cost)
-    unpacking = iter([[0, 1, 1], [1, 1, 1]])  # on test the layer to beat finds nothing, the other one all
+    unpacking = iter([[0, 1, 1], [1, 1, 1]])  # on test the baseline finds nothing, the other one all
     monkeypatch.setattr("flair_nas.select.report.unpacked", lambda _: np.array([next(unpacking)] * 20))
     changes: dict[str, Any] = {"searches": ["ess"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
     found = select_layer(settings(corpus, **changes), tmp_path / "out")
@@ -588,7 +566,7 @@ def test_settings_that_make_no_selection_are_refused() -> None:
         FlairNasError, match="budget must be a time with its unit, such as 90m.*train_with_dev must be left out"
     ):
         SelectConfig(budget="soon", train_with_dev=True)
-    assert [seconds_of(text) for text in ("90m", "2h", "1.5h", "30s", "1d", "2", "h")] == [
+    assert [parse_time(text) for text in ("90m", "2h", "1.5h", "30s", "1d", "2", "h")] == [
         5400, 7200, 5400, 30, 86400, None, None,
     ]  # fmt: skip
 
@@ -598,7 +576,7 @@ def test_settings_that_make_no_selection_are_refused() -> None:
 
 def test_a_name_stays_when_candidates_are_added() -> None:
     config = SelectConfig(rates=[1.0, 0.5], learning_rate=0.2)
-    few, many = (candidates_of(config, random_layers(config, count)) for count in (2, 5))
+    few, many = (make_candidates(config, random_layers(config, count)) for count in (2, 5))
     assert many[:4] == few and len({candidate.name for candidate in many}) == 10
     assert [candidate.learning_rate for candidate in few] == [0.2, 0.1, 0.2, 0.1]
     gated = random_layers(SelectConfig(gates=2), 1)
@@ -623,9 +601,9 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
     assert names(candidates=["LSTM", "gru", "GRU", "tanh0", "tanh0:1"]) == ["lstm", "gru", "tanh0"]
     random_genotype(1).save(tmp_path / "cell.json")
     config = SelectConfig(candidates=[str(tmp_path / "cell.json")])
-    before = candidates_of(config, named_layers(config))
+    before = make_candidates(config, named_layers(config))
     random_genotype(2).save(tmp_path / "cell.json")
-    after = candidates_of(config, named_layers(config))
+    after = make_candidates(config, named_layers(config))
     assert before[:2] == after[:2] and before[2].name != after[2].name  # another cell is another run
     with pytest.raises(FlairNasError, match="rates must be different ones"):
         SelectConfig(rates=[1.0, 1.0])
@@ -674,10 +652,10 @@ def test_the_answer_is_the_better_one_and_the_layer_to_beat_where_nothing_speaks
     def runs(right: int) -> list[dict[str, Any]]:
         return [{"counts": packed(np.array([[right, 100, 100]] * 20)), "test": float(right)} for _ in range(3)]
 
-    answer = answer_of(TAGGING, [LSTM, GRU], [runs(40), runs(of_gru)], [4, 5, 6], fresh=True)
+    answer = make_answer(TAGGING, [LSTM, GRU], [runs(40), runs(of_gru)], [4, 5, 6], fresh=True)
     assert answer.winner.candidate.name == winner and answer.probability == (0.5 if of_gru == 40 else 1.0)
-    text = paragraph_of(answer, SelectConfig())
-    other = "the layer to beat" if winner == "gru" else "the best of the others"
+    text = format_answer(answer, SelectConfig())
+    other = "the baseline" if winner == "gru" else "the best of the others"
     assert words in text and f", {other}, has " in text and "3 fresh seeds)" in text
     assert text.startswith(f"**{'Take' if winner == 'gru' else 'Keep'}** {winner} (hidden size 256, learning rate 0.1)")
 
@@ -687,12 +665,12 @@ def test_the_answer_says_how_sure_it_is() -> None:
     for judges, probability, fresh, verdict in [
         ((4, 5, 6), 0.97, True, "**Take** gru"),
         ((4, 5, 6), 0.94, True, "**Ahead, and that may be luck:** gru"),
-        ((4,), 0.99, True, "**Undecided, as of one seed each nobody can tell which layer is the better one. Ahead so "),
+        ((4,), 0.99, True, "**Undecided, as one seed of each does not tell which layer is better. Ahead so far"),
         ((1, 2), 0.96, False, "**Take** gru"),
     ]:
-        text = paragraph_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
+        text = format_answer(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
         assert text.startswith(verdict) and ("fresh seed" in text.partition(").")[0]) is fresh
-        assert "lstm (hidden size 256, learning rate 0.1), the layer to beat, has 40.00 (95 %: 39.00 to 41.00)" in text
+        assert "lstm (hidden size 256, learning rate 0.1), the baseline, has 40.00 (95 %: 39.00 to 41.00)" in text
         assert (f"with a probability of {probability:.2f}" in text) is (len(judges) > 1)
         assert ("--resume once with --fresh-seeds 10" in text) is (len(judges) == 3 and probability < 0.95)
         settled = verdict == "**Take** gru"
@@ -702,15 +680,15 @@ def test_the_answer_says_how_sure_it_is() -> None:
         assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
         assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
     ten = Answer("test", tuple(range(4, 14)), *scored, (0.1, 2.0), 0.94)
-    assert "--resume once with --fresh-seeds 20 " in paragraph_of(ten, SelectConfig(fresh_seeds=10))
+    assert "--resume once with --fresh-seeds 20 " in format_answer(ten, SelectConfig(fresh_seeds=10))
 
 
 @pytest.mark.parametrize("judges", [(4,), (4, 5)])
 def test_where_all_have_found_nothing_none_is_ahead(judges: tuple[int, ...]) -> None:
     runs = [{"counts": packed(np.array([[0, 0, 100]] * 20)), "test": 0.0} for _ in judges]
     for candidates in ([LSTM, GRU], [LSTM]):
-        answer = answer_of(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
-        text = paragraph_of(answer, SelectConfig())
+        answer = make_answer(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
+        text = format_answer(answer, SelectConfig())
         assert text.startswith("**Undecided, as nothing was found.** lstm (hidden size 256, learning rate 0.1): its F1")
         assert "Train longer (--epochs 80, in another folder)" in text and "Ahead" not in text
         assert line_of(answer, SelectConfig()) == "Undecided, as nothing was found."
@@ -720,7 +698,7 @@ def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
     lstm = Candidate(Layer("lstm", "lstm", 256), 0.1, "lstm")
     counts = [packed(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]
     runs = [{"counts": of_seed, "test": 0.0} for of_seed in counts]
-    answer = answer_of(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs], [4, 5, 6], fresh=True)
+    answer = make_answer(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs], [4, 5, 6], fresh=True)
     assert answer.winner.figure == pytest.approx(200 / 3) and answer.winner.interval == (0.0, 100.0)
 
 
@@ -741,15 +719,15 @@ def test_the_first_rows_of_a_report_are_shown() -> None:
 def test_counts_are_those_of_strict_entities(tmp_path: Path, between: str) -> None:
     rows = "Ada B-PER B-PER\nByron I-PER O\nin O O\nOslo B-LOC B-LOC\n\nAda B-PER B-PER\n\nand O B-LOC\n\n"
     (tmp_path / "test.txt").write_text(rows.replace(" ", between).replace("Byron", "Lady Byron"))
-    counts = counts_in(tmp_path / "test.txt", spans=True)
+    counts = count_file(tmp_path / "test.txt", spans=True)
     assert counts.tolist() == [[1, 2, 2], [1, 1, 1], [0, 1, 0]]
     assert float(f1(counts.sum(0))) == pytest.approx(100 * 2 * 2 / (4 + 3))
-    assert counts_in(tmp_path / "test.txt", spans=False).tolist() == [[3, 4, 4], [1, 1, 1], [0, 1, 1]]
+    assert count_file(tmp_path / "test.txt", spans=False).tolist() == [[3, 4, 4], [1, 1, 1], [0, 1, 1]]
 
 
 def test_labels_may_have_blanks(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text("Lady Ada\tB-first name\tB-first name\nsaw\tO\tB-first name\n\n")
-    assert counts_in(tmp_path / "test.txt", spans=True).tolist() == [[1, 2, 1]]
+    assert count_file(tmp_path / "test.txt", spans=True).tolist() == [[1, 2, 1]]
 
 
 def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -766,13 +744,13 @@ def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypat
 def test_a_run_goes_on_in_a_process_with_another_number_of_threads(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a selection does that is gone on with by fewer processes."""
+    """Go on as a selection with fewer processes does."""
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
     losses: list[list[float]] = []
     for threads, epochs in ((1, 1), (2, 2)):
         config = settings(corpus, epochs=epochs)
-        (lstm,) = candidates_of(config, named_layers(settings(corpus, candidates=["lstm"])))
+        (lstm,) = make_candidates(config, named_layers(settings(corpus, candidates=["lstm"])))
         job = Job("run", tagging_task.train, (lstm.settings(config, 1, epochs), str(tmp_path / "run"), False))
         with LocalPool(1, threads=threads) as pool:
             (outcome,) = pool.run([job])

@@ -6,21 +6,19 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from killing import write_text
+from select_jobs import run_jobs_here
 
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import text_task
 from flair_nas.experiments.counts import perplexity, unpacked
-from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.statistics import compare
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
@@ -40,18 +38,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Has jobs done in this process; gives the names of those that were."""
-    done: list[str] = []
-
-    def in_this_process(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
-        for job in jobs:
-            done.append(job.name)
-            yield Outcome(job, job.work(*job.arguments), None)
-
-    monkeypatch.setattr(LocalPool, "run", in_this_process)
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
-    return done
+    return run_jobs_here(monkeypatch, tmp_path)
 
 
 def settings(text: str, **changes: Any) -> TextSelectConfig:

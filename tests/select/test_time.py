@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import itertools
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -13,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from select_jobs import run_jobs_here
 from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.config import seconds_of
+from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.counts import packed
-from flair_nas.experiments.jobs import Job, Outcome, always
 from flair_nas.experiments.ledger import Ledger
-from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 from flair_nas.runs.run import RunStopped
@@ -30,7 +28,7 @@ from flair_nas.select.selection import Selection, estimate_selection, select_lay
 
 
 class World:
-    """What runs take and come to: of 10 s an epoch and F1 50, unless a test says otherwise."""
+    """Time and F1 of simulated runs: 10 s an epoch and 50, unless a test changes them."""
 
     def __init__(self) -> None:
         self.ledger = Ledger(Path("none"))
@@ -44,16 +42,16 @@ class World:
         self.reached: dict[str, int] = {}
 
     def ledger_budget(self) -> float:
-        """Seconds of the budget."""
-        return seconds_of(self.ledger.plan["budget"]) or 0.0
+        """Return the seconds of the budget."""
+        return parse_time(self.ledger.plan["budget"]) or 0.0
 
     def estimate(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Know what an epoch takes."""
+        """Return the time of an epoch."""
         pace = self.pace.get(given["rnn"], self.usual)
         return {"seconds": [pace], "around_seconds": 0.0, "embedding_seconds": self.embedding}
 
     def train(self, given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        """In place of the training of a tagger."""
+        """Simulate the training of a tagger."""
         rnn, (seed,), epochs = given["rnn"], given["seeds"], given["epochs"]
         if error := self.error(rnn, seed, score):
             raise FlairNasError(error)
@@ -80,22 +78,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         made.ledger = ledger
         begin(ledger, budget)
 
-    def in_this_process(
-        pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always
-    ) -> Iterator[Outcome]:
-        for job in itertools.takewhile(may_begin, jobs):
-            try:
-                yield Outcome(job, job.work(*job.arguments), None)
-            except FlairNasError as error:
-                yield Outcome(job, None, error)
-
     monkeypatch.setattr(Ledger, "begin", begun)
     monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
-    monkeypatch.setattr(LocalPool, "run", in_this_process)
+    run_jobs_here(monkeypatch, tmp_path)
     monkeypatch.setattr(tagging_task, "train", lambda *arguments: made.train(*arguments))
     monkeypatch.setattr(tagging_task, "estimate", lambda given: made.estimate(given))
     monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)  # there is no tagger
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     before = TAGGING.rule
     object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
     yield made
@@ -116,7 +104,7 @@ def settings(corpus: str, **changes: Any) -> SelectConfig:
 
 
 def answered(found: Selection) -> tuple[str, tuple[int, ...], bool]:
-    """The winner, who judges, and whether they are fresh."""
+    """Return the winner, the seeds that judge, and True if they are fresh."""
     return found.answer.winner.candidate.layer.name, found.answer.judges, found.answer.fresh
 
 
@@ -210,8 +198,8 @@ def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is
             select_layer(asks_for_much(corpus, "50s"), tmp_path / "out")
         assert world.done == [] and not (tmp_path / "out").exists()
         proposed = (
-            r"lstm and tanh0 with 4 epochs and one seed want --budget (\w+)\. "
-            r".* want --budget (\w+), .* --budget (\w+)$"
+            r"lstm and tanh0 with 4 epochs and one seed need --budget (\w+)\. "
+            r".* need --budget (\w+), .* --budget (\w+)$"
         )
         found = re.search(proposed, str(caught.value))
         assert found
@@ -236,7 +224,7 @@ def test_a_plan_of_before_there_were_reductions_stays(corpus: str, tmp_path: Pat
 def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
-    """As runs do that had a processor of their own before there were many: their time is looked at between."""
+    """Slow down as runs do that lose a processor of their own."""
 
     def slow_down(rnn: str, seed: int) -> None:
         world.usual = 1.0 if len(world.done) < 3 else 4.0

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from killing import write_text
+from select_jobs import run_jobs_here
 from small_tagging import write_corpus
 
 from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task, text_task
-from flair_nas.experiments.counts import packed, unpacked, unseen_in
+from flair_nas.experiments.counts import count_unseen, packed, unpacked
 from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import LocalPool
@@ -47,21 +48,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Has jobs done in this process; gives the names of those that were."""
-    done: list[str] = []
-
-    def in_this_process(pool: LocalPool, jobs: list[Job], *_: object) -> Iterator[Outcome]:
-        for job in jobs:
-            done.append(job.name)
-            try:
-                yield Outcome(job, job.work(*job.arguments), None)
-            except FlairNasError as error:
-                yield Outcome(job, None, error)
-
-    monkeypatch.setattr(LocalPool, "run", in_this_process)
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
-    return done
+    return run_jobs_here(monkeypatch, tmp_path)
 
 
 TABLE = """title: A trial
@@ -373,11 +360,11 @@ def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyP
 
     cell = {"rnn": "cell", "hidden_size": 100, "each": 3.0}
     for each, level in ((1.0, 300), (3.0, 100), (10.0, 30)):
-        found = sizing.size_of_equal_time(stepper, {"rnn": "lstm", "each": each}, cell)
+        found = sizing.match_time(stepper, {"rnn": "lstm", "each": each}, cell)
         assert found["hidden_size"] == pytest.approx(level, rel=0.04)
         assert found["time_ratio"] == pytest.approx(found["hidden_size"] * each / 300)
     with pytest.raises(FlairNasError, match="lstm takes longer than cell at any hidden size"):
-        sizing.size_of_equal_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
+        sizing.match_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
 
 
 def test_a_size_that_cannot_be_had_is_told_and_the_rest_goes_on(
@@ -386,7 +373,7 @@ def test_a_size_that_cannot_be_had_is_told_and_the_rest_goes_on(
     def failing(task: str, settings: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         raise FlairNasError("lstm takes longer than tanh0 at any hidden size")
 
-    monkeypatch.setattr(running, "measure_size", failing)
+    monkeypatch.setattr(running, "size_by_time", failing)
     one = TIMED[: TIMED.index("  text:")] + TIMED[TIMED.index("rows:") :] + OF_TIME
     path, out = written(tmp_path, "", one), tmp_path / "out"
     assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
@@ -480,8 +467,8 @@ def test_entities_that_training_did_not_have(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text(
         "Ada B-PER B-PER\nin O O\nOslo B-LOC B-LOC\n\nNew B-LOC B-LOC\nYork I-LOC O\n\nada B-PER O\n"
     )
-    assert unseen_in(tmp_path / "test.txt", {"ada"}) == (1, 2)
-    assert unseen_in(tmp_path / "test.txt", set()) == (2, 4)
+    assert count_unseen(tmp_path / "test.txt", {"ada"}) == (1, 2)
+    assert count_unseen(tmp_path / "test.txt", set()) == (2, 4)
 
 
 def test_a_table_is_shown_from_its_ledger_alone(corpus: str, text: str, tmp_path: Path, jobs: list[str]) -> None:

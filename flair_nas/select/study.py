@@ -1,0 +1,314 @@
+"""Steps of a selection. Each decides by the time left, trains, and prunes; its decision stays in the ledger's plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flair_nas.errors import FlairNasError
+from flair_nas.experiments.config import format_time, parse_time
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.experiments.successive_halving import survivors
+from flair_nas.select.candidates import (
+    Candidate,
+    Layer,
+    bundled_best_first,
+    is_baseline,
+    make_candidates,
+    random_layers,
+)
+from flair_nas.select.config import SelectSettings
+from flair_nas.select.planner import MARGIN, MIN_JUDGES, choose_changes, describe_changes, max_fitting, reductions
+from flair_nas.select.runs import Goal, Runs, make_goals
+
+log = logging.getLogger("flair_nas")
+
+_OVERTIME = 1.05
+_FEW_EACH = 4  # random cells by worker that may train at once, however few have trained before
+
+
+class Study:
+    """A selection of one layer.
+
+    Args:
+        runs: runs of the selection.
+
+    Attributes:
+        cautions: sentences for the report on what the answer may lack.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self.runs = runs
+        self.cautions: list[str] = []
+
+    @property
+    def config(self) -> SelectSettings:
+        """Settings, without what the budget has no time for."""
+        return self.runs.config
+
+    @property
+    def ledger(self) -> Ledger:
+        """Ledger of the runs."""
+        return self.runs.ledger
+
+    @property
+    def budget(self) -> float:
+        """Seconds of the budget."""
+        return parse_time(self.config.budget) or math.inf
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, at least 0."""
+        return max(0.0, self.budget - self.ledger.seconds)
+
+    def warn(self, caution: str, level: int = logging.INFO) -> None:
+        """Keep a caution for the report, and log it."""
+        self.cautions.append(caution)
+        log.log(level, "%s", caution)
+
+    def needs(self, fresh: int, bundled: Sequence[str] = (), changes: Mapping[str, Any] | None = None) -> float:
+        """Return the seconds that the selection still takes.
+
+        Args:
+            fresh: fresh seeds of two candidates.
+            bundled: bundled cells to compare, as for `Runs.named`.
+            changes: settings that are changed.
+        """
+        runs = self._change(changes or {})
+        load = runs.named_workload(bundled)  # may time a few batches, by which embedding is estimated, too
+        return runs.embedding_seconds + runs.planner.remaining(load, fresh)
+
+    def _change(self, changes: Mapping[str, Any]) -> Runs:
+        return dataclasses.replace(self.runs, config=dataclasses.replace(self.config, **changes))
+
+    # --- before the first rung ---
+
+    def fit_settings(self) -> None:
+        """Reduce the settings to what there is time for; each reduction is a caution.
+
+        Raises:
+            FlairNasError: the time is too short even for the smallest comparison.
+        """
+        config, plan = self.config, self.ledger.plan
+        asked = [config.candidates, config.searches, config.random, config.rates, config.match]
+        if set(plan) <= {"budget"} or plan.get("asked", asked) != asked:  # an older plan has no "asked", and stays
+            plan |= {"asked": asked, "less": self._choose_changes()}
+        changes = plan.get("less", {})
+        for clause in describe_changes(config, changes):
+            self.warn(f"the budget of {config.budget} is small, so {clause}")
+        self.runs = self._change(changes)
+
+    def _choose_changes(self) -> dict[str, Any]:
+        config, judges = self.config, min(MIN_JUDGES, self.config.fresh_seeds)
+        begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
+        steps = list(reductions(config, max(begun, self.runs.rungs[0]), bundled_best_first()[0]))
+        self.runs.named_workload()  # what is timed here is spent
+        changes = choose_changes(steps, lambda changes, fresh: self.needs(fresh, changes=changes), judges, self.left)
+        if changes is not None:
+            return changes
+        smallest: dict[str, Any] = {name: value for step in steps for name, value in step.items()}
+        needs = (self.needs(0, changes=smallest), self.needs(judges, changes=smallest), self.needs(judges))
+        least, judged, whole = (format_time(seconds / MARGIN + self.ledger.seconds) for seconds in needs)
+        runs = self._change(smallest)
+        epoch = runs.named_workload().pace.epoch
+        layers = " and ".join(dict.fromkeys(c.layer.name for c in runs.named() if not runs.has_failed(c)))
+        raise FlairNasError(
+            f"the budget of {config.budget} is too small: an epoch takes about {epoch:.1f} s, "
+            f"and {layers} with {runs.config.epochs} epochs and one seed need --budget {least}. With {judges} fresh "
+            f"seed{'s' * (judges > 1)} they need --budget {judged}, and all that is asked for needs --budget {whole}"
+        )
+
+    def choose_bundled(self) -> list[str]:
+        """Return the bundled cells to compare if no candidates are named: those begun, and more if there is time."""
+        names, fresh, limit = bundled_best_first(), self.config.fresh_seeds, MARGIN * self.left
+        if self.config.candidates:
+            return []
+
+        def choose() -> list[str]:
+            counts = range(len(names), 1, -1)
+            count = max_fitting(counts, lambda count: self.needs(fresh, names[:count]), limit, 1)
+            chosen = {*self.runs.begun_bundled(), *names[:count]}
+            return [name for name in names if name in chosen]
+
+        bundled = self.ledger.decide("bundled", choose)
+        if len(bundled) < len(names):
+            self.warn(
+                f"the time is enough for {len(bundled)} of the {len(names)} bundled cells; --budget compares more, "
+                "--candidates others"
+            )
+        return bundled
+
+    def count_random(self, layers: Sequence[Layer]) -> int:
+        """Return the number of random cells to compare, by the time that the named layers take in the first rung.
+
+        Many runs side by side may take longer than those few. Never more cells train at once than have trained before.
+
+        Args:
+            layers: the layers that are named.
+        """
+        config, runs = self.config, self.runs
+
+        def train(count: int, title: str) -> int:
+            candidates = make_candidates(config, [*layers, *random_layers(config, count)])
+            runs.train_first_seeds(candidates, runs.rungs[0], f"rung 1 of {len(runs.rungs)}, {title}")
+            return len(candidates)
+
+        def choose() -> int:
+            trained, step = train(1, "what is named"), len(make_candidates(config, random_layers(config, 1)))
+            count = max(1, runs.num_random())
+            at_once = max(trained, _FEW_EACH * runs.pool.workers) // step
+            while (total := self._max_random(layers, count, step)) - count > at_once:
+                count += at_once
+                at_once = train(count, f"{count} random cells") // step
+            return total
+
+        return config.random if config.random is not None else self.ledger.decide("random", choose)
+
+    def _max_random(self, layers: Sequence[Layer], begun: int, step: int) -> int:
+        runs = self.runs
+        candidates = make_candidates(self.config, [*layers, *random_layers(self.config, begun)])
+        if (pace := runs.pace(candidates)) is None:
+            raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
+        good = [candidate for candidate in candidates if not runs.has_failed(candidate)]
+        return runs.planner.max_random(runs.workload(good, pace), step, begun, self.left)
+
+    # --- the rungs ---
+
+    def prune(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Train candidates rung by rung with the first seed; return those that reach the last epoch, best first."""
+        runs, alive, places, costs = self.runs, list(candidates), len(candidates), dict[str, float]()
+        for rung, epochs in enumerate(runs.rungs, start=1):
+            runs.train_first_seeds(alive, epochs, f"rung {rung} of {len(runs.rungs)}")
+            costs = {c.name: runs.cost(c, self.config.seeds[0], epochs) for c in alive}
+            costs = {name: cost for name, cost in costs.items() if not math.isinf(cost)}
+            if not costs:
+                raise FlairNasError(f"no run of rung {rung} worked: {runs.errors()}")
+            if rung < len(runs.rungs):
+                places = self._count_places(rung, places, alive, costs)
+                alive = self._survivors(alive, costs, places)
+        return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
+
+    def _count_places(self, rung: int, places: int, alive: Sequence[Candidate], costs: Mapping[str, float]) -> int:
+        """Return the number that go on: by the rule, unless time would be short for the fresh seeds of two.
+
+        Args:
+            rung: number of rungs that are done.
+            places: number of places in the last one.
+            alive: candidates that were in it.
+            costs: costs of those that worked.
+        """
+        runs, by_rule, left = self.runs, self.runs.rule.counts(places, self.runs.rungs)[1], self.left
+
+        def seconds(count: int) -> float:
+            going = self._survivors(alive, costs, count)
+            pace = runs.pace(going)
+            assert pace is not None  # they work
+            load = runs.workload(going, pace)
+            unfinished = runs.planner.remaining(load, 0, rung) > 0  # those that reached the end stay
+            return runs.planner.remaining(load, self.config.fresh_seeds, rung) if unfinished else 0.0
+
+        key = f"{places} after rung {rung}"  # decided anew with more candidates
+        count = self.ledger.decide(key, lambda: max_fitting(range(by_rule, 1, -1), seconds, left, 1), part="places")
+        going, expected = (len(self._survivors(alive, costs, count)) for count in (count, by_rule))
+        if going < expected:
+            after = f"{runs.rungs[rung - 1]} of {self.config.epochs} epochs"
+            self.warn(f"time was short, so after {after} {going} and not {expected} of {len(alive)} went on")
+        return count
+
+    def _survivors(self, alive: Sequence[Candidate], costs: Mapping[str, float], places: int) -> list[Candidate]:
+        """Return the candidates that go on: the baseline with each rate, which thus has its best one, and the best."""
+        baselines = [c.name for c in alive if is_baseline(c.layer, self.config)]
+        kept = survivors(costs, places, baselines)
+        return [candidate for candidate in alive if candidate.name in kept]
+
+    # --- after the last rung ---
+
+    def choose(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
+        """Return the baseline with its best rate and the best other candidate, by dev, and the seeds that chose them.
+
+        Args:
+            ranked: candidates that reached the last epoch with the first seed, best first.
+        """
+        runs, epochs = self.runs, self.config.epochs
+        finalists, seeds = self._plan_choice(ranked)
+        names = " and ".join(candidate.name for candidate in finalists)
+        runs.train(make_goals(finalists, seeds, epochs), f"{count_seeds(seeds)} of {names} choose")
+        costs = {c: [runs.cost(c, seed, epochs) for seed in seeds] for c in finalists}
+        # a seed with which all have failed tells nothing
+        valid = [at for at in range(len(seeds)) if not all(math.isinf(row[at]) for row in costs.values())]
+        means = {c: statistics.mean(row[at] for at in valid) for c, row in costs.items()}
+        best = sorted((c for c in finalists if not math.isinf(means[c])), key=lambda c: means[c])
+        if not best:
+            raise FlairNasError(f"no layer worked with all of its seeds: {runs.errors()}")
+        return [group[0] for group in self._groups(best)], [seeds[at] for at in valid]
+
+    def _plan_choice(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
+        """Return the finalists, and the seeds that choose among them: the first, or all if there is time for these."""
+        config, runs, left = self.config, self.runs, self.left
+        first = [group[0] for group in self._groups(ranked)]
+        order = [*first, *(candidate for candidate in ranked if candidate not in first)]
+
+        def seconds(count: int) -> float:
+            further = make_goals(order[:count], config.seeds[1:], config.epochs)
+            if not runs.to_do(further):
+                return 0.0  # seeds that have chosen do so again
+            return runs.remaining(further) + self._fresh_seconds(order[:count])
+
+        counts = range(len(order), len(first), -1)
+        count = self.ledger.decide("finalists", lambda: max_fitting(counts, seconds, left, len(first)))
+        seeds = self.ledger.decide("seeds", lambda: len(config.seeds) if seconds(count) <= left else 1)
+        return order[:count], config.seeds[:seeds]
+
+    def _fresh_seconds(self, finalists: Sequence[Candidate]) -> float:
+        """Return the seconds for the fresh seeds of the baseline and another layer, by the slowest finalists."""
+        pairs = ([self._judging([candidate]) for candidate in group] for group in self._groups(finalists))
+        return self.runs.remaining([goal for goals in pairs for goal in max(goals, key=self.runs.remaining)])
+
+    def _judging(self, candidates: Sequence[Candidate], count: int | None = None) -> list[Goal]:
+        return make_goals(candidates, self.config.fresh()[:count], self.config.epochs, score=True)
+
+    def _groups(self, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+        """Split candidates into the baseline with its rates and the others; an empty group is left out."""
+        groups = [[c for c in candidates if is_baseline(c.layer, self.config) is kind] for kind in (True, False)]
+        return [group for group in groups if group]
+
+    def judge(self, finalists: Sequence[Candidate]) -> list[int]:
+        """Return the fresh seeds that have scored all finalists; none if there was no time for one."""
+        config, runs, left = self.config, self.runs, self.left
+        names = " and ".join(candidate.name for candidate in finalists)
+        counts = range(config.fresh_seeds, 0, -1)
+        count = self.ledger.decide(
+            f"{config.fresh_seeds} of {names}",
+            lambda: max_fitting(counts, lambda count: runs.remaining(self._judging(finalists, count)), left, 0),
+            part="fresh",
+        )
+        title = f"{count_seeds(config.fresh()[:count], 'fresh ')} of {names}"
+        runs.train(self._judging(finalists, count), title, _OVERTIME * self.budget)
+        scored = self._scored(finalists, config.fresh())
+        failed = {c.run(seed): seed for seed in config.fresh() for c in finalists if runs.has_failed(c, seed)}
+        if failed:
+            self.warn(f"{' and '.join(failed)} failed, so what the other has with that seed does not count")
+        if len({*scored, *failed.values()}) < config.fresh_seeds:
+            self.warn(f"there was time for {len(scored)} of {config.fresh_seeds} fresh seeds")
+        return scored
+
+    def judge_by_choosers(self, finalists: Sequence[Candidate], chose: Sequence[int]) -> list[int]:
+        """Return the seeds that chose and have scored all finalists."""
+        self.warn("the seeds that chose judge, too, which flatters the winner")
+        self.runs.train(make_goals(finalists, chose, self.config.epochs, score=True), "their score")
+        scored = self._scored(finalists, chose)
+        if not scored:
+            raise FlairNasError(f"no layer could be scored: {self.runs.errors()}")
+        return scored
+
+    def _scored(self, finalists: Sequence[Candidate], seeds: Sequence[int]) -> list[int]:
+        return [seed for seed in seeds if all("counts" in self.runs.run(c, seed) for c in finalists)]
+
+
+def count_seeds(seeds: Sequence[int], kind: str = "") -> str:
+    """Return a number of seeds in words."""
+    return f"{len(seeds)} {kind}seed{'s' * (len(seeds) != 1)}"
