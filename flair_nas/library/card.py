@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
@@ -18,13 +17,13 @@ PICTURE = "genotype.svg"
 CARD = "README.md"
 
 _TEMPLATE = """
-# $name
+# {name}
 
-A recurrent cell$gates for [Flair](https://github.com/flairNLP/flair)'s taggers and text classifiers, published with
-flair-nas. It is an architecture, $nodes nodes and the operations between them, without weights: those are learned with
+A recurrent cell{gates} for [Flair](https://github.com/flairNLP/flair)'s taggers and text classifiers, published with
+flair-nas. It is an architecture, {nodes} nodes and the operations between them, without weights: those are learned with
 your tagger.
 
-$cell
+{cell}
 ## How to use it
 
 With flair-nas installed, in the place of `"LSTM"`:
@@ -32,14 +31,14 @@ With flair-nas installed, in the place of `"LSTM"`:
 ```python
 import flair_nas  # teaches Flair the names of searched cells
 
-tagger = SequenceTagger(..., rnn_type="hf://$repository")
+tagger = SequenceTagger(..., rnn_type="hf://{repository}")
 ```
 
-or `flair-nas tag train --rnn hf://$repository ...`. As this very file, or an error: `hf://$repository#sha256=$digest`.
+or `flair-nas tag train --rnn hf://{repository} ...`. As this very file, or an error: `hf://{repository}#sha256={digest}`.
 
 ## Where it is from
 
-$origin
+{origin}
 
 Differences of a few points of F1 between cells are often chance: compare it with an LSTM, and with several seeds.
 """
@@ -63,17 +62,17 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
     """
     prepare_folder(out, (FILE, PICTURE, CARD))
     genotype = write_genotype(genotype, out)
-    fields = {
-        "name": repository.partition("/")[2],
-        "repository": repository,
-        "gates": " with ESS's inter-cell gates" if genotype.state_gate or genotype.input_gate else "",
-        "nodes": str(len(genotype.nodes)),
-        "cell": describe_cell(genotype),
-        "origin": describe_origin(genotype.origin),
-        "digest": hashlib.sha256((out / FILE).read_bytes()).hexdigest(),
-    }
+    text = _TEMPLATE.format(
+        name=repository.partition("/")[2],
+        repository=repository,
+        gates=" with ESS's inter-cell gates" if genotype.state_gate or genotype.input_gate else "",
+        nodes=len(genotype.nodes),
+        cell=describe_cell(genotype),
+        origin=describe_origin(genotype.origin),
+        digest=hashlib.sha256((out / FILE).read_bytes()).hexdigest(),
+    )
     tags = ["flair-nas", "neural-architecture-search", "recurrent-neural-network"]
-    write_card(out, _TEMPLATE, fields, license=license, tags=tags)
+    write_card(out, text, license=license, tags=tags)
     return [out / FILE, out / PICTURE, out / CARD]
 
 
@@ -106,15 +105,12 @@ def write_genotype(genotype: Genotype, out: Path) -> Genotype:
     return genotype
 
 
-def write_card(
-    out: Path, template: str, fields: Mapping[str, str], *, license: str | None, tags: Sequence[str], **header: Any
-) -> None:
+def write_card(out: Path, text: str, *, license: str | None, tags: Sequence[str], **header: Any) -> None:
     """Write the card of a repository.
 
     Args:
         out: the folder.
-        template: the text, with a ``$name`` for each field.
-        fields: the texts of the fields.
+        text: the card below its header.
         license: as the Hub spells it, or None.
         tags: tags on the Hub, besides ``flair``.
         header: other arguments of `huggingface_hub.ModelCardData`.
@@ -122,7 +118,7 @@ def write_card(
     from huggingface_hub import ModelCardData
 
     data = ModelCardData(library_name="flair", license=license, tags=["flair", *tags], **header)
-    write_text(out / CARD, f"---\n{data.to_yaml()}\n---\n{Template(template).substitute(fields)}")
+    write_text(out / CARD, f"---\n{data.to_yaml()}\n---\n{text}")
 
 
 def without_folders(value: Any) -> Any:
@@ -170,5 +166,5 @@ def words_of(name: str) -> str:
     return "licence of the source's code" if name == "licence" else str(name).replace("_", " ")
 
 
-def _to_text(value: Any) -> str:
+def _to_text(value: object) -> str:
     return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else brief(value, 500)

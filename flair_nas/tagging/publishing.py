@@ -38,38 +38,38 @@ PICKLE = "pytorch_model.bin"
 _FILES = (PICKLE, WEIGHTS, CONFIG, FILE, PICTURE, CARD)
 
 _TEMPLATE = """
-# $name
+# {name}
 
-A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on $corpus; its recurrent layer
-is `$rnn`.
+A sequence tagger for [Flair](https://github.com/flairNLP/flair), trained by flair-nas on {config.corpus}; its recurrent
+layer is `{config.rnn}`.
 
 ```python
 import flair_nas  # has to be installed, as Flair does not know the layer by itself
 from flair.data import Sentence
 from flair.models import SequenceTagger
 
-tagger = SequenceTagger.load("$repository")
+tagger = SequenceTagger.load("{repository}")
 sentence = Sentence("A sentence to tag.")
 tagger.predict(sentence)
 print(sentence.to_tagged_string())
 ```
 
-`SequenceTagger.load` reads a pickle, which can run code: load it only if you trust its author. $data
+`SequenceTagger.load` reads a pickle, which can run code: load it only if you trust its author. {data}
 
 ## Figures
 
 | seed | dev | test | best epoch |
 | --- | --- | --- | --- |
-$rows
+{rows}
 
-$metric in percent, counted by seqeval. $parameters trained parameters, $rnn_parameters of
-them in the recurrent layer. $chance
+{metric} in percent, counted by seqeval. {metrics[parameters]:,} trained parameters, {metrics[rnn_parameters]:,} of
+them in the recurrent layer. {chance}
 
-$cell
+{cell}
 ## Settings
 
 ```yaml
-$settings```
+{settings}```
 """
 
 
@@ -110,12 +110,7 @@ def publish_tagger(
         genotype = write_genotype(layer.genotype, out)
         origin = describe_origin(genotype.origin)
         cell = f"## The cell\n\n{describe_cell(genotype)}\nWhere it is from:\n\n{origin}\n"
-    data = (
-        f'Without running code of a pickle: `flair_nas.load_tagger("hf://{repository}")` reads `{WEIGHTS}`.'
-        if not fault
-        else f"It is a pickle alone, as its embeddings cannot be written as data ({fault})."
-    )
-    _write_card(out, config, metrics, repository, license, language, cell=cell, data=data)
+    _write_card(out, config, metrics, repository, cell, fault, license=license, language=language)
     if places := [embedding for embedding in config.embeddings if embedding != without_folders(embedding)]:
         log.warning(
             "the model itself names its embeddings by the paths that they were read from, for everybody to see (%s); "
@@ -126,48 +121,40 @@ def publish_tagger(
 
 
 def _write_card(
-    out: Path,
-    config: TaggerConfig,
-    metrics: Mapping[str, Any],
-    repository: str,
-    license: str | None,
-    language: str | None,
-    **sections: str,
+    out: Path, config: TaggerConfig, metrics: Mapping[str, Any], repository: str, cell: str, fault: str, **header: Any
 ) -> None:
     from huggingface_hub import EvalResult
 
     name, config = repository.partition("/")[2], _without_places(config)
-    kind, title = ("f1", "F1 (strict, micro)") if metrics["measure"] == "micro F1" else ("accuracy", "Accuracy")
+    kind, metric = ("f1", "F1 (strict, micro)") if metrics["measure"] == "micro F1" else ("accuracy", "Accuracy")
     best = next(result for result in metrics["seeds"] if result["seed"] == metrics["model_seed"])
+    corpus: dict[str, Any] = {
+        "task_type": "token-classification",
+        "dataset_type": config.corpus,
+        "dataset_name": config.corpus,
+    }
     results = [
         EvalResult(
-            task_type="token-classification",
-            dataset_type=config.corpus,
-            dataset_name=config.corpus,
-            dataset_split=part,
-            metric_type=kind,
-            metric_name=title,
-            metric_value=round(best[f"{part}_f1"] / 100, 4),
+            **corpus, dataset_split=part, metric_type=kind, metric_name=metric, metric_value=round(value / 100, 4)
         )
         for part in ("dev", "test")
-        if best[f"{part}_f1"] is not None
+        if (value := best[f"{part}_f1"]) is not None
     ]
-    fields = {
-        "name": name,
-        "repository": repository,
-        "corpus": config.corpus,
-        "rnn": config.rnn,
-        "rows": "\n".join(_row(result, result is best) for result in metrics["seeds"]),
-        "metric": title,
-        "parameters": f"{metrics['parameters']:,}",
-        "rnn_parameters": f"{metrics['rnn_parameters']:,}",
-        "chance": "One seed: differences of several points are chance." if len(metrics["seeds"]) == 1 else "",
-        "settings": to_yaml(config),
-        **sections,
-    }
+    data = f'Without running code of a pickle: `flair_nas.load_tagger("hf://{repository}")` reads `{WEIGHTS}`.'
+    text = _TEMPLATE.format(
+        name=name,
+        repository=repository,
+        config=config,
+        metrics=metrics,
+        metric=metric,
+        data=f"It is a pickle alone, as its embeddings cannot be written as data ({fault})." if fault else data,
+        rows="\n".join(_row(result, result is best) for result in metrics["seeds"]),
+        chance="One seed: differences of several points are chance." if len(metrics["seeds"]) == 1 else "",
+        cell=cell,
+        settings=to_yaml(config),
+    )
     tags = ["flair-nas", "token-classification", "sequence-tagger-model"]
-    header = {"language": language, "model_name": name, "eval_results": results}
-    write_card(out, _TEMPLATE, fields, license=license, tags=tags, **header)
+    write_card(out, text, tags=tags, model_name=name, eval_results=results, **header)
 
 
 def _row(result: Mapping[str, Any], is_best: bool) -> str:
