@@ -13,6 +13,7 @@ import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
+from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
@@ -141,7 +142,7 @@ class EpochPlugin(TrainerPlugin):
         self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
 
     @TrainerPlugin.hook
-    def metric_recorded(self, record: Any) -> None:
+    def metric_recorded(self, record: MetricRecord) -> None:
         """Collect the losses of the batches."""
         if tuple(record.name) == ("train", "batch_loss"):
             self.losses.append(float(record.value))

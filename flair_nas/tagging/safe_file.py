@@ -213,14 +213,13 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         raise NotDataError(f"rnn_type {brief(rnn_type)} is a name or an address; expected the layer itself")
 
 
-def _check_embeddings(embeddings: Any) -> None:
+def _check_embeddings(embeddings: object) -> None:
     """Refuse embeddings of unknown kinds, and parameters of unknown names or types."""
-    kind = embeddings.get("__cls__") if isinstance(embeddings, Mapping) else None
+    parameters = dict(embeddings) if isinstance(embeddings, Mapping) else {}
+    kind = parameters.pop("__cls__", None)
     if kind not in _KINDS:
-        raise NotDataError(
-            f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {', '.join(_KINDS)}"
-        )
-    parameters = {name: value for name, value in embeddings.items() if name != "__cls__"}
+        known = ", ".join(_KINDS)
+        raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
     if unknown := parameters.keys() - _KINDS[kind].keys():
         raise NotDataError(f"{kind}.{min(unknown)} is not known here")
     _check_types(parameters, _KINDS[kind], kind)
@@ -246,7 +245,7 @@ def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str
             raise NotDataError(f"{owner}.{name} is of type {type(value).__name__}, which it cannot be")
 
 
-def _to_data(value: Any, name: str) -> Any:
+def _to_data(value: object, name: str) -> Any:
     """Return a value as JSON data, in which a dictionary of Flair's is an object ``__dictionary__``.
 
     Args:

@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import flair
 import torch
@@ -223,8 +223,8 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
     return use_fast_crf(tagger)
 
 
-def _reprojection(config: TaggerConfig) -> Any:
-    return config.reproject if isinstance(config.reproject, bool) else Width(config.reproject)
+def _reprojection(config: TaggerConfig) -> bool:
+    return config.reproject if isinstance(config.reproject, bool) else cast(bool, Width(config.reproject))
 
 
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
