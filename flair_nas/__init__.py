@@ -100,9 +100,8 @@ def __dir__() -> list[str]:
 
 
 def _register(module: ModuleType) -> None:
-    from flair_nas.tagging.registration import register
-
-    register(module)
+    import_module("flair_nas.tagging.document_embeddings")  # registers its class with Flair
+    import_module("flair_nas.tagging.registration").register(module)
 
 
 register_post_import_hook(_register, "flair.models.sequence_tagger_model")

@@ -386,6 +386,11 @@ def _settings_of(model: Path) -> dict[str, Any]:
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
     check_batch_size(arguments.batch_size)
+    import flair
+
+    from flair_nas.runs.device import choose_device
     from flair_nas.tagging.prediction import load_tagger
 
-    return load_tagger(arguments.model, arguments.device)
+    if arguments.device is not None:
+        flair.device = choose_device(arguments.device)
+    return load_tagger(arguments.model)

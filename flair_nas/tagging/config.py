@@ -14,15 +14,14 @@ FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
 
 OF_THE_CORPUS = ("char", "one-hot")
-"""Embeddings that are made from the corpus: all that they know of words, its sentences have taught them."""
-
+"""Embeddings that are made from the corpus, and know its words alone."""
 
 OF_FILES = ("label_type", "columns", "delimiter", "comment")
-"""Settings that say how the files of a corpus are laid out."""
+"""Settings that describe the layout of a corpus's files."""
 
 
 def is_delimiter(text: str) -> str:
-    """Say what is wrong with a text that is to part columns; empty if nothing is."""
+    """Return what is wrong with a text as the delimiter of columns, or an empty text."""
     if len(text) < 2:
         return ""
     try:
@@ -33,23 +32,23 @@ def is_delimiter(text: str) -> str:
 
 
 def delimiter_setting() -> Any:
-    """Return the setting `delimiter`; older runs were read as Flair reads files."""
+    """Return the setting `delimiter`; older runs have Flair's."""
     return setting(
-        None, "what parts columns, a character or a regular expression (tabs if each row has one, else blanks)",
+        None, "a character or regular expression that separates columns (tabs if each row has one, else blanks)",
         check=is_delimiter, flair="column_delimiter", before=r"\s+",
     )  # fmt: skip
 
 
 def comment_setting() -> Any:
-    """Return the setting `comment`; older runs were read as Flair reads files."""
+    """Return the setting `comment`; older runs have Flair's."""
     return setting(
-        None, "rows that begin with this are comments (those that begin with # and are no words)",
+        None, "beginning of rows that are comments (# in rows that are no words)",
         flair="comment_symbol", before="# ",
     )  # fmt: skip
 
 
 def all_different(values: list[Any]) -> str:
-    """What is wrong with a list in which a value comes twice."""
+    """Return what is wrong with a list in which a value comes twice, or an empty text."""
     return "" if len(set(values)) == len(values) else "must be different ones"
 
 
@@ -58,16 +57,15 @@ def all_different(values: list[Any]) -> str:
 class TaggerConfig:
     """Settings of `train_taggers`; each is also a flag of ``flair-nas tag train`` and a key of a ``--config`` file.
 
-    The defaults are Flair's, where Flair has one. Flair's own names can be written, too: `rnn_type`, `rnn_layers`,
-    `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`, `column_delimiter`,
-    `comment_symbol`.
+    Defaults are those of Flair, if it has one. Flair's own names work, too: `rnn_type`, `rnn_layers`, `use_crf`,
+    `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`, `column_delimiter`, `comment_symbol`.
 
     Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
+        FlairNasError: settings cannot be used; the message names all of them.
     """
 
     corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
-    label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
+    label_type: str | None = setting(None, "label to predict (the corpus's own: ner, or np for conll_2000)")
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
     delimiter: str | None = delimiter_setting()
     comment: str | None = comment_setting()
@@ -100,10 +98,10 @@ class TaggerConfig:
     anneal_factor: float = setting(
         0.5, "the learning rate is multiplied by this on a plateau of dev F1", low=1e-6, high=0.999999
     )
-    patience: int = setting(3, "epochs without improvement that are still borne", low=0, high=1_000_000)
+    patience: int = setting(3, "epochs without improvement before the learning rate falls", low=0, high=1_000_000)
     train_with_dev: bool = setting(
-        False, "learn from dev, too: then the training loss rules the learning rate, the last epoch's model is kept, "
-        "and figures on dev say nothing",
+        False, "learn from dev, too: the training loss then rules the learning rate, the last model is kept, and "
+        "figures on dev say nothing",
     )  # fmt: skip
     min_learning_rate: float = setting(1e-4, "training ends below this learning rate", low=0, high=1e6)
     clip: float = setting(5.0, "gradient norm is clipped to this", low=1e-12, high=1e12, flair="max_grad_norm")
@@ -120,8 +118,8 @@ class TaggerConfig:
     )
     storage: str | None = setting(
         None,
-        "where the vectors of embeddings that do not learn are kept: cpu (memory), disk (a file in the cache, shared "
-        "by all runs on this corpus), gpu; or none, to compute them in each epoch (cpu, or disk if they are large)",
+        "place of the vectors of frozen embeddings: cpu (memory), disk (a file in the cache, shared by all runs on "
+        "this corpus), gpu; or none, to compute them in each epoch (cpu, or disk if they are large)",
         choices=("none", "cpu", "disk", "gpu"),
     )
     precision: str = setting("float32", "float32 or bfloat16 (autocast)", choices=("float32", "bfloat16"))
@@ -131,10 +129,10 @@ class TaggerConfig:
         raise_problems(problems_of(self))
 
     def input_size(self, embedded: int) -> int:
-        """How long the vectors are that the recurrent layer reads, where those of the embeddings have that length."""
+        """Return the input size D of the recurrent layer for embeddings of a length."""
         return embedded if isinstance(self.reproject, bool) else self.reproject
 
     @property
     def embeddings_storage_mode(self) -> Literal["none", "cpu", "gpu"]:
-        """Flair's setting of that name: `storage`; what is on disk is mapped to memory."""
+        """Flair's setting of that name; vectors on disk are mapped to memory."""
         return "cpu" if self.storage in (None, "disk") else self.storage  # type: ignore[return-value]  # checked

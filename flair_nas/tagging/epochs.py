@@ -1,4 +1,4 @@
-"""What happens around the epochs of Flair's trainer: exact checkpoints, dev evaluation, annealing, progress."""
+"""Actions around the epochs of Flair's trainer: exact checkpoints, dev evaluation, annealing, progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
 from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
+from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
@@ -25,26 +25,28 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.evaluation import (
-    describe_fault,
-    evaluate_tagger,
-    forget_changing_embeddings,
-    has_unlabelled_tokens,
-)
-from flair_nas.tagging.prediction import load_tagger
+from flair_nas.tagging.evaluation import Evaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
 from flair_nas.tagging.rnn_type import describe_rnn
 
 log = logging.getLogger("flair_nas")
 
 
 class EpochPlugin(TrainerPlugin):
-    """What happens around the epochs of Flair's trainer: progress, dev evaluation, annealing, saving."""
+    """A plugin of Flair's trainer that evaluates on dev, anneals, saves the best model and writes checkpoints.
+
+    Args:
+        run: the run of this seed.
+        tagger: the tagger in training.
+        corpus: its corpus.
+        seed: the seed.
+        progress: draw a progress bar.
+    """
 
     def __init__(self, run: Run, tagger: SequenceTagger, corpus: TaggingCorpus, seed: int, progress: bool) -> None:
         super().__init__()
         config: TaggerConfig = run.config
         self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress
-        self.corpus_read = corpus
+        self.tagging_corpus = corpus
         self.dev = sentences_of(corpus.corpus.dev)
         self.epoch = 0  # the last whole epoch
         self.best_epoch = 0
@@ -56,14 +58,20 @@ class EpochPlugin(TrainerPlugin):
     # --- checkpoints ---
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Takes a checkpoint; what is of the optimizer is put in place once the trainer has one.
+        """Restore a checkpoint, except for the optimizer, which the trainer has yet to make.
+
+        Args:
+            state: the content of the checkpoint.
 
         Returns:
-            The epoch to go on from.
+            The number of epochs done.
+
+        Raises:
+            FlairNasError: the checkpoint is of another corpus, seed or architecture.
         """
         path = self.run.checkpoints.newest
-        check_same_corpus(path, state["corpus_sha256"], self.corpus_read)
-        if state.get("seed", self.seed) != self.seed:  # older ones do not tell
+        check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
+        if state.get("seed", self.seed) != self.seed:  # older checkpoints have none
             raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
         if comparable(state["architecture"]) != _architecture(self.tagger):
             raise FlairNasError(
@@ -75,25 +83,10 @@ class EpochPlugin(TrainerPlugin):
         f1, loss = state["best"]
         self.best = (float(f1), float(loss))
         self.exhausted, self.resumed = state["exhausted"], state
-        if self.best_epoch and is_of_former_accuracy(state, self.corpus_read):
-            self._score_anew(state["scheduler"])
         return self.config.epochs if self.exhausted else self.epoch
 
-    def _score_anew(self, scheduler: dict[str, Any]) -> None:
-        """Put the accuracy of the best model so far in place of the one that left out tokens without a label."""
-        best, storage = load_tagger(self.run.folder / "model.pt"), self.config.embeddings_storage_mode
-        found = evaluate_tagger(best, self.dev, batch_size=64, storage=storage, compare=False)
-        log.warning(
-            "seed %d: accuracy left out words without a label, up to epoch %d: epoch %d, the best by that, was %.2f on "
-            "dev and is %.2f with all words, by which the next epochs are judged",
-            *(self.seed, self.epoch, self.best_epoch, self.best[0], found.f1),
-        )
-        self.best = (found.f1, -found.loss)
-        if not self.config.train_with_dev:
-            scheduler["best"] = found.f1
-
     def save(self) -> None:
-        """Writes the history and the checkpoint of this instant."""
+        """Write the history and a checkpoint."""
         self.run.save(
             {
                 "seed": self.seed,
@@ -101,23 +94,21 @@ class EpochPlugin(TrainerPlugin):
                 "best_epoch": self.best_epoch,
                 "best": list(self.best),
                 "exhausted": self.exhausted,
-                "corpus_sha256": self.corpus_read.sha256,
-                "all_tokens": True,
+                "corpus_sha256": self.tagging_corpus.sha256,
                 "architecture": _architecture(self.tagger),
                 "model": self.tagger.state_dict(),
                 "optimizer": self.trainer.optimizer.state_dict(),
-                "scheduler": self._of_scheduler(),
+                "scheduler": self._scheduler_state(),
                 "random": random_state(),
             }
         )
 
-    def _of_scheduler(self) -> dict[str, Any]:
-        """What annealing remembers."""
+    def _scheduler_state(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self.scheduler).items() if isinstance(v, (int, float, str, type(None)))}
 
     @TrainerPlugin.hook
     def after_setup(self, **_: Any) -> None:
-        """Makes the scheduler, and puts a checkpoint in place if there is one."""
+        """Make the scheduler, and restore the rest of a checkpoint."""
         optimizer = self.trainer.optimizer
         self.scheduler = AnnealOnPlateau(
             optimizer,
@@ -131,7 +122,7 @@ class EpochPlugin(TrainerPlugin):
             try:
                 optimizer.load_state_dict(self.resumed["optimizer"])
                 saved = self.resumed["scheduler"]
-                vars(self.scheduler).update({name: saved[name] for name in self._of_scheduler() if name in saved})
+                vars(self.scheduler).update({name: saved[name] for name in self._scheduler_state() if name in saved})
                 restore_random_state(self.resumed["random"])
             except Exception as error:  # of another kind of run, or of other sizes
                 path = self.run.checkpoints.newest
@@ -145,30 +136,30 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def before_training_epoch(self, epoch: int, **_: Any) -> None:
-        """Notes the time."""
+        """Start the clocks."""
         self.started, self.started_cpu = time.perf_counter(), time.process_time()
         self.losses: list[float] = []
         self.bar.set_description(f"seed {self.seed}, epoch {epoch}/{self.config.epochs}")
 
     @TrainerPlugin.hook
-    def metric_recorded(self, record: Any) -> None:
-        """Collects the losses of the batches."""
+    def metric_recorded(self, record: MetricRecord) -> None:
+        """Collect the losses of the batches."""
         if tuple(record.name) == ("train", "batch_loss"):
             self.losses.append(float(record.value))
 
     @TrainerPlugin.hook
     def before_training_optimizer_step(self, batch: list[Sentence], batch_no: int, epoch: int, **_: Any) -> None:
-        """Stops before a gradient that is not finite reaches the weights."""
+        """Refuse a gradient that is not finite, before it reaches the weights."""
         gradients = [p.grad for p in self.tagger.parameters() if p.grad is not None]
         if gradients and not torch.isfinite(torch.stack([g.sum() for g in gradients]).sum()):
             raise FlairNasError(
                 f"not finite in epoch {epoch}, batch {batch_no + 1} (seed {self.seed}): "
-                f"{describe_fault(self.tagger, batch)} {self._what_is_kept()}"
+                f"{describe_fault(self.tagger, batch)} {self._describe_checkpoint()}"
             )
 
     @TrainerPlugin.hook
     def after_training_batch(self, batch: list[Sentence], **_: Any) -> None:
-        """Has pooled vectors pooled anew in the next epoch, and moves the progress bar."""
+        """Have pooled vectors pooled anew in the next epoch, and move the progress bar."""
         forget_changing_embeddings(self.tagger, batch)
         loss = f"{self.losses[-1]:.3f}" if self.losses else "-"
         dev = f"{self.best[0]:.2f}" if self.best[0] >= 0 else "-"
@@ -177,73 +168,90 @@ class EpochPlugin(TrainerPlugin):
 
     @TrainerPlugin.hook
     def after_evaluation(self, epoch: int, **_: Any) -> None:
-        """Evaluates on dev, keeps the best model, anneals, writes history and checkpoint."""
+        """Evaluate on dev, keep the best model, anneal, and write history and checkpoint."""
         trained, trained_cpu = time.perf_counter(), time.process_time()
-        try:
-            evaluation = evaluate_tagger(
-                self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
-            )
-        except FlairNasError as error:
-            raise FlairNasError(
-                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._what_is_kept()}"
-            ) from None
-        line: dict[str, Any] = {
-            "epoch": epoch,
-            "train_loss": statistics.mean(self.losses) if self.losses else None,
-            "dev_f1": evaluation.f1,
-            "dev_loss": evaluation.loss,
-            "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
-            "seconds": trained - self.started,
-            "cpu_seconds": trained_cpu - self.started_cpu,
-            "evaluation_seconds": time.perf_counter() - trained,
-        }
-        self.run.history.append(line)
+        evaluation = self._evaluate_dev(epoch)
+        train_loss = statistics.mean(self.losses) if self.losses else None
+        self.run.history.append(
+            {
+                "epoch": epoch,
+                "train_loss": train_loss,
+                "dev_f1": evaluation.f1,
+                "dev_loss": evaluation.loss,
+                "learning_rate": self.trainer.optimizer.param_groups[0]["lr"],
+                "seconds": trained - self.started,
+                "cpu_seconds": trained_cpu - self.started_cpu,
+                "evaluation_seconds": time.perf_counter() - trained,
+            }
+        )
         self.epoch = epoch
         score = (evaluation.f1, -evaluation.loss)
         if score > self.best or self.config.train_with_dev:
             self.best, self.best_epoch = score, epoch
-            card: dict[str, Any] = self.tagger.model_card or {}
-            card.get("training_parameters", {}).pop("base_path", None)  # if it is published, it is nobody's business
-            with whole_file(self.run.folder / "model.pt") as temporary:
-                self.tagger.save(temporary)
+            self._save_model()
         if self.config.train_with_dev:
-            self.scheduler.step(line["train_loss"])
+            self.scheduler.step(train_loss)
         else:
             self.scheduler.step(evaluation.f1, evaluation.loss or None)
         rate = self.trainer.optimizer.param_groups[0]["lr"]
         self.exhausted = rate < self.config.min_learning_rate
         self.save()
-        text = f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {line['train_loss'] or 0:.4f}, "
-        text += f"dev {evaluation.f1:.2f}, {line['seconds']:.1f} s"
+        self._tell(
+            f"seed {self.seed}, epoch {epoch} of {self.config.epochs}: loss {train_loss or 0:.4f}, "
+            f"dev {evaluation.f1:.2f}, {trained - self.started:.1f} s"
+        )
+        if self.exhausted:
+            raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
+
+    def _evaluate_dev(self, epoch: int) -> Evaluation:
+        try:
+            return evaluate_tagger(
+                self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
+            )
+        except FlairNasError as error:
+            raise FlairNasError(
+                f"dev, after epoch {epoch} (seed {self.seed}): {error} {self._describe_checkpoint()}"
+            ) from None
+
+    def _save_model(self) -> None:
+        card: dict[str, Any] = self.tagger.model_card or {}
+        card.get("training_parameters", {}).pop("base_path", None)  # a private path, should the model be published
+        with whole_file(self.run.folder / "model.pt") as temporary:
+            self.tagger.save(temporary)
+
+    def _tell(self, text: str) -> None:
         if self.progress:
             self.bar.write(text, file=sys.stderr)
         else:
             log.info("%s", text)
-        if self.exhausted:
-            raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
 
     @TrainerPlugin.hook
     def training_interrupt(self, **_: Any) -> None:
-        """Tells Ctrl-C, which Flair swallows, from the end of annealing."""
+        """Note a Ctrl-C, which Flair treats like the end of annealing."""
         self.interrupted = not self.exhausted
 
     @TrainerPlugin.hook
     def _training_finally(self, **_: Any) -> None:
         self.bar.close()
 
-    def _what_is_kept(self) -> str:
+    def _describe_checkpoint(self) -> str:
         return f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
 
     def get_state(self) -> dict[str, Any]:
-        """Kept out of the model card: it says nothing about the model."""
+        """Return this plugin's entry in the model card, which is its name alone."""
         return {"__cls__": "flair_nas.tagging.epochs"}
 
 
 def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
-    """Refuses a file of a run whose corpus has changed since.
+    """Refuse a file of a run whose corpus has changed since.
+
+    Args:
+        path: the file, for the error.
+        sha256: the digest of the corpus in the file.
+        corpus: the corpus as it is now.
 
     Raises:
-        FlairNasError: it has.
+        FlairNasError: the digests differ.
     """
     if sha256 != corpus.sha256:
         raise FlairNasError(
@@ -252,13 +260,8 @@ def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
         )
 
 
-def is_of_former_accuracy(state: Mapping[str, Any], corpus: TaggingCorpus) -> bool:
-    """Return True if figures of a checkpoint or seed are accuracy that left out tokens of dev or test."""
-    return not state.get("all_tokens", False) and has_unlabelled_tokens(corpus)
-
-
 def _architecture(tagger: SequenceTagger) -> str:
-    """What the recurrent layer is, weights aside: a genotype file may change between a stop and a resume."""
+    """Return a text that identifies the recurrent layer; its genotype file may change between a stop and a resume."""
     if not isinstance(tagger.rnn, SearchedRNN):
         return str(tagger.rnn)
     return comparable(describe_rnn(tagger.rnn))

@@ -1,10 +1,10 @@
-"""Entity F1 of a tagger, by seqeval and by Flair, which must agree."""
+"""Evaluation of taggers by entity F1, which seqeval and Flair must agree on, or by accuracy."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,20 +23,23 @@ from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
 
+Figures = dict[str, float]
+"""Precision, recall and F1 in percent, and support."""
+
 
 class LossNotFinite(FlairNasError):
-    """The weights of a tagger, or the embeddings of a word, have no finite loss."""
+    """A loss that is not finite, because of a tagger's weights or a word's embeddings."""
 
 
 class Evaluation(NamedTuple):
-    """Figures of a tagger on labelled sentences.
+    """Metrics of a tagger on labelled sentences.
 
     Args:
-        f1: micro-averaged F1 in percent, as Flair counts it. Where labels are of tokens: accuracy in percent, the share
-            of tokens whose label is right; a token without a label counts as O.
-        loss: loss per token; 0 where a gold label is none of the tagger's, as there is no loss then.
-        report: figures by type, and the label set, as JSON data.
-        text: the same as a table.
+        f1: micro-averaged F1 in percent, as Flair counts it. For labels of tokens: accuracy in percent, the share of
+            tokens with the right label; a token without a label counts as O.
+        loss: loss per token; 0 if the tagger does not know a gold label, as there is no loss then.
+        report: metrics by type, and the label set, as JSON data.
+        text: the report as a table.
     """
 
     f1: float
@@ -55,39 +58,26 @@ def evaluate_tagger(
     predictions: str | Path | None = None,
     compare: bool = True,
 ) -> Evaluation:
-    """Evaluate a tagger: strict entity F1, an entity being right when both borders and the type are.
+    """Evaluate a tagger by strict entity F1: an entity is right if both borders and the type are.
 
-    A gold label that the tagger does not know, one that training had no example of, counts as missed.
+    A gold label that the tagger does not know, because training had no example of it, counts as missed.
 
     Args:
         tagger: a trained tagger.
         sentences: labelled sentences; they keep the predictions under the label ``predicted``.
-        label_type: the gold label; the tagger's own when None.
+        label_type: the gold label. Default: the tagger's own.
         batch_size: sentences per batch.
         storage: Flair's embeddings_storage_mode.
-        predictions: a file for the predictions, a row per token: token, gold tag, predicted tag, with tabs between.
-        compare: count by seqeval as well, and check that the two agree.
+        predictions: a file for the predictions, a row per token: token, gold tag and predicted tag, separated by tabs.
+        compare: also count by seqeval, and check that both agree.
 
     Raises:
-        FlairNasError: no sentences, no gold labels of that type, labels of tokens where the tagger knows spans or the
+        FlairNasError: there are no sentences or no gold labels, labels are of tokens and the tagger's of spans or the
             reverse, or the two counts differ.
-        LossNotFinite: what it says.
+        LossNotFinite: the loss is NaN or infinite.
     """
     label_type = label_type or tagger.label_type
-    if not sentences:
-        raise FlairNasError("there are no sentences to evaluate on")
-    labels = sorted(labels_of(sentences, label_type))
-    if not labels:
-        present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {PREDICTED})
-        raise FlairNasError(
-            f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
-        )
-    unknown = _unknown_labels(tagger, sentences, label_type, labels)
-    if unknown and compare:
-        log.warning(
-            "the tagger knows %s; %s is none of these and counts as missed",
-            *(", ".join(sorted(tagger_labels(tagger))), ", ".join(unknown)),
-        )
+    labels = _check_labels(tagger, sentences, label_type, warn=compare)
     with no_flair_bars():
         result = tagger.evaluate(
             list(sentences),
@@ -99,43 +89,83 @@ def evaluate_tagger(
     forget_changing_embeddings(tagger, sentences)
     gold, predicted = ([tags_of(sentence, name) for sentence in sentences] for name in (label_type, PREDICTED))
     if predictions:
-        blocks = (
-            "".join(f"{token.text}\t{a}\t{b}\n" for token, a, b in zip(sentence, *tags))
-            for sentence, *tags in zip(sentences, gold, predicted)
-        )
+        rows = (zip(sentence, *tags) for sentence, *tags in zip(sentences, gold, predicted))
+        blocks = ("".join(f"{token.text}\t{a}\t{b}\n" for token, a, b in block) for block in rows)
         write_text(user_path(predictions).resolve(), "".join(f"{block}\n" for block in blocks))
-    if not math.isfinite(result.scores["loss"]):
+    loss = float(result.scores["loss"])
+    if not math.isfinite(loss):
         raise LossNotFinite(f"the loss is not finite: {describe_fault(tagger, sentences)}")
-    report: dict[str, Any] = {"label_set": labels, "sentences": len(sentences)}
+    base = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
-        right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
-        accuracy = 100 * sum(right) / len(right)  # Flair's leaves out words that are O and found to be O
-        report["accuracy"] = accuracy
-        figures = {name: row for name, row in _in_percent(result.classification_report).items() if name in labels}
-        text = f"label set: {', '.join(labels)}\n{_table(figures)}\naccuracy: {accuracy:.2f}\n"
-        return Evaluation(accuracy, float(result.scores["loss"]), report, text)
+        figures = _in_percent(result.classification_report)
+        accuracy, report, text = _report_accuracy(gold, predicted, {k: v for k, v in figures.items() if k in labels})
+        return Evaluation(accuracy, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
     f1 = 100 * float(result.main_score)
-    text = ""
-    if compare:
-        seqeval_report = _seqeval(gold, predicted)
-        report["seqeval"] = seqeval_report
-        report["flair"] = {"micro_f1": f1}
-        if abs(seqeval_report["micro avg"]["f1-score"] - f1) > 1e-6:
-            raise FlairNasError(
-                f"seqeval and Flair disagree on micro F1: {seqeval_report['micro avg']['f1-score']:.4f} and {f1:.4f}; "
-                "the sentences probably hold overlapping spans, which column format cannot express"
-            )
-        text = f"label set: {', '.join(labels)}\n{_table(seqeval_report)}\n"
-        text += f"micro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
-        if not any(sentence.get_labels(PREDICTED) for sentence in sentences):
-            text += "The tagger found nothing in these sentences.\n"
-    return Evaluation(f1, float(result.scores["loss"]), report, text)
+    if not compare:
+        return Evaluation(f1, loss, base, "")
+    report, text = _report_f1(gold, predicted, f1)
+    if not any(sentence.get_labels(PREDICTED) for sentence in sentences):
+        text += "The tagger found nothing in these sentences.\n"
+    return Evaluation(f1, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
+
+
+def _check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, warn: bool) -> list[str]:
+    """Return the gold labels, sorted; refuse what cannot be evaluated, and warn of labels the tagger does not know."""
+    if not sentences:
+        raise FlairNasError("there are no sentences to evaluate on")
+    labels = sorted(labels_of(sentences, label_type))
+    if not labels:
+        present = sorted({name for sentence in sentences for name in sentence.annotation_layers} - {PREDICTED})
+        raise FlairNasError(
+            f"no sentence has the label type {label_type!r}; label types there are: {present or 'none'}"
+        )
+    known = ", ".join(sorted(tagger_labels(tagger)))
+    token_level = is_token_level(sentences, label_type)
+    if token_level == tagger.predict_spans:
+        kinds = ("tokens", "spans") if token_level else ("spans", "tokens")
+        raise FlairNasError(
+            f"the labels of type {label_type!r} are of {kinds[0]}, such as {labels[0]!r}, and the tagger gives labels"
+            f" of {kinds[1]}: {known}; choose the column or label type that it was trained on"
+        )
+    unknown = [label for label in labels if label not in {*tagger_labels(tagger), "O"}]
+    if unknown and warn:
+        log.warning("the tagger knows %s; %s is none of these and counts as missed", known, ", ".join(unknown))
+    return labels
+
+
+def _report_accuracy(
+    gold: list[list[str]], predicted: list[list[str]], figures: dict[str, Figures]
+) -> tuple[float, dict[str, Any], str]:
+    """Return the accuracy of all tokens in percent, the report, and its text.
+
+    Flair's accuracy leaves out tokens that are O and predicted as O.
+    """
+    right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
+    accuracy = 100 * sum(right) / len(right)
+    return accuracy, {"accuracy": accuracy}, f"{_table(figures)}\naccuracy: {accuracy:.2f}\n"
+
+
+def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> tuple[dict[str, Any], str]:
+    """Return the report by seqeval and its text; refuse a micro F1 that differs from Flair's."""
+    from seqeval.metrics import classification_report
+    from seqeval.scheme import IOB2
+
+    counted = classification_report(gold, predicted, output_dict=True, mode="strict", scheme=IOB2, zero_division=0)
+    figures = _in_percent(counted)
+    by_seqeval = figures["micro avg"]["f1-score"]
+    if abs(by_seqeval - f1) > 1e-6:
+        raise FlairNasError(
+            f"seqeval and Flair disagree on micro F1: {by_seqeval:.4f} and {f1:.4f}; "
+            "the sentences probably hold overlapping spans, which column format cannot express"
+        )
+    text = f"{_table(figures)}\nmicro F1 by seqeval (strict) and by Flair: {f1:.2f}\n"
+    return {"seqeval": figures, "flair": {"micro_f1": f1}}, text
 
 
 def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> None:
-    """Deletes stored vectors that are not the same the next time, which Flair would otherwise take for final.
+    """Delete the stored vectors that will differ next time.
 
-    Flair tells them by their gradient: there is none in evaluation, and none of pooled embeddings.
+    Flair recognises such vectors by their gradient. In evaluation none has one, and pooled embeddings never have.
     """
     if names := changing_names(tagger.embeddings):
         for sentence in sentences:
@@ -143,7 +173,7 @@ def forget_changing_embeddings(tagger: SequenceTagger, sentences: Sequence[Sente
 
 
 def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str:
-    """Says which word's embedding is not finite, if one is; to explain a loss or gradient that is not."""
+    """Return the cause of a loss or gradient that is not finite: a word's embedding, or else the weights."""
     for sentence in sentences:
         tagger.embeddings.embed([sentence])
         for token in sentence:
@@ -158,7 +188,7 @@ def describe_fault(tagger: SequenceTagger, sentences: Sequence[Sentence]) -> str
 
 
 def tags_of(sentence: Sentence, label_type: str) -> list[str]:
-    """Return the tag of each token: its label or, where labels are of spans, its IOB2 tag; O without any."""
+    """Return the tag of each token: its label, the IOB2 tag of its span, or O."""
     tags = ["O"] * len(sentence)
     for label in sentence.get_labels(label_type):
         if isinstance(label.data_point, Token):
@@ -169,33 +199,32 @@ def tags_of(sentence: Sentence, label_type: str) -> list[str]:
     return tags
 
 
-def has_unlabelled_tokens(corpus: TaggingCorpus) -> bool:
-    """Return True if labels are of tokens and a token of dev or test has none, which accuracy once left out."""
+def fingerprint_of(corpus: TaggingCorpus) -> str:
+    """Return the digest of a corpus, with a mark where accuracy was once counted in another way.
+
+    Accuracy once left out tokens without a label.
+    """
     sentences = [s for part in (corpus.corpus.dev, corpus.corpus.test) for s in sentences_of(part)]
     labelled = {id(label.data_point) for sentence in sentences for label in sentence.get_labels(corpus.label_type)}
-    return bool(is_token_level(sentences, corpus.label_type)) and len(labelled) < sum(map(len, sentences))
-
-
-def fingerprint_of(corpus: TaggingCorpus) -> str:
-    """Return the digest of a corpus, which is another one where accuracy was once counted in another way."""
-    return corpus.sha256 + ", accuracy of all tokens" * has_unlabelled_tokens(corpus)
+    changed = is_token_level(sentences, corpus.label_type) and len(labelled) < sum(map(len, sentences))
+    return corpus.sha256 + (", accuracy of all tokens" if changed else "")
 
 
 def tagger_labels(tagger: SequenceTagger) -> set[str]:
-    """The labels that a tagger can give, without the prefixes B-, I-, E- and S- of spans."""
+    """Return the labels that a tagger can give, without the prefixes B-, I-, E- and S- of spans."""
     items = set(tagger.label_dictionary.get_items()) - {"O", "<START>", "<STOP>", "<unk>"}
     return {item[2:] for item in items} if tagger.predict_spans else items
 
 
 def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> list[set[str]]:
-    """The gold labels of each sentence that training had no example of: Flair has no loss for these.
+    """Return the gold labels of each sentence that the tagger does not know, for which Flair has no loss.
 
     Args:
-        tagger: what they are none of.
-        sentences: labelled; where labels are of tokens, one that has none counts as O, as in Flair.
+        tagger: the tagger.
+        sentences: labelled sentences; a token without a label counts as O if labels are of tokens, as in Flair.
         label_type: the gold label.
     """
-    if tagger.label_dictionary.add_unk:  # which stands for what is unknown
+    if tagger.label_dictionary.add_unk:  # stands for all unknown labels
         return [set() for _ in sentences]
     if tagger.predict_spans:
         known = tagger_labels(tagger) | {"O"}
@@ -204,39 +233,17 @@ def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], l
     return [{token.get_label(label_type, "O").value for token in sentence} - known for sentence in sentences]
 
 
-def _unknown_labels(
-    tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, labels: Sequence[str]
-) -> list[str]:
-    """The gold labels that are none of the tagger's."""
-    known = tagger_labels(tagger)
-    of_tokens = is_token_level(sentences, label_type)
-    if of_tokens == tagger.predict_spans:
-        kinds = ("tokens", "spans") if of_tokens else ("spans", "tokens")
-        raise FlairNasError(
-            f"the labels of type {label_type!r} are of {kinds[0]}, such as {labels[0]!r}, and the tagger gives labels"
-            f" of {kinds[1]}: {', '.join(sorted(known))}; choose the column or label type that it was trained on"
-        )
-    return [label for label in labels if label not in known and label != "O"]
-
-
-def _seqeval(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
-    from seqeval.metrics import classification_report
-    from seqeval.scheme import IOB2
-
-    figures = classification_report(gold, predicted, output_dict=True, mode="strict", scheme=IOB2, zero_division=0)
-    return _in_percent(figures)
-
-
-def _in_percent(figures: dict[str, Any]) -> dict[str, Any]:
+def _in_percent(report: Mapping[str, Any]) -> dict[str, Figures]:
+    """Return the rows of a classification report of scikit-learn's form, in percent but for support."""
     return {
         name: {key: int(value) if key == "support" else 100 * float(value) for key, value in row.items()}
-        for name, row in figures.items()
+        for name, row in report.items()
         if isinstance(row, dict)
     }
 
 
-def _table(figures: dict[str, Any]) -> str:
-    """Precision, recall, F1 (in percent) and support of each row."""
+def _table(figures: Mapping[str, Figures]) -> str:
+    """Return a table of precision, recall, F1 and support."""
     width = max([12, *map(len, figures)])
     lines = [f"{'':>{width}} {'precision':>10} {'recall':>8} {'F1':>8} {'support':>8}"]
     for name, row in figures.items():

@@ -1,4 +1,4 @@
-"""Tagging text with a trained tagger, and writing the result."""
+"""Prediction with trained taggers: loading, tagging lines, and writing the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import flair
 import torch
 from flair.data import Label, Sentence
 from flair.models import SequenceTagger
@@ -17,7 +16,6 @@ from flair.models import SequenceTagger
 from flair_nas.errors import FlairNasError
 from flair_nas.library.hugging_face import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import check_sums
-from flair_nas.runs.device import choose_device
 from flair_nas.settings.resolve import is_of_another_command, read_run_settings
 from flair_nas.settings.yaml_files import UnknownSettings
 from flair_nas.storage.paths import no_model, typed, user_path
@@ -27,41 +25,37 @@ from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
-_OF_ANOTHER = "is a run of another command than flair-nas tag"
+_OTHER_RUN = "is a run of another command than flair-nas tag"
 _BATCHES_AT_ONCE = 16
-"""Flair sorts what it is given by length, and character language models read a whole batch as its longest sentence."""
+"""Batches that Flair sorts by length together, as a batch costs as much as its longest sentence."""
 
 
-def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
-    """Load a tagger; its sums are checked.
+def load_tagger(path: str | Path) -> SequenceTagger:
+    """Load a tagger and check its checksums.
 
-    A folder's ``model.safetensors`` and ``config.json`` are data, and go first. Without either it is Flair's own file,
-    a pickle: loading one runs whatever code is in it, so take these from where you trust.
+    A folder's ``model.safetensors`` and ``config.json`` are data, and are read first. Other files are Flair's own,
+    which are pickles: loading one runs whatever code is in it, so load only files that you trust.
 
     Args:
         path: a model file, a folder (of a training run, or as `flair-nas tag publish` writes it), or
             ``hf://owner/name[@revision]``, a repository with such a folder on the Hugging Face Hub.
-        device: has Flair compute on cpu, cuda or cuda:N from now on; None leaves Flair's choice.
 
     Raises:
-        FlairNasError: there is no such file, it is cut short, or it holds something else; one of the two files of data
-            is missing; no such device here.
+        FlairNasError: the file or one of the two files of data is missing, cut short, or of another kind.
     """
-    if device is not None:
-        flair.device = choose_device(device)
     if str(path).startswith(PREFIX):
-        return read_safe(_fetched(str(path)))
+        return read_safe(_fetch(str(path)))
     path = user_path(path)
     if path.is_dir():
         if holds_safe_tagger(path):
             return read_safe(path)
         if not (path / "model.pt").exists():
-            raise FlairNasError(f"{path}: no model.pt in this folder; {_instead_of_a_model(path)}")
+            raise FlairNasError(f"{path}: no model.pt in this folder; {_describe_missing(path)}")
         path = path / "model.pt"
     if not path.is_file():
         raise FlairNasError(no_model(path))
     try:
-        if zipfile.is_zipfile(path):  # Flair's oldest taggers are none, and have no sums
+        if zipfile.is_zipfile(path):  # Flair's oldest taggers are not, and have no checksums
             check_sums(path)
         with no_flair_remarks(*OF_ALL_WORDS):
             return SequenceTagger.load(path)
@@ -69,31 +63,31 @@ def load_tagger(path: str | Path, device: str | None = None) -> SequenceTagger:
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
         if is_of_another_command(path.parent, TaggerConfig):
-            raise FlairNasError(f"{path}: this is no tagger; its folder {_OF_ANOTHER}") from None
+            raise FlairNasError(f"{path}: this is no tagger; its folder {_OTHER_RUN}") from None
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FlairNasError(
             f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"
         ) from None
 
 
-def _instead_of_a_model(folder: Path) -> str:
-    """What a folder without a model holds, or how its training goes on."""
+def _describe_missing(folder: Path) -> str:
+    """Say which other models a folder holds, or how its training goes on."""
     reason = f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
     try:
         read_run_settings(folder / "config.yaml", TaggerConfig)
     except UnknownSettings:
-        return f"it {_OF_ANOTHER}"
+        return f"it {_OTHER_RUN}"
     except FlairNasError:
         reason = "is its training finished?"
     there = ", ".join(sorted(file.name for file in folder.glob("*.pt")))
     return f"it holds {there}: give the file itself" if there else reason
 
 
-def _fetched(source: str) -> Path:
-    """The folder of a repository's tagger, as far as it is data."""
+def _fetch(source: str) -> Path:
+    """Fetch the files of data of a repository's tagger, and return their folder."""
     folder = fetch_folder(source, (WEIGHTS, CONFIG))
     if folder is None or not all((folder / name).is_file() for name in (WEIGHTS, CONFIG)):
-        refuse_offline(source)  # what is kept may be a part
+        refuse_offline(source)  # the cache may hold one of them
         name = source.removeprefix(PREFIX)
         raise FlairNasError(
             f"{source}: this repository has no {WEIGHTS} with a {CONFIG}; if you trust its author, Flair reads its "
@@ -105,17 +99,17 @@ def _fetched(source: str) -> Path:
 def tag_lines(
     tagger: SequenceTagger, lines: Iterable[str], *, batch_size: int = 32, tokenized: bool = False
 ) -> Iterator[Sentence | None]:
-    """Tag lines as they come.
+    """Tag lines lazily.
 
     Args:
         tagger: a trained tagger.
         lines: one sentence each, or one text with a sentence a line.
         batch_size: lines that are tagged together.
-        tokenized: words are separated by blanks or tabs already; otherwise Flair's tokenizer separates them.
+        tokenized: split words at blanks and tabs. Default: by Flair's tokenizer.
 
     Yields:
         The tagged sentences, in the order of the lines; None for a line without words, as Flair has no empty sentences.
-        Words are as in the line, and positions are those in the line.
+        Words and their positions are those of the line.
     """
     remaining = iter(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
@@ -141,7 +135,7 @@ def to_columns(line: str, sentence: Sentence | None, label_type: str) -> str:
 
 
 def to_json_line(line: str, sentence: Sentence | None, label_type: str) -> str:
-    """Return a JSON object: the line, its tokens, and labels with their place in the line (from 0), and score."""
+    """Return a JSON object: the line, its tokens, and labels with score and position in the line, from 0."""
     labels = [
         {
             "label": label.value,

@@ -1,4 +1,4 @@
-"""Keeping what Flair prints out of what the command prints."""
+"""Settings of Flair that hold within a block: what it prints, and the device on which it computes."""
 
 from __future__ import annotations
 
@@ -11,35 +11,50 @@ from unittest import mock
 import flair
 from flair.file_utils import Tqdm
 
+from flair_nas.runs.device import choose_device
+
+OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
+"""Beginnings of Flair's log messages that list a whole vocabulary, or all tags."""
+
+
+@contextlib.contextmanager
+def flair_device(name: str | None) -> Iterator[None]:
+    """Have Flair compute on a device within the block.
+
+    Args:
+        name: cpu, cuda or cuda:N; None leaves Flair's own choice.
+
+    Raises:
+        FlairNasError: there is no such device here.
+    """
+    with mock.patch.object(flair, "device", flair.device if name is None else choose_device(name)):
+        yield
+
 
 @contextlib.contextmanager
 def no_flair_bars() -> Iterator[None]:
-    """Within the block, what Flair would draw a bar for is iterated over silently."""
+    """Switch Flair's progress bars off within the block."""
     with mock.patch.object(Tqdm, "tqdm", lambda iterable=None, *_, **__: iterable):
         yield
 
 
-OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
-"""How remarks begin that list a whole vocabulary, or all tags."""
-
-
 @contextlib.contextmanager
 def no_flair_remarks(*beginnings: str) -> Iterator[None]:
-    """Within the block, Flair logs nothing that begins so."""
+    """Drop Flair's log messages with these beginnings within the block."""
 
-    def wanted(record: logging.LogRecord) -> bool:
+    def is_wanted(record: logging.LogRecord) -> bool:
         return not record.getMessage().startswith(beginnings)
 
-    flair.logger.addFilter(wanted)
+    flair.logger.addFilter(is_wanted)
     try:
         yield
     finally:
-        flair.logger.removeFilter(wanted)
+        flair.logger.removeFilter(is_wanted)
 
 
 @contextlib.contextmanager
 def flair_says(level: int) -> Iterator[None]:
-    """Within the block, Flair logs nothing below a level."""
+    """Drop Flair's log messages below a level within the block."""
     before = flair.logger.level
     flair.logger.setLevel(max(before, level))
     try:
@@ -49,11 +64,11 @@ def flair_says(level: int) -> Iterator[None]:
 
 
 def log_to_stderr(*, flair: int, own: int) -> None:
-    """Sends the log of Flair, which goes to standard output, and of flair-nas to standard error.
+    """Send the logs of Flair, which go to standard output, and of flair-nas to standard error, for a command.
 
     Args:
-        flair: the level below which Flair's remarks are dropped.
-        own: the same for flair-nas.
+        flair: the level below which Flair's messages are dropped.
+        own: the level below which those of flair-nas are dropped.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))

@@ -40,8 +40,6 @@ def register(module: ModuleType) -> None:
     Args:
         module: `flair.models.sequence_tagger_model`.
     """
-    import flair_nas.tagging.document_embeddings  # noqa: F401 - registers its class with Flair
-
     tagger = module.SequenceTagger
     tagger.RNN = _LayerBuilder(tagger.RNN)
     tagger._get_state_dict = _saving(tagger._get_state_dict)

@@ -1,4 +1,4 @@
-"""The text that stands for a recurrent layer in Flair's `rnn_type`."""
+"""Recurrent layers as text, for Flair's `rnn_type`."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def build_rnn(
     bidirectional: bool = False,
     dropout: float = 0.0,
 ) -> SearchedRNN:
-    """Builds the layer that an `rnn_type` stands for, batch first as Flair wants it.
+    """Build the layer of an `rnn_type`, batch first as Flair needs it.
 
     Args:
-        rnn_type: a library name, a file or a one-line genotype, then options after commas:
-            ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``; or what `describe_rnn` gave; or a `Genotype`.
+        rnn_type: a layer spec such as ``i-darts-ptb,recurrent_dropout=0.25,combine=mean`` (a genotype's name, file or
+            one line, then options), a result of `describe_rnn`, or a `Genotype`.
         input_size: D.
         hidden_size: H.
         num_layers: layers on top of one another.
         bidirectional: run in both directions.
-        dropout: between layers, unless an option of that name says otherwise.
+        dropout: between layers, unless an option sets it.
 
     Raises:
-        FlairNasError: nothing is known by that name (the known ones and close matches are listed), a faulty genotype,
-            or an option that does not exist or cannot be read.
+        FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
+            option is faulty.
     """
     options: dict[str, Any] = {"dropout": dropout}
     if isinstance(rnn_type, Genotype):
@@ -50,8 +50,8 @@ def build_rnn(
         except (KeyError, ValueError) as error:
             raise FlairNasError(f"the rnn_type of a saved model is damaged ({error!r}): {rnn_type[:80]}...") from None
     else:
-        genotype, given = parse_rnn(rnn_type, FLAIR_TYPES)
-        options |= given
+        genotype, numbers = parse_rnn(rnn_type, FLAIR_TYPES)
+        options |= numbers
         if carries_gated_unasked(genotype, rnn_type):
             warnings.warn(
                 "carry=gated, which is what genotype files of version 1 mean: what the layer keeps of its past can "
@@ -67,13 +67,13 @@ def build_rnn(
 
 
 def describe_rnn(rnn: SearchedRNN) -> str:
-    """An `rnn_type` that stands for this very layer, weights aside, without a library: its genotype is in it."""
+    """Return an `rnn_type` that holds the genotype and dropouts of a layer, so that it needs no library."""
     config = {name: getattr(rnn, name) for name in LAYER_NUMBERS}
     return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})
 
 
 def is_self_contained(rnn_type: str) -> bool:
-    """Whether an `rnn_type` is one of Flair's own or what `describe_rnn` gave: nothing is opened or fetched for it."""
+    """Return True if an `rnn_type` is one of Flair's own or a result of `describe_rnn`, so that it opens no file."""
     return rnn_type in FLAIR_TYPES or _is_described(rnn_type)
 
 

@@ -1,6 +1,6 @@
-"""Taggers as data, which run no code when they are read: ``model.safetensors`` and ``config.json`` in one folder.
+"""Taggers as data, which run no code when they are loaded: ``model.safetensors`` and ``config.json`` in one folder.
 
-Embeddings are rebuilt from what Flair saves of them, as far as that is plain data and dictionaries.
+Embeddings are rebuilt from what Flair saves of them, if that is plain data and dictionaries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from flair_nas.tagging.rnn_type import is_self_contained
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-_MOST_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
+_MAX_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
 _OPTIONAL_TEXT = (str, NoneType)
 _KINDS: dict[str, dict[str, Any]] = {
     "StackedEmbeddings": {"embeddings": list},
@@ -52,8 +52,10 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "PooledFlairEmbeddings": {"pooling": str, "only_capitalized": bool, "contextual_embeddings": dict},
 }
-"""The embeddings that are rebuilt from data alone, without network and without code of others, with the types of what
-they are made of: where Flair expects a dictionary, it would take a path, too, and read a pickle from there."""
+"""Embeddings that can be rebuilt from data alone, with the types of their parameters.
+
+Types are checked because Flair would also take a path in place of a dictionary, and read a pickle from there.
+"""
 _MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
 _SETTINGS: dict[str, Any] = {
     **{"tag_type": str, "tag_format": str, "tag_dictionary": Dictionary, "rnn_type": str, "hidden_size": int},
@@ -63,8 +65,8 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class NotData(FlairNasError):
-    """A tagger that is not made of data alone."""
+class NotDataError(FlairNasError):
+    """An error for a tagger that is not made of data alone."""
 
 
 def holds_safe_tagger(folder: Path) -> bool:
@@ -84,26 +86,26 @@ def holds_safe_tagger(folder: Path) -> bool:
 
 
 def forget_safe(folder: Path) -> None:
-    """Remove what `write_safe` wrote, which would be read in place of another tagger's ``model.pt``."""
+    """Remove the files of `write_safe`, which would be read in place of another tagger's ``model.pt``."""
     for name in (CONFIG, WEIGHTS):
         (folder / name).unlink(missing_ok=True)
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger as data; what was there of another one is replaced.
+    """Write a tagger as data, in place of another one.
 
     Args:
-        tagger: of any recurrent layer.
-        folder: is there.
+        tagger: a tagger with any recurrent layer.
+        folder: an existing folder.
 
     Raises:
-        NotData: it has embeddings that cannot be rebuilt from data; the message names them. What was there is gone.
+        NotDataError: embeddings cannot be rebuilt from data; former files are gone.
         OSError: the folder cannot be written.
     """
     forget_safe(folder)
     state = tagger._get_state_dict()
     if type(tagger) is not SequenceTagger:
-        raise NotData(f"a {type(tagger).__name__} is not known here")
+        raise NotDataError(f"a {type(tagger).__name__} is not known here")
     settings = {name: _to_data(state[name], name) for name in _SETTINGS}
     bidirectional = state.get(SAVED_KEY, {}).get("bidirectional", True)
     embeddings = _to_data(state["embeddings"], "embeddings")
@@ -124,52 +126,52 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
 
 def read_safe(folder: Path) -> SequenceTagger:
-    """Read a tagger that `write_safe` wrote; whatever is in the files, none of it is run.
+    """Read a tagger that `write_safe` wrote, without running any code from the files.
 
     Args:
-        folder: that holds both files.
+        folder: the folder with both files.
 
     Raises:
-        FlairNasError: they are damaged, of different taggers, of a newer format, or sizes are larger than the weights.
+        FlairNasError: the files are damaged, of different taggers, of a newer format, or have sizes larger than the
+            weights.
     """
     path = folder / CONFIG
-    config = _config_in(folder)
+    config = _read_config(folder)
     if config.get("version") != VERSION:
         raise FlairNasError(f"{path}: version {brief(config.get('version'))} is not known here; update flair-nas")
     try:
-        wanted, settings = config["weights"]["sha256"], config["settings"]
-        if sum_of_file(folder / WEIGHTS) != wanted:
+        settings = config["settings"]
+        if sum_of_file(folder / WEIGHTS) != config["weights"]["sha256"]:
             raise FlairNasError(f"{folder / WEIGHTS}: is damaged, or of another tagger than {CONFIG}; give both back")
-        given = {name: _from_data(settings[name]) for name in _SETTINGS}
+        state = {name: _from_data(settings[name]) for name in _SETTINGS}
         embeddings = _from_data(config["embeddings"])
-        _check_settings(given)
+        _check_settings(state)
         _check_embeddings(embeddings)
         weights = load_file(folder / WEIGHTS)
-        state = {
-            **given,
+        state |= {
             "embeddings": embeddings,
             "state_dict": weights,
             SAVED_KEY: {"bidirectional": settings["bidirectional"]},
         }
         sizes = f"hidden_size {settings['hidden_size']}, rnn_layers {settings['rnn_layers']} and others"
-        with no_flair_remarks(*OF_ALL_WORDS), _NoMoreThan(weights, sizes):
+        with no_flair_remarks(*OF_ALL_WORDS), _SizeLimit(weights, sizes):
             return SequenceTagger.load(state)
-    except NotData as error:
+    except NotDataError as error:
         raise FlairNasError(f"{path}: {error}") from None
     except (FlairNasError, MemoryError):
         raise
     except SafetensorError as error:
         raise FlairNasError(f"{folder / WEIGHTS}: this is no safetensors file ({shown(error)})") from None
-    except Exception as error:  # of Flair, which is given what a file holds
+    except Exception as error:  # from Flair, for unexpected content
         raise FlairNasError(f"{path}: is not that of a whole tagger ({shown(error)})") from None
 
 
-class _NoMoreThan(TorchFunctionMode):
-    """Limit to what is made while a tagger is built: not much more than the weights that it will have.
+class _SizeLimit(TorchFunctionMode):
+    """A limit on the tensors that are made while a tagger is built, by the weights that it will have.
 
     Args:
         weights: those weights.
-        sizes: the sizes that it is built with, for the error.
+        sizes: the sizes of the tagger, for the error.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], sizes: str) -> None:
@@ -179,20 +181,22 @@ class _NoMoreThan(TorchFunctionMode):
         self.numbers, self.tensors = 4 * self.held + 10**8, 2 * len(weights) + 1000
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count what is about to be made."""
+        """Count the numbers and tensors that a function is about to make, and refuse too many."""
         kwargs = kwargs or {}
         if function in _MAKERS:
             self.numbers -= function(*args, **{**kwargs, "device": "meta"}).numel()
             self.tensors -= 1
             if min(self.numbers, self.tensors) < 0:
-                raise NotData(f"{self.sizes} want more than the {self.held:,} weights in {WEIGHTS}; give both back")
+                raise NotDataError(
+                    f"{self.sizes} want more than the {self.held:,} weights in {WEIGHTS}; give both back"
+                )
         return function(*args, **kwargs)
 
 
-def _config_in(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     try:
-        config = json.loads(read_file(path, _MOST_BYTES))
+        config = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
         raise FlairNasError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError):
@@ -203,44 +207,54 @@ def _config_in(folder: Path) -> dict[str, Any]:
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuses settings that Flair, or `build_rnn`, would take for more than data."""
+    """Refuse settings that Flair or `build_rnn` would take for more than data."""
     _check_types(settings, _SETTINGS, "a tagger")
     if not is_self_contained(rnn_type := settings["rnn_type"]):
-        raise NotData(f"rnn_type {brief(rnn_type)} is a name or an address; expected the layer itself")
+        raise NotDataError(f"rnn_type {brief(rnn_type)} is a name or an address; expected the layer itself")
 
 
-def _check_embeddings(embeddings: Any) -> None:
-    """Refuses embeddings of other kinds than those known to be rebuilt from data, and what they are not made of."""
-    kind = embeddings.get("__cls__") if isinstance(embeddings, Mapping) else None
+def _check_embeddings(embeddings: object) -> None:
+    """Refuse embeddings of unknown kinds, and parameters of unknown names or types."""
+    parameters = dict(embeddings) if isinstance(embeddings, Mapping) else {}
+    kind = parameters.pop("__cls__", None)
     if kind not in _KINDS:
-        raise NotData(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {', '.join(_KINDS)}")
-    given = {name: value for name, value in embeddings.items() if name != "__cls__"}
-    if unknown := given.keys() - _KINDS[kind].keys():
-        raise NotData(f"{kind}.{min(unknown)} is not known here")
-    _check_types(given, _KINDS[kind], kind)
+        known = ", ".join(_KINDS)
+        raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
+    if unknown := parameters.keys() - _KINDS[kind].keys():
+        raise NotDataError(f"{kind}.{min(unknown)} is not known here")
+    _check_types(parameters, _KINDS[kind], kind)
     if kind == "StackedEmbeddings":
-        for member in given["embeddings"]:
+        for member in parameters["embeddings"]:
             _check_embeddings(member)
     elif kind == "PooledFlairEmbeddings":
-        _check_embeddings(given["contextual_embeddings"])
+        _check_embeddings(parameters["contextual_embeddings"])
 
 
-def _check_types(given: Mapping[str, Any], types: Mapping[str, Any], of: str) -> None:
+def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str) -> None:
+    """Refuse values that are missing or not of these types."""
     for name, expected in types.items():
-        if name not in given:
-            raise NotData(f"{of} lacks {name}")
-        value = given[name]
+        if name not in values:
+            raise NotDataError(f"{owner} lacks {name}")
+        value = values[name]
         if isinstance(expected, dict):
             inner = value if isinstance(value, Mapping) else {}
             if unknown := inner.keys() - expected.keys():
-                raise NotData(f"{of}.{name}.{min(unknown)} is not known here")
-            _check_types(inner, expected, f"{of}.{name}")
+                raise NotDataError(f"{owner}.{name}.{min(unknown)} is not known here")
+            _check_types(inner, expected, f"{owner}.{name}")
         elif not isinstance(value, expected):
-            raise NotData(f"{of}.{name} is of type {type(value).__name__}, which it cannot be")
+            raise NotDataError(f"{owner}.{name} is of type {type(value).__name__}, which it cannot be")
 
 
-def _to_data(value: Any, name: str) -> Any:
-    """What JSON can hold, dictionaries of Flair's among it."""
+def _to_data(value: object, name: str) -> Any:
+    """Return a value as JSON data, in which a dictionary of Flair's is an object ``__dictionary__``.
+
+    Args:
+        value: a value in the state of a tagger.
+        name: its name, for the error.
+
+    Raises:
+        NotDataError: the value is not plain data.
+    """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Dictionary):
@@ -248,26 +262,27 @@ def _to_data(value: Any, name: str) -> Any:
         try:
             return {"__dictionary__": {"items": [item.decode() for item in value.idx2item], **flags}}
         except UnicodeDecodeError:
-            raise NotData(f"{name} has items that are no text") from None
+            raise NotDataError(f"{name} has items that are no text") from None
     if isinstance(value, (list, tuple)):
         return [_to_data(item, name) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _to_data(item, f"{name}.{key}") for key, item in value.items()}
     if isinstance(value, Mapping) and "__cls__" in value:
         name = str(value["__cls__"])
-    raise NotData(f"{name} is a {type(value).__name__}, which is no plain data")
+    raise NotDataError(f"{name} is a {type(value).__name__}, which is no plain data")
 
 
 def _from_data(value: Any) -> Any:
+    """Return the value for which `_to_data` returned this JSON data."""
     if isinstance(value, list):
         return [_from_data(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if set(value) == {"__dictionary__"} and isinstance(of_it := value["__dictionary__"], dict):
+    if set(value) == {"__dictionary__"} and isinstance(saved := value["__dictionary__"], dict):
         dictionary = Dictionary(add_unk=False)
-        for item in of_it["items"]:
+        for item in saved["items"]:
             dictionary.add_item(item)
         for flag in ("add_unk", "multi_label", "span_labels"):
-            setattr(dictionary, flag, bool(of_it[flag]))
+            setattr(dictionary, flag, bool(saved[flag]))
         return dictionary
     return {key: _from_data(item) for key, item in value.items()}

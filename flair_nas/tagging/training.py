@@ -1,4 +1,4 @@
-"""Training taggers: several seeds, an exact checkpoint after each epoch, figures and predictions in one folder.
+"""Training of taggers: several seeds, an exact checkpoint after each epoch, figures and predictions in one folder.
 
 OUT/config.yaml      the resolved settings          OUT/model.pt        the model of the seed best on dev; the same as
                                                                         data: model.safetensors, config.json
@@ -8,26 +8,27 @@ OUT/metrics.json     mean and deviation, each seed  OUT/seed-N/         checkpoi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import statistics
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import flair
 import torch
-from flair.data import Corpus
+from flair.data import Corpus, Sentence
 from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
-from torch.utils.data import ConcatDataset
+from torch.utils.data import ConcatDataset, Dataset
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library.layer_spec import parse_rnn, say_risks
 from flair_nas.runs.checkpoints import is_whole
-from flair_nas.runs.device import check_precision, choose_device
+from flair_nas.runs.device import check_precision
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.resolve import read_run_settings
@@ -37,20 +38,20 @@ from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
-from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus, is_of_former_accuracy
-from flair_nas.tagging.evaluation import evaluate_tagger
+from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
+from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.quiet import flair_says, no_flair_bars, no_flair_remarks
+from flair_nas.tagging.quiet import flair_device, flair_says, no_flair_bars, no_flair_remarks
 from flair_nas.tagging.registration import Width
-from flair_nas.tagging.safe_file import NotData, forget_safe, write_safe
+from flair_nas.tagging.safe_file import NotDataError, forget_safe, write_safe
 
 log = logging.getLogger("flair_nas")
 
 _LONG_FOR_CRF = 4000 * 32  # tokens times sentences: with 25 tags 0.4 GB a step, with 100 tags 5 GB
 
-# settings that may differ when a run goes on
-_MAY_CHANGE = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")  # a corpus is told by its digest
+# settings that may differ when a run goes on; the digest identifies the corpus
+_MAY_CHANGE = ("epochs", "seeds", "device", "data_root", "delimiter", "comment")
 
 
 def train_taggers(
@@ -63,55 +64,52 @@ def train_taggers(
     verbose: bool = False,
     as_data: bool = True,
 ) -> dict[str, Any]:
-    """Trains a tagger for each seed and writes everything to one folder.
+    """Train a tagger for each seed and write everything to one folder.
 
     Args:
         config: the settings.
-        out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
-            goes on from the last checkpoint, with the same result as a run that was never stopped. `epochs` and `seeds`
-            may have grown, for all seeds alike; where fewer are asked for, seeds that are done stay, and their epochs.
-        corpus: what `load_corpus` gave for these settings, where it is loaded already.
-        parts: of the corpus, dev and test, that the best model is scored on at the end, as far as they are labelled.
-        progress: draw progress bars on standard error; if not said, where that is a terminal.
+        out: a folder that is new or empty, or that of an unfinished call with the same settings. Training then goes on
+            from the last checkpoint, with the same result as if it had never stopped. `epochs` and `seeds` may grow;
+            seeds and epochs that are done are kept if fewer are asked for.
+        corpus: the result of `load_corpus` for these settings, if it is loaded already.
+        parts: labelled parts of the corpus, dev and test, on which the best model is evaluated at the end.
+        progress: draw progress bars on standard error. Default: only if that is a terminal.
         verbose: let Flair log what its trainer does.
-        as_data: write the best model also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+        as_data: also write the best model as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
 
     Returns:
-        What ``metrics.json`` holds: per seed and as mean and standard deviation, F1 on dev and test in percent (or
-        accuracy, where labels are of tokens; ``measure`` says which). The same figure on dev picks the best epoch, the
-        loss on dev among equal ones. Also parameters, seconds per epoch, and the peak
-        memory of the process so far. ``model_seed`` is the seed best on dev, whose model is ``model.pt``.
+        The content of ``metrics.json``: F1 on dev and test in percent, per seed and as mean and standard deviation, or
+        accuracy for labels of tokens (``measure`` says which). The metric on dev picks the best epoch, the loss on dev
+        decides among equal ones. Also parameters, seconds per epoch, and the peak memory of the process so far.
+        ``model_seed`` is the seed best on dev, whose model is ``model.pt``.
 
     Raises:
-        FlairNasError: settings, corpus, embeddings or folder that cannot be used; NaN while training.
+        FlairNasError: settings, corpus, embeddings or folder cannot be used, or a loss or gradient is NaN.
         RunStopped: after Ctrl-C, with a checkpoint on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
-    rnn_type(config)  # a bad name should not cost the time that a corpus takes to load
-    if config.device is not None:
-        flair.device = choose_device(config.device)
-    check_precision(config.precision, flair.device)
-    check_fits(
-        lambda: SequenceTagger.RNN(rnn_type(config), config.layers, config.hidden_size, True, config.input_size(1)),
-        flair.device,
-        f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else ""),
-    )
-    with (
-        flair_says(logging.NOTSET if verbose else logging.WARNING),
-        open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run,
-    ):
-        bars = sys.stderr.isatty() if progress is None else progress
-        metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, bars)
-        if as_data:
-            write_as_data(run.folder)
-        return metrics
+    rnn = rnn_type(config)  # fails on an unknown name before the corpus is loaded
+    sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
+    with flair_device(config.device), flair_says(logging.NOTSET if verbose else logging.WARNING):
+        check_precision(config.precision, flair.device)
+        check_fits(
+            lambda: SequenceTagger.RNN(rnn, config.layers, config.hidden_size, True, config.input_size(1)),
+            flair.device,
+            sizes,
+        )
+        with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas tag train") as run:
+            bars = sys.stderr.isatty() if progress is None else progress
+            metrics = _train_seeds(run, corpus or load_corpus_of(config), parts, bars)
+            if as_data:
+                write_as_data(run.folder)
+            return metrics
 
 
 def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
-    """The corpus that the settings name.
+    """Return the corpus that the settings name.
 
     Raises:
-        FlairNasError: as `load_corpus`.
+        FlairNasError: there is no such corpus, or its files are faulty.
     """
     return load_corpus(
         config.corpus,
@@ -123,19 +121,20 @@ def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
     )
 
 
-def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
-    run.config = config = _with_what_is_done(run)
-    label_type = tagging_corpus.label_type
-    if not any(sentence.get_labels(label_type) for sentence in sentences_of(tagging_corpus.corpus.dev)):
+def _train_seeds(run: Run, corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
+    """Train the seeds that are not done, place the best model, and return the metrics."""
+    run.config = config = _extend_settings(run)
+    if not any(sentence.get_labels(corpus.label_type) for sentence in sentences_of(corpus.corpus.dev)):
         raise FlairNasError(
-            f"corpus {config.corpus}: no dev sentence has a label of type {label_type!r}; dev chooses the best epoch"
+            f"corpus {config.corpus}: no dev sentence has a label of type {corpus.label_type!r}; dev chooses the best "
+            "epoch"
         )
-    describe_corpus(tagging_corpus)
-    _warn_of_length(config, tagging_corpus.corpus)
+    describe_corpus(corpus)
+    _warn_of_length(config, corpus.corpus)
     say_risks(config.rnn, FLAIR_TYPES)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
-    done = {seed: _result(runs[seed], tagging_corpus, seed, parts) for seed in config.seeds}
-    results = [done[seed] or _train_seed(runs[seed], tagging_corpus, seed, parts, progress) for seed in config.seeds]
+    done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
+    results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress) for seed in config.seeds]
     if all(done.values()):
         epochs = ", ".join(str(result["epochs"]) for result in results)
         hint = "more --epochs or --seeds extend it"
@@ -144,16 +143,16 @@ def _train_seeds(run: Run, tagging_corpus: TaggingCorpus, parts: Sequence[str], 
     for seed, part in runs.items():
         if done[seed] and seed != metrics["model_seed"] and not is_whole(part.folder / "model.pt"):
             log.warning("%s is missing or damaged; the figures of seed %d stay", part.folder / "model.pt", seed)
-    if found_nothing := [str(result["seed"]) for result in results if result["dev_f1"] == 0]:
-        seeds = f"seed{'s' * (len(found_nothing) > 1)} {', '.join(found_nothing)}"
+    if without := [str(result["seed"]) for result in results if result["dev_f1"] == 0]:
+        seeds = f"seed{'s' * (len(without) > 1)} {', '.join(without)}"
         log.warning("%s found nothing on dev in any epoch: train longer, or with another learning rate", seeds)
-    _place_model(run, runs[metrics["model_seed"]])
-    run.accept()  # of seeds that were all done, none has done it
+    _place_best(run, runs[metrics["model_seed"]])
+    run.accept()  # not yet done if all seeds were finished
     return run.finish(metrics)
 
 
-def _with_what_is_done(run: Run) -> TaggerConfig:
-    """The settings, with what the folder has besides: a run is extended, never cut."""
+def _extend_settings(run: Run) -> TaggerConfig:
+    """Return the settings with the seeds and epochs that the folder has besides: a run is extended, never cut."""
     config: TaggerConfig = run.config
     written = run.folder / "config.yaml"
     if not written.exists():
@@ -163,18 +162,18 @@ def _with_what_is_done(run: Run) -> TaggerConfig:
         dict.fromkeys(config.seeds if set(before.seeds) <= set(config.seeds) else [*before.seeds, *config.seeds])
     )
     parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
-    there = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]  # they are done, or were
-    seeds_now = [seed for seed in seeds if seed in there or seed in config.seeds]
-    figures = [parts[seed].figures("epochs", "learning_rate_exhausted") for seed in seeds_now]
-    is_finished = all(of and (of["learning_rate_exhausted"] or of["epochs"] >= before.epochs) for of in figures)
-    least = before.epochs if is_finished else 0
-    epochs = max([config.epochs, least, *(of["epochs"] for of in figures if of)])
-    return dataclasses.replace(config, seeds=seeds_now, epochs=epochs)
+    trained = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]
+    seeds = [seed for seed in seeds if seed in trained or seed in config.seeds]
+    figures = [parts[seed].figures("epochs", "learning_rate_exhausted") for seed in seeds]
+    is_finished = all(row and (row["learning_rate_exhausted"] or row["epochs"] >= before.epochs) for row in figures)
+    min_epochs = before.epochs if is_finished else 0
+    epochs = max([config.epochs, min_epochs, *(row["epochs"] for row in figures if row)])
+    return dataclasses.replace(config, seeds=seeds, epochs=epochs)
 
 
 def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
-    """Warns of a sentence for which Flair's CRF takes gigabytes: it keeps scores of so many words for a whole batch."""
-    longest = max(len(sentence) for sentence in sentences_of(_learned_from(config, corpus)))
+    """Warn of a sentence for which Flair's CRF takes gigabytes: it scores as many words for all of its batch."""
+    longest = max(len(sentence) for sentence in sentences_of(_training_part(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
         log.warning(
             "train has a sentence of %d tokens: Flair's CRF keeps scores of as many tokens for all sentences of its "
@@ -185,10 +184,10 @@ def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
 
 
 def rnn_type(config: TaggerConfig) -> str:
-    """The `rnn_type` for Flair that `rnn` and `init_range` stand for: Flair's own in capitals, else checked.
+    """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals.
 
     Raises:
-        FlairNasError: nothing is known by that name.
+        FlairNasError: no layer has that name.
     """
     if config.rnn.upper() in FLAIR_TYPES:
         return config.rnn.upper()
@@ -199,14 +198,14 @@ def rnn_type(config: TaggerConfig) -> str:
 
 
 def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
-    """An untrained tagger; the caller seeds.
+    """Return an untrained tagger, with weights from torch's random state.
 
     Args:
         config: the settings.
         corpus: its training part gives labels, and characters and words for trainable embeddings.
     """
     with no_flair_bars():
-        learned = Corpus(train=_learned_from(config, corpus.corpus), sample_missing_splits=False)
+        learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
     tagger = SequenceTagger(
         embeddings=build_embeddings(config.embeddings, corpus.corpus),
@@ -224,13 +223,17 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
     return use_fast_crf(tagger)
 
 
-def _reprojection(config: TaggerConfig) -> Any:
-    """`reproject` as our registration with Flair takes it."""
-    return config.reproject if isinstance(config.reproject, bool) else Width(config.reproject)
+def _reprojection(config: TaggerConfig) -> bool:
+    return config.reproject if isinstance(config.reproject, bool) else cast(bool, Width(config.reproject))
 
 
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Puts the results of all seeds together: mean and sample standard deviation (null for one seed)."""
+    """Return the metrics of all seeds, with mean and sample standard deviation (null for one seed).
+
+    Args:
+        config: the settings.
+        results: the results of the seeds.
+    """
     summary: dict[str, Any] = {}
     for name in ("dev_f1", "test_f1", "seconds_per_epoch", "cpu_seconds_per_epoch", "epochs"):
         values = [result[name] for result in results if result[name] is not None]
@@ -239,7 +242,7 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
             summary[name] = {"mean": statistics.mean(values), "sd": deviation}
     shared = {name: results[0][name] for name in ("measure", "parameters", "rnn_parameters")}
     peak = max(result["peak_memory_mb"] for result in results)
-    # dev tells nothing of seeds that have learned from it
+    # dev cannot rank seeds that have learned from it
     best = results[0] if config.train_with_dev else max(results, key=lambda result: result["dev_f1"])
     return {"corpus": config.corpus, "rnn": config.rnn, **shared, "peak_memory_mb": peak, "summary": summary,
             "model_seed": best["seed"], "seeds": results}  # fmt: skip
@@ -248,28 +251,26 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 # --- results ---
 
 
-def _result(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]) -> dict[str, Any] | None:
-    """The result of a seed that is done; None when it is not, or when more epochs or scores are wanted now."""
+def _read_result(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]) -> dict[str, Any] | None:
+    """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
     result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted")
-    if result is None or result["seed"] != seed:  # damaged figures come again of the checkpoint
+    if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
         return None
     if not set(parts) <= set(result.get("scored", ("dev", "test"))):
         return None
     check_same_corpus(run.folder / "metrics.json", result["corpus_sha256"], corpus)
-    if is_of_former_accuracy(result, corpus):
-        return None  # it is scored again
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
 
 
-def _place_model(run: Run, best: Run) -> None:
-    """Makes the model of a seed that of the run; if it was that already, it mends the seed's own.
+def _place_best(run: Run, best: Run) -> None:
+    """Copy the model of the best seed to the run's folder, or from there if the seed's own is lost.
 
     Raises:
         FlairNasError: the seed's model is missing or damaged, and nowhere else.
     """
     own, placed = best.folder / "model.pt", run.folder / "model.pt"
     if not is_whole(own):
-        if not (is_whole(placed) and _is_of(run, best)):
+        if not (is_whole(placed) and _is_placed(run, best)):
             raise FlairNasError(
                 f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
                 "to train this seed again"
@@ -281,17 +282,17 @@ def _place_model(run: Run, best: Run) -> None:
 
 
 def place_model(model: Path, folder: Path) -> None:
-    """Makes a copy of a tagger the ``model.pt`` of a folder.
+    """Copy a tagger to the ``model.pt`` of a folder.
 
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
-    forget_safe(folder)  # it may be of another tagger, and `load_tagger` would prefer it
+    forget_safe(folder)  # it may hold another tagger, and `load_tagger` would prefer it
     copy_whole(model, folder / "model.pt")
 
 
 def write_as_data(folder: Path) -> None:
-    """Writes a folder's ``model.pt`` also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
+    """Write a folder's ``model.pt`` also as ``model.safetensors`` and ``config.json``, if its embeddings allow that.
 
     Raises:
         FlairNasError: `load_tagger` cannot read it.
@@ -299,16 +300,16 @@ def write_as_data(folder: Path) -> None:
     """
     try:
         write_safe(load_tagger(folder / "model.pt"), folder)
-    except NotData as error:
+    except NotDataError as error:
         log.info("model.pt is written, and no model.safetensors: %s", error)
 
 
-def _is_of(run: Run, best: Run) -> bool:
-    """Whether the model of the run, as it lies there, was copied from this seed as it is now."""
+def _is_placed(run: Run, best: Run) -> bool:
+    """Return True if the run's metrics say that its model is a copy of this seed's present model."""
     try:
         before = read_figures(run.folder / "metrics.json")
-        (of_seed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
-        return bool(of_seed == best.figures())
+        (placed,) = (result for result in before["seeds"] if result["seed"] == before["model_seed"])
+        return bool(placed == best.figures())
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -316,35 +317,23 @@ def _is_of(run: Run, best: Run) -> bool:
 # --- one seed ---
 
 
-def _train_seed(
-    run: Run, tagging_corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool
-) -> dict[str, Any]:
+def _train_seed(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool) -> dict[str, Any]:
+    """Train one seed, or go on with it, and return its result."""
     config: TaggerConfig = run.config
-    folder, corpus = run.folder, tagging_corpus.corpus
     flair.set_seed(seed)
-    tagger = build_tagger(config, tagging_corpus)
+    tagger = build_tagger(config, corpus)
     if config.embeddings_storage_mode == "cpu":
         on_disk = None if config.storage is None else config.storage == "disk"
-        keep_frozen(tagger.embeddings, tagging_corpus, on_disk=on_disk, progress=progress)
-    plugin = EpochPlugin(run, tagger, tagging_corpus, seed, progress)
+        keep_frozen(tagger.embeddings, corpus, on_disk=on_disk, progress=progress)
+    plugin = EpochPlugin(run, tagger, corpus, seed, progress)
     start = run.resume(plugin.restore, f"To train seed {seed} from the start, delete them") or 0
     run.accept()
     if start < config.epochs:
-        _run_trainer(config, tagger, corpus, folder, plugin, start)
+        _run_trainer(config, tagger, corpus.corpus, run.folder, plugin, start)
         if plugin.interrupted:
             raise KeyboardInterrupt(f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed})")
-    best = load_tagger(folder / "model.pt")
-    scores = {}
-    for part in parts:
-        sentences = sentences_of(getattr(corpus, part))
-        if any(sentence.get_labels(tagging_corpus.label_type) for sentence in sentences):
-            scores[part] = evaluate_tagger(
-                best,
-                sentences,
-                tagging_corpus.label_type,
-                storage=config.embeddings_storage_mode,
-                predictions=folder / f"{part}.txt",
-            )
+    best = load_tagger(run.folder / "model.pt")
+    scores = _evaluate_parts(best, config, corpus, parts, run.folder)
     result = {
         "seed": seed,
         "measure": "micro F1" if best.predict_spans else "accuracy",
@@ -359,28 +348,47 @@ def _train_seed(
         "parameters": sum(p.numel() for p in tagger.parameters() if p.requires_grad),
         "rnn_parameters": sum(p.numel() for p in tagger.rnn.parameters()),
         "peak_memory_mb": peak_memory_mb(),
-        "corpus_sha256": tagging_corpus.sha256,
-        "all_tokens": True,
+        "corpus_sha256": corpus.sha256,
         "scored": list(parts),
         "reports": {part: score.report for part, score in scores.items()},
     }
     return run.finish(result)
 
 
-def _learned_from(config: TaggerConfig, corpus: Corpus) -> Any:
-    """The sentences that a tagger learns from."""
-    return ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item]
+def _evaluate_parts(
+    tagger: SequenceTagger, config: TaggerConfig, corpus: TaggingCorpus, parts: Sequence[str], folder: Path
+) -> dict[str, Evaluation]:
+    """Evaluate a tagger on the labelled parts of a corpus, and write its predictions."""
+    scores = {}
+    for part in parts:
+        sentences = sentences_of(getattr(corpus.corpus, part))
+        if any(sentence.get_labels(corpus.label_type) for sentence in sentences):
+            scores[part] = evaluate_tagger(
+                tagger,
+                sentences,
+                corpus.label_type,
+                storage=config.embeddings_storage_mode,
+                predictions=folder / f"{part}.txt",
+            )
+    return scores
+
+
+def _training_part(config: TaggerConfig, corpus: Corpus) -> Dataset[Sentence]:
+    """Return the sentences that a tagger learns from."""
+    return ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item, return-value]
 
 
 def _run_trainer(
     config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: EpochPlugin, start: int
 ) -> None:
-    # the plugin evaluates, anneals and saves, because Flair's own state for these cannot be resumed exactly
-    train_only = Corpus(train=_learned_from(config, corpus), sample_missing_splits=False)
-    warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # Flair's calls, not the user's
-    if config.precision == "bfloat16" and flair.device.type == "cuda":
-        torch.set_autocast_gpu_dtype(torch.bfloat16)  # an outer autocast would keep its cached weights
-    with no_flair_remarks("Corpus: ", "Test data not provided"):  # true of what the trainer sees only
+    """Run Flair's trainer; the plugin evaluates, anneals and saves, as Flair's own state cannot be resumed exactly."""
+    train_only = Corpus(train=_training_part(config, corpus), sample_missing_splits=False)
+    with (
+        no_flair_remarks("Corpus: ", "Test data not provided"),  # the trainer sees one part only
+        warnings.catch_warnings(),
+        _autocast_dtype(torch.bfloat16 if config.precision == "bfloat16" else None),
+    ):
+        warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # of Flair's own calls
         ModelTrainer(tagger, train_only).train_custom(
             folder,
             learning_rate=config.learning_rate,
@@ -396,3 +404,14 @@ def _run_trainer(
             create_loss_file=False,
             plugins=[plugin],
         )
+
+
+@contextlib.contextmanager
+def _autocast_dtype(dtype: torch.dtype | None) -> Iterator[None]:
+    """Set the dtype of autocast on GPUs within the block; a surrounding autocast would keep its cached weights."""
+    before = torch.get_autocast_gpu_dtype()
+    torch.set_autocast_gpu_dtype(dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_autocast_gpu_dtype(before)

@@ -18,30 +18,29 @@ _OF_TRAINING = ("anneal_factor", "patience", "min_learning_rate", "clip")
 
 
 def flair_script(config: TaggerConfig) -> list[str]:
-    """The lines of a script that trains such a tagger with Flair's own classes.
+    """Return the lines of a script that trains a tagger with Flair's own classes.
 
     Args:
-        config: the settings; those that are Flair's defaults are not written.
+        config: the settings; the script leaves out those that are Flair's defaults.
     """
-    given = changed(config, *OF_FILES, "data_root")
-    places: dict[str, Any] = {name: value for name, value in given.items() if value}
+    places: dict[str, Any] = {k: v for k, v in changed(config, *OF_FILES, "data_root").items() if v}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")
     narrow = not isinstance(config.reproject, bool)
     tagger = {
         "rnn_type": rnn_type(config),
         "hidden_size": config.hidden_size,
-        **_by_flairs_names(changed(config, *_OF_TAGGER)),
+        **_by_flair_names(changed(config, *_OF_TAGGER)),
         **({"reproject_embeddings": Width(config.reproject)} if narrow else {}),
     }
     training = {
         "learning_rate": config.learning_rate,
         "mini_batch_size": config.batch_size,
         "max_epochs": config.epochs,
-        **_by_flairs_names(changed(config, *_OF_TRAINING)),
+        **_by_flair_names(changed(config, *_OF_TRAINING)),
     }
     return [
-        *(["# in float32; what was measured is in bfloat16"] if config.precision == "bfloat16" else []),
+        *(["# in float32; the figures above are of bfloat16"] if config.precision == "bfloat16" else []),
         *(["import flair_nas  # makes the layer known to Flair"] if tagger["rnn_type"] not in FLAIR_TYPES else []),
         "from flair.models import SequenceTagger",
         "from flair.trainers import ModelTrainer",
@@ -60,8 +59,8 @@ def flair_script(config: TaggerConfig) -> list[str]:
     ]
 
 
-def _by_flairs_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    names = {own: flairs for flairs, own in flair_names(TaggerConfig).items()}
+def _by_flair_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    names = {own: flair for flair, own in flair_names(TaggerConfig).items()}
     return {names.get(name, name): value for name, value in settings.items()}
 
 
@@ -69,9 +68,9 @@ def _arguments(named: Mapping[str, Any]) -> list[str]:
     return [f"{name}={_literal(value)}" for name, value in named.items()]
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_literal(of)}" for key, of in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {_literal(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, Width):
         return f"Width({value})"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, list)) else repr(value)

@@ -64,9 +64,9 @@ def everything_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from flair.data import Token
 
     import flair_nas.language_model.training
-    import flair_nas.tagging.training
+    import flair_nas.tagging.quiet
 
-    for module in (flair_nas.language_model.training, flair_nas.tagging.training):
+    for module in (flair_nas.language_model.training, flair_nas.tagging.quiet):
         monkeypatch.setattr(module, "choose_device", lambda name: pretend_device.DEVICE)
     monkeypatch.setattr(accelerate.Accelerator, "device", pretend_device.DEVICE)
     monkeypatch.setattr(flair, "device", pretend_device.DEVICE)

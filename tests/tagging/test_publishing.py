@@ -20,7 +20,7 @@ from small_tagging import write_corpus
 
 from flair_nas import Genotype, TaggerConfig, load_genotype, random_genotype, train_taggers
 from flair_nas.cli import main
-from flair_nas.tagging.safe_file import NotData
+from flair_nas.tagging.safe_file import NotDataError
 
 CAPTURE = pytest.CaptureFixture[str]
 
@@ -138,7 +138,7 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE
 ) -> None:
     def cannot(*_: object) -> None:
-        raise NotData("Foreign cannot be rebuilt from data")
+        raise NotDataError("Foreign cannot be rebuilt from data")
 
     write_corpus(corpus := tmp_path / "my texts")
     words = KeyedVectors(4)

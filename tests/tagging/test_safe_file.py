@@ -33,7 +33,7 @@ from flair_nas.tagging import training
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.data.embeddings import _alphabet
 from flair_nas.tagging.registration import Width
-from flair_nas.tagging.safe_file import NotData, read_safe, write_safe
+from flair_nas.tagging.safe_file import NotDataError, read_safe, write_safe
 
 registered = torch.nn.Module.register_parameter
 SENTENCE = "Dr Helen Marsh opened the Harvest Festival in Leeds ."
@@ -94,7 +94,8 @@ def test_taggers_of_all_kinds_come_back_as_they_were(
     corpus: Corpus, tmp_path: Path, rnn_type: str, use_crf: bool
 ) -> None:
     flair.set_seed(1)
-    stack = StackedEmbeddings([CharacterEmbeddings(_alphabet(corpus)), one_hot(corpus), HashEmbeddings(50, 4)])
+    members = [CharacterEmbeddings(_alphabet(corpus)), one_hot(corpus), HashEmbeddings(50, 4)]
+    stack = StackedEmbeddings(members, overwrite_names=False)
     dictionary = corpus.make_label_dictionary("ner", add_unk=False)
     options: dict[str, Any] = {"rnn_layers": 2, "hidden_size": 8, "use_crf": use_crf, "loss_weights": {"PER": 2.0}}
     tagger = SequenceTagger(stack, dictionary, "ner", rnn_type=rnn_type, **options)
@@ -157,7 +158,7 @@ def test_what_cannot_be_data_says_so_and_leaves_nothing_stale(
 ) -> None:
     dictionary = corpus.make_label_dictionary("ner", add_unk=False)
     write_safe(SequenceTagger(one_hot(corpus), dictionary, "ner", hidden_size=8), tmp_path)
-    with pytest.raises(NotData, match=message):
+    with pytest.raises(NotDataError, match=message):
         write_safe(SequenceTagger(make(), dictionary, "ner", hidden_size=8), tmp_path)
     assert not (tmp_path / "config.json").exists()
 

@@ -268,27 +268,6 @@ def test_accuracy_counts_words_without_a_label(types: str, tmp_path: Path) -> No
     assert result["dev_f1"] == max(line["dev_f1"] for line in history) == history[result["best_epoch"] - 1]["dev_f1"]
 
 
-def test_a_run_whose_accuracy_left_out_words_goes_on_with_that_of_all(
-    types: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    whole, out = tmp_path / "whole", tmp_path / "run"
-    train_taggers(settings(types), whole, progress=False)
-    first = train_taggers(settings(types, epochs=1), out, progress=False)
-    checkpoint, file = out / "seed-1" / "checkpoint.pt", out / "seed-1" / "metrics.json"
-    state, figures = torch.load(checkpoint, weights_only=True), json.loads(file.read_text())
-    for former in (state, figures):  # as an earlier version wrote them
-        del former["all_tokens"]
-    state["best"], state["scheduler"]["best"], figures["dev_f1"] = [99.0, 0.0], 99.0, 99.0
-    torch.save(state, checkpoint)
-    file.write_text(json.dumps({name: value for name, value in figures.items() if name != "sha256"}))
-    again = train_taggers(settings(types, epochs=1), out, progress=False)
-    assert again["summary"]["dev_f1"] == first["summary"]["dev_f1"]
-    best = first["seeds"][0]["dev_f1"]
-    assert f"epoch 1, the best by that, was 99.00 on dev and is {best:.2f} with all words" in caplog.text
-    train_taggers(settings(types), out, progress=False)
-    assert_same_run(out, whole)
-
-
 def test_no_two_accuracies_are_compared_where_they_differ(corpus: str, types: str) -> None:
     for folder, label_type, differ in ((types, "ner", True), (corpus, "ner", False), (corpus, "pos", False)):
         data = load_corpus(folder, label_type=label_type, columns={0: "text", 1: "pos", 2: "ner"})

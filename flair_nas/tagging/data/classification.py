@@ -1,4 +1,4 @@
-"""Corpora of texts with classes, in the form of fastText and of Flair's `ClassificationCorpus`."""
+"""Corpora of texts with classes, in the format of fastText and Flair's `ClassificationCorpus`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> T
     """Load a corpus of texts with one or more classes each.
 
     Args:
-        source: a folder of ``train.txt``, ``dev.txt`` and, if there is one, ``test.txt``, in which each line is
-            ``__label__NAME`` (more than once for several classes) and a text; or a corpus of Flair.
-        label_type: of Flair's corpus.
+        source: a folder with ``train.txt``, ``dev.txt`` and an optional ``test.txt``, or a corpus of Flair. Each line
+            is ``__label__NAME`` (more than once for several classes) and a text.
+        label_type: the label type in Flair's corpus.
 
     Raises:
         FlairNasError: files are missing or faulty.
@@ -43,8 +43,8 @@ def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> T
 def _read(path: Path) -> FlairDatapointDataset:
     """Read one part.
 
-    Flair's own reader drops lines without a blank or tab, and takes pieces of a label for words where more than one
-    blank follows it.
+    Flair's own reader drops lines without a blank or tab, and takes parts of a label for words if more than one blank
+    follows it.
     """
     try:
         with path.open(encoding="utf-8-sig") as lines:

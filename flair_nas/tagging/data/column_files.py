@@ -1,4 +1,4 @@
-"""Column files: a token a line, columns parted by blanks or tabs, an empty line after each sentence."""
+"""Column files: one token per line, columns separated by blanks or tabs, an empty line after each sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def parse_columns(text: str) -> dict[int, str]:
         Column number to name, such as ``{0: "text", 3: "ner"}``.
 
     Raises:
-        FlairNasError: it is not of that form, a number or a name comes twice, or none is the text.
+        FlairNasError: the form is wrong, a number or a name comes twice, or no column is the text.
     """
     columns: dict[int, str] = {}
     for part in text.split(","):
@@ -63,17 +63,14 @@ def read_column_file(
     delimiter: str | None = None,
     comment: str | None = None,
 ) -> list[Sentence]:
-    """Read one column file, with the same checks as the files of a corpus.
+    """Read the sentences of one column file, with the checks of a corpus.
 
     Args:
         path: the file.
-        columns: column number, from 0, to name; one is ``text``. None: the text is first and the label last.
+        columns: column number, from 0, to name; one is ``text``. Default: the text is first and the label last.
         label_type: the name of the label column.
         delimiter: see `flair_nas.tagging.data.column_rows.read_blocks`.
         comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
-
-    Returns:
-        The sentences, in order.
 
     Raises:
         FlairNasError: the file is missing or faulty, or `columns` does not fit it.
@@ -86,13 +83,13 @@ def read_column_file(
 
 
 def check_columns(columns: Mapping[int, str]) -> None:
-    """Refuse columns that cannot be: no text, a name twice, a name with a meaning, a number below 0.
+    """Refuse columns without a text, with a repeated or reserved name, or with a number below 0.
 
     Args:
         columns: column number, from 0, to name.
 
     Raises:
-        FlairNasError: they cannot be used.
+        FlairNasError: the columns cannot be used.
     """
     names = list(columns.values())
     written = ",".join(f"{name}={number}" for number, name in columns.items())
@@ -107,7 +104,7 @@ def check_columns(columns: Mapping[int, str]) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse a column or label type by which others than the gold labels would be meant."""
+    """Refuse the name of a column or label type that is reserved or no text."""
     if name == PREDICTED:
         raise FlairNasError(
             f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
@@ -119,14 +116,14 @@ def _check_name(name: str) -> None:
 
 
 def pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
-    """Return the label type: the one that is asked for, else ``ner``, else the only column besides the text.
+    """Return the label type: the requested one, else ``ner``, else the only column besides the text.
 
     Args:
         columns: column number, from 0, to name.
-        label_type: what is asked for.
+        label_type: the requested label type, or None.
 
     Raises:
-        FlairNasError: it is none of them, or several could be meant.
+        FlairNasError: no column has that name, or several could be the label.
     """
     names = [name for name in columns.values() if name != "text"]
     if label_type is not None:
@@ -149,7 +146,7 @@ def pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch the garbage collector off, which would look through all sentences so far, again and again."""
+    """Switch the garbage collector off, which would search all sentences again and again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -167,7 +164,7 @@ def read_part(
     delimiter: str | None = None,
     comment: str | None = None,
 ) -> FlairDatapointDataset[Sentence]:
-    """Read a file word for word.
+    """Read one part of a corpus word for word.
 
     Args:
         path: the file.
@@ -177,7 +174,7 @@ def read_part(
         comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
 
     Raises:
-        FlairNasError: the file is missing or faulty; the message has its line.
+        FlairNasError: the file is missing or faulty; the message names the line.
     """
     number = {name: column for column, name in columns.items()}
     text_column, label_column = number["text"], number[label_type]
@@ -186,14 +183,14 @@ def read_part(
     _check_rows(path, rows, columns, text_column)
     _check_labels(path, rows, text_column, label_column)
     no_labels = ("text", *HEAD, *FEATURES, SPACE)
-    of_label = _tags_of_label(path, rows, label_column)
+    label_tags = _label_tags(path, rows, label_column)
     tags = {
-        column: of_label if column == label_column else _tags(rows, column)
+        column: label_tags if column == label_column else _tags(rows, column)
         for column, name in columns.items()
         if name not in no_labels
     }
-    if of_label is not None:
-        _tell_strays(path, blocks, label_column, of_label)
+    if label_tags is not None:
+        _log_strays(path, blocks, label_column, label_tags)
     try:
         return FlairDatapointDataset(make_sentences(blocks, columns, tags))
     except ValueError as error:
@@ -201,13 +198,13 @@ def read_part(
 
 
 def _check_rows(path: Path, rows: Sequence[Row], columns: Mapping[int, str], text_column: int) -> None:
-    """Refuse rows without a text or without one of the columns; all rows have the same number of columns."""
+    """Refuse rows without a text or a column; all rows have the same number of columns."""
     first = rows[0]
     for number, name in columns.items():
         if number >= len(first.fields):
             raise FlairNasError(
                 f"{path}:{first.line}: there is no column {number} ({name}): the row is {first}; columns count from 0, "
-                "parted by blanks or tabs"
+                "separated by blanks or tabs"
             )
     for row in rows:
         text = row.fields[text_column]
@@ -219,11 +216,10 @@ def _check_rows(path: Path, rows: Sequence[Row], columns: Mapping[int, str], tex
 
 
 def _check_labels(path: Path, rows: Sequence[Row], text_column: int, label_column: int) -> None:
-    """Refuse a label column that holds no tags.
+    """Refuse a label column that holds no tags but words, lemmas, positions or scores.
 
-    Where some labels are of the BIO or BIOES form, all are, or ``O``. Other labels, such as parts of speech, are few:
-    more than 50 different ones must not be more than half as many as the different words, and more than 20 must not
-    all be numbers. A column of words, lemmas, positions or scores fails this at any size of a file that matters.
+    If some labels have the BIO or BIOES form, all must have it or be ``O``. Other labels, such as parts of speech, are
+    few: more than 50 must not exceed half the number of different words, and more than 20 must not all be numbers.
     """
     labels = {row.fields[label_column] for row in rows}
     words = {row.fields[text_column] for row in rows}
@@ -243,11 +239,11 @@ def _check_labels(path: Path, rows: Sequence[Row], text_column: int, label_colum
         raise FlairNasError(f"{where}: {len(labels)} different values, all of them numbers; {sample}")
 
 
-def _tags_of_label(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
-    """Return the BIOES tag of each label, or None if labels are of single words; log what is not plain BIO.
+def _label_tags(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
+    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO.
 
     Raises:
-        FlairNasError: labels whose meaning is not clear; the message has the row.
+        FlairNasError: the meaning of a label is not clear; the message names the row.
     """
     form = form_of({row.fields[column] for row in rows})
     if isinstance(form, LabelFault):
@@ -259,17 +255,17 @@ def _tags_of_label(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
 
 
 def _tags(rows: Sequence[Row], column: int) -> Tags | None:
-    """Return the BIOES tags of a column that is not learned, or None if its labels are of single words, as in Flair."""
+    """Return the BIOES tags of another column, or None if its labels are of single words, as in Flair."""
     labels = {row.fields[column] for row in rows}
     if all(label in ("O", "_") or SPAN_TAG.fullmatch(label) for label in labels):
         return {label: label for label in labels}
     return None
 
 
-def _tell_strays(path: Path, blocks: Sequence[Block], column: int, tags: Tags) -> None:
-    """Log spans that begin with I- or E- in a file where others begin with B- or S-.
+def _log_strays(path: Path, blocks: Sequence[Block], column: int, tags: Tags) -> None:
+    """Log spans that begin with I- or E- if others begin with B- or S-.
 
-    In the older IOB1 form all spans begin with I-, but for one right behind another of its type.
+    In the older IOB1 form all spans begin with I-, except one directly after another of its type.
     """
     beginnings: dict[bool, list[Row]] = {True: [], False: []}
     for block in blocks:

@@ -26,11 +26,11 @@ _BY_BLANKS = re.compile("[ \t]+")
 _NUMBER = re.compile("[0-9]+")
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: a range of words, 3-4, or an empty node, 5.1
 _FEW = 100  # different labels
-_LOOKED_AT = 1000  # rows, to see what kind of file it is
+_SAMPLE = 1000  # rows that show the kind of a file
 
 
 class Row(NamedTuple):
-    """One line: its number in the file, counted from 1, its text, and its columns."""
+    """A line of a file: its number from 1, its text, and its columns."""
 
     line: int
     text: str
@@ -41,14 +41,14 @@ class Row(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The rows between two empty lines or document marks; a document mark is a block of its own."""
+    """Rows between two empty lines or document marks, or one document mark."""
 
     rows: list[Row]
     is_mark: bool = False
 
 
 def count_columns(path: Path, delimiter: str | None = None, comment: str | None = None) -> int:
-    """Return how many columns the rows of a file have, which is the number that most have.
+    """Return the number of columns that most rows of a file have.
 
     Raises:
         FlairNasError: the file cannot be read, or its rows have no column besides the text.
@@ -59,8 +59,8 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
     if (width := _usual_width(rows)) < 2:
         _refuse_csv(path, rows, delimiter)
         raise FlairNasError(
-            f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are parted by blanks or tabs, and "
-            "the label is the last"
+            f"{path}:{rows[0].line}: no label column, the row is {rows[0]}; columns are separated by blanks or tabs, "
+            "and the label is the last"
         )
     return width
 
@@ -68,29 +68,29 @@ def count_columns(path: Path, delimiter: str | None = None, comment: str | None 
 def read_blocks(
     path: Path, text_column: int, label_column: int, delimiter: str | None = None, comment: str | None = None
 ) -> list[Block]:
-    """Return the words of a file, sentence by sentence, and log how many lines are none.
+    """Return the words of a file by sentence, and log the number of other rows.
 
     Args:
         path: the file.
         text_column: number of the column of words, from 0.
         label_column: number of the column of labels.
-        delimiter: character or regular expression that parts columns. Default: tabs where every row has one, else
+        delimiter: character or regular expression that separates columns. Default: tabs if every row has one, else
             blanks and tabs.
-        comment: rows that begin with this are comments. Default: rows that begin with ``#`` and are no words. A word
-            has as many columns as other rows, and a label.
+        comment: beginning of rows that are comments. Default: ``#`` in rows that are no words; a word has as many
+            columns as other rows, and a label.
 
     Raises:
         FlairNasError: the file cannot be read, holds no word, or its rows have different numbers of columns.
     """
-    found = _read_rows(path, delimiter, comment)
-    plain = [[row for row in block if not _may_be_none(row, comment)] for block in found]
+    raw = _read_rows(path, delimiter, comment)
+    plain = [[row for row in block if not _may_be_mark(row, comment)] for block in raw]
     is_counted = text_column > 0 and _is_counted(plain)
     is_word = _hash_rule([row for block in plain for row in block], label_column, is_counted)
 
     comments: list[Row] = []
     ranges: list[Row] = []
     blocks: list[Block] = []
-    for block in found:
+    for block in raw:
         rows: list[Row] = []
         for row in block:
             if row.text.startswith(comment or "#") and (comment or not is_word(row)):
@@ -104,14 +104,14 @@ def read_blocks(
                 rows.append(row)
         blocks.append(Block(rows))
     blocks = [block for block in blocks if block.rows]
-    every = [row for block in found for row in block]
+    every = [row for block in raw for row in block]
     _check_widths(path, [row for block in blocks if not block.is_mark for row in block.rows], every, delimiter)
-    _tell(path, comments, ranges, blocks)
+    _log_kinds(path, comments, ranges, blocks)
     return blocks
 
 
 def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[list[Row]]:
-    """Return the rows between empty lines, whatever they are."""
+    """Return all rows, by the empty lines between them."""
     try:
         check_regular(path)
         text = path.read_bytes().decode("utf-8-sig")
@@ -133,12 +133,12 @@ def _read_rows(path: Path, delimiter: str | None, comment: str | None) -> list[l
 
 
 def _plain(rows: Sequence[Row], comment: str | None) -> Sequence[Row]:
-    """Return the rows that are words for sure, or all if there are none."""
-    return [row for row in rows if not _may_be_none(row, comment)] or rows
+    """Return the rows that are certainly words, or all rows if there are none."""
+    return [row for row in rows if not _may_be_mark(row, comment)] or rows
 
 
-def _may_be_none(row: Row, comment: str | None) -> bool:
-    """Return True if a row may be a comment or a document mark, so that it says nothing of how words are written."""
+def _may_be_mark(row: Row, comment: str | None) -> bool:
+    """Return True if a row may be a comment or a document mark."""
     return row.text.startswith((comment or "#", DOCUMENT_SEPARATOR))
 
 
@@ -154,8 +154,8 @@ def _splitter(rows: Sequence[Row], delimiter: str | None) -> Callable[[str], lis
         return lambda text: _BY_BLANKS.split(text.rstrip(_BLANK))
     for at_end in (_BLANK.replace("\t", ""), _BLANK):  # a column may be empty, if all rows then have as many
         split = partial(_split_at_tabs, at_end)
-        found = [split(row.text) for row in rows]
-        if len({len(fields) for fields in found}) == 1 and any(fields[-1] for fields in found):
+        fields = [split(row.text) for row in rows]
+        if len(set(map(len, fields))) == 1 and any(row[-1] for row in fields):
             return split
     return lambda text: [field for place, field in enumerate(_split_at_tabs(_BLANK, text)) if field or not place]
 
@@ -179,13 +179,13 @@ def _is_counted(plain: Sequence[Sequence[Row]]) -> bool:
 
 
 def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Callable[[Row], bool]:
-    """Return a function that tells whether a row that begins with ``#`` is a word."""
+    """Return a function that returns True if a row that begins with ``#`` is a word."""
     if is_counted:  # words begin with their number
         return lambda row: False
     width = _usual_width(plain) if plain else None
     last = {row.fields[-1] for row in plain}
     labels = {"O", "#", *(row.fields[label_column] for row in plain if label_column < len(row.fields))}
-    labels |= last if len(last) <= _FEW else set()  # else they are lemmas or the like
+    labels |= last if len(last) <= _FEW else set()  # else they are lemmas or such
 
     def is_label(field: str) -> bool:
         return field in labels or SPAN_TAG.fullmatch(field) is not None
@@ -196,14 +196,14 @@ def _hash_rule(plain: Sequence[Row], label_column: int, is_counted: bool) -> Cal
             return True
         if row.text[1:2].isspace():  # "# text = ...", "#<TAB>source"
             return False
-        # "#tag" without a label, or with one too many, is a word that is refused later; "#begin document" is told
+        # "#tag" without a label, or with one too many, is a word that is refused later; "#begin document" is logged
         return len(fields) == width or " " not in row.text or is_label(fields[-1])
 
     return is_word
 
 
 def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimiter: str | None) -> None:
-    """Refuse rows of different numbers of columns; the row is named that differs from most."""
+    """Refuse rows with different numbers of columns; the message names a row that differs from most."""
     if not rows:
         raise _no_sentence(path)
     width = _usual_width(rows)
@@ -217,7 +217,7 @@ def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimit
         odd = next(row for row in rows if "\t" not in row.text)
         raise FlairNasError(
             f"{path}:{odd.line}: no tab in {odd.text!r}, where {len(tabbed):,} of {len(rows):,} rows have one; "
-            "tabs part columns if every row has one: correct this row"
+            "tabs separate columns if every row has one: correct this row"
         )
     usual = next(row for row in rows if len(row.fields) == width)
     others = "nearly all others have" if usual.line > odd.line else f"line {usual.line} has"
@@ -228,37 +228,37 @@ def _check_widths(path: Path, rows: Sequence[Row], every: Sequence[Row], delimit
 
 
 def _refuse_csv(path: Path, every: Sequence[Row], delimiter: str | None) -> None:
-    """Say what to type if the rows are those of a CSV file."""
-    some = every[:_LOOKED_AT]
+    """Refuse rows of a CSV file, and say how to convert it."""
+    some = every[:_SAMPLE]
     for mark in () if delimiter else ",;":
         count, rows = Counter(row.text.count(mark) for row in some).most_common(1)[0]
         if not count or rows < 0.8 * len(some):
             continue
-        what = f"{path} is CSV, with columns parted by {mark!r} (line {some[0].line} is {some[0].text[:100]!r})"
+        fault = f"{path} is CSV, with columns separated by {mark!r} (line {some[0].line} is {some[0].text[:100]!r})"
         if any(after.line - before.line > 1 for before, after in itertools.pairwise(some)):
-            raise FlairNasError(f"{what}: add --delimiter '{mark}', and delete the headings and quotes if it has any")
+            raise FlairNasError(f"{fault}: add --delimiter '{mark}', and delete the headings and quotes if it has any")
         convert = (
             f"import csv, sys; [print(bool(r[0]) * chr(10) + r[1], r[{count}], sep=chr(9)) "
             f"for r in list(csv.reader(sys.stdin, delimiter='{mark}'))[1:]]"
         )
         raise FlairNasError(
-            f"{what}: a row for each word is wanted, its label last, and an empty line after each sentence. If the "
+            f"{fault}: a row for each word is expected, its label last, and an empty line after each sentence. If the "
             f"first column is filled where a sentence begins, write another folder by: "
             f'python -c "{convert}" < {path.name} > FOLDER/{path.stem}.txt'
         )
 
 
 def _no_sentence(path: Path) -> FlairNasError:
-    return FlairNasError(f"{path} holds no sentence: a row for each token is wanted, such as 'London B-LOC'")
+    return FlairNasError(f"{path} holds no sentence: a row for each token is expected, such as 'London B-LOC'")
 
 
-def _tell(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Sequence[Block]) -> None:
-    """Log the rows that are no words, if there are any, and words with ``#`` that could be comments."""
+def _log_kinds(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Sequence[Block]) -> None:
+    """Log the rows that are no words, and words with ``#`` that could be comments."""
     rows = [row for block in blocks for row in block.rows]
     hashes = [row for row in rows if row.fields[0] == "#"]
     labels = {row.fields[-1] for row in rows if not row.text.startswith("#")}
     first = sum(block.rows[0].fields[0] == "#" for block in blocks)
-    found = {
+    kinds = {
         "comments": comments,
         "words '#'": hashes if comments or 2 * first > len(blocks) > 1 else [],
         "words '#...' with a label that no other row has": [
@@ -268,5 +268,5 @@ def _tell(path: Path, comments: Sequence[Row], others: Sequence[Row], blocks: Se
         "empty nodes": [row for row in others if "." in row.fields[0]],
         "document marks": [row for block in blocks if block.is_mark for row in block.rows],
     }
-    if parts := [f"{what}: {len(rows):,} (first, line {rows[0].line})" for what, rows in found.items() if rows]:
+    if parts := [f"{kind}: {len(rows):,} (first, line {rows[0].line})" for kind, rows in kinds.items() if rows]:
         log.info("%s holds %s", path, ", ".join(parts))

@@ -1,4 +1,4 @@
-"""Sentences of Flair made of the rows of a column file, as Flair's `ColumnDataset` makes them."""
+"""Flair sentences from the rows of a column file, as Flair's `ColumnDataset` makes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flair.data import Sentence, Token, get_spans_from_bio
 from flair_nas.tagging.data.column_rows import DOCUMENT_SEPARATOR, Block
 
 HEAD, FEATURES, SPACE = ("head", "head_id"), ("feats", "misc"), "space-after"
-"""Names of columns that Flair has a meaning for: the head of a word, its features, a dash where no blank follows."""
+"""Names of columns with a meaning in Flair: the head of a word, its features, a dash if no blank follows."""
 
 Tags = Mapping[str, str]
 """The BIOES tag of each label of a column of spans."""
@@ -21,36 +21,36 @@ def make_sentences(
     """Return the sentences of a file, each linked to the one before it.
 
     Args:
-        blocks: its rows by sentence.
+        blocks: the rows by sentence.
         columns: column number, from 0, to name.
-        tags: the tags of each column of spans; None for a column whose labels are of single words.
+        tags: the tags of each column of spans, or None for labels of single words.
 
     Raises:
         ValueError: the head of a word is no number.
     """
     (text_column,) = (column for column, name in columns.items() if name == "text")
-    of_spans = [(column, columns[column], of) for column, of in tags.items() if of is not None]
-    of_words = {column: columns[column] for column in columns if column != text_column and tags.get(column) is None}
-    found: list[Sentence] = []
+    spans = [(column, columns[column], names) for column, names in tags.items() if names is not None]
+    words = {column: columns[column] for column in columns if column != text_column and tags.get(column) is None}
+    sentences: list[Sentence] = []
     for block in blocks:
         tokens: list[Token] = []
         start = 0
         for row in block.rows:
             token = Token(DOCUMENT_SEPARATOR if block.is_mark else row.fields[text_column], start_position=start)
-            for column, name in of_words.items():
+            for column, name in words.items():
                 if column < len(row.fields):  # a document mark may have fewer
                     _annotate(token, name, row.fields[column])
             start = token.end_position + token.whitespace_after
             tokens.append(token)
         sentence = Sentence(tokens)
         sentence.is_document_boundary = block.is_mark
-        for column, name, of in () if block.is_mark else of_spans:
-            for places, score, value in get_spans_from_bio(_as_bio([of[row.fields[column]] for row in block.rows])):
+        for column, name, names in () if block.is_mark else spans:
+            for places, score, value in get_spans_from_bio(_to_bio([names[row.fields[column]] for row in block.rows])):
                 sentence[places[0] : places[-1] + 1].add_label(name, value, score)
-        if found:
-            sentence._previous_sentence, found[-1]._next_sentence = found[-1], sentence
-        found.append(sentence)
-    return found
+        if sentences:
+            sentence._previous_sentence, sentences[-1]._next_sentence = sentences[-1], sentence
+        sentences.append(sentence)
+    return sentences
 
 
 def begins(before: str, tag: str) -> bool:
@@ -63,24 +63,24 @@ def begins(before: str, tag: str) -> bool:
     return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
 
 
-def _as_bio(tags: Sequence[str]) -> list[str]:
-    """Return tags of BIO; Flair's decoder of spans lets an E- go on after another one or after another type."""
+def _to_bio(tags: Sequence[str]) -> list[str]:
+    """Return BIO tags; Flair's own decoder continues a span at an E- after another E- or another type."""
     before = ("O", *tags)
     return [("B" if begins(b, tag) else "I") + tag[1:] if tag[0] in "BIES" else "O" for b, tag in zip(before, tags)]
 
 
 def _annotate(token: Token, name: str, value: str) -> None:
-    """Give a word what a column says of it."""
+    """Store the value of a column in a word."""
     if name in HEAD:
         token.head_id = int(value)
     elif name == SPACE:
         token.whitespace_after = int(value != "-")
     elif name in FEATURES:
         for feature in value.split("|"):
-            key, equals, of = feature.partition("=")
+            key, equals, label = feature.partition("=")
             if feature == "SpaceAfter=No":
                 token.whitespace_after = 0
-            elif equals and of != "O":
-                token.add_label(key, of)
+            elif equals and label != "O":
+                token.add_label(key, label)
     elif value not in ("", "O"):
         token.add_label(name, value)

@@ -1,4 +1,4 @@
-"""Corpora for tagging: known ones, the demo, and folders of column files."""
+"""Corpora for tagging: published ones, the demo, and folders of column files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,20 +24,21 @@ from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
 
-# Flair splits a missing dev part off with the global random state, so that every training seed would get another one.
 SPLIT_SEED = 0
+"""The seed that splits a missing dev part off; by the global random state, each training seed would get another."""
+
 _LONG = 1000  # tokens of a sentence
-_LOOKED_AT = 1000  # sentences, to see whether words are words
+_SAMPLE = 1000  # sentences that are checked for words that are none
 
 
 class TaggingCorpus(NamedTuple):
-    """A corpus and what is tagged in it.
+    """A corpus and its label type.
 
     Args:
-        corpus: Flair's corpus; `test` is None where the folder has no test file.
-        label_type: the name of the label column, as Flair's taggers want it.
-        name: the known name, or the folder's own.
-        sha256: digest of the words and labels of all parts, to tell whether the corpus is still the same.
+        corpus: Flair's corpus; `test` is None if the folder has no test file.
+        label_type: the name of the label column, as Flair's taggers take it.
+        name: the published name, or that of the folder.
+        sha256: digest of the words and labels of all parts, by which a changed corpus is recognised.
     """
 
     corpus: Corpus
@@ -47,7 +48,7 @@ class TaggingCorpus(NamedTuple):
 
 
 class _KnownCorpus(NamedTuple):
-    """How Flair lays out a corpus that it knows: its columns, what is tagged, the files, and who can download them."""
+    """The layout of a published corpus in Flair's cache, and Flair's class that downloads it."""
 
     columns: Mapping[int, str]
     label_type: str
@@ -79,13 +80,11 @@ KNOWN = {
         origin="https://noisy-text.github.io/2017/files/",
     ),
 }
-
-
 NAMES = ("demo", *KNOWN)
 
 
 class _Parts(NamedTuple):
-    """The files of a folder by the part of the corpus that they hold."""
+    """The files of a corpus."""
 
     train: Path | None
     dev: Path | None
@@ -101,20 +100,20 @@ def load_corpus(
     comment: str | None = None,
     data_root: str | Path | None = None,
 ) -> TaggingCorpus:
-    """Load a corpus; the same call always gives the same train, dev and test parts, whatever the random state.
+    """Load a corpus, with the same train, dev and test parts whatever the random state.
 
     Args:
         source: ``wnut_17``, ``conll_03``, ``conll_2000``, ``demo``, or a folder of column files (one token per line,
-            columns parted by blanks or tabs, an empty line between sentences). In a folder, files are told by their
-            names, as in Flair: `train`; `dev` or `testa`; `testb` or `test`.
-        label_type: what to tag, a name from `columns`. Default: the corpus's own, the only column besides the text,
-            or ``ner``.
-        columns: column number, from 0, to name; one is ``text``. Default: the corpus's own; for a folder the first
+            columns separated by blanks or tabs, an empty line between sentences). File names tell the parts, as in
+            Flair: `train`; `dev` or `testa`; `testb` or `test`.
+        label_type: the name of the label column. Default: the corpus's own, the only column besides the text, or
+            ``ner``.
+        columns: column number, from 0, to name; one is ``text``. Default: the corpus's own; in a folder, the first
             column is the text and the last one the label.
-        delimiter: character or regular expression that parts columns. Default: tabs where every row has one, else
+        delimiter: character or regular expression that separates columns. Default: tabs if every row has one, else
             blanks and tabs.
-        comment: rows that begin with this are comments. Default: rows that begin with ``#`` and are no words.
-        data_root: the folder that holds ``wnut_17/`` and so on. Default: ``datasets/`` in Flair's cache, where
+        comment: beginning of rows that are comments. Default: ``#`` in rows that are no words.
+        data_root: the folder that holds ``wnut_17/`` and so on. Default: ``datasets/`` in Flair's cache, to which
             wnut_17 and conll_2000 are downloaded if they are missing.
 
     Returns:
@@ -129,7 +128,7 @@ def load_corpus(
         folder, columns = _known_folder(source, data_root), columns or KNOWN[source].columns
         label_type = label_type or KNOWN[source].label_type
     else:
-        folder = _given_folder(source)
+        folder = _find_folder(source)
     corpus, label_type = _read_folder(folder, columns, label_type, delimiter, comment)
     name = source if source in NAMES else folder.resolve().name
     corpus.name = name
@@ -137,7 +136,7 @@ def load_corpus(
 
 
 def describe_corpus(corpus: TaggingCorpus) -> None:
-    """Logs what was read, and warns of what is probably a mistake."""
+    """Log the sizes and labels of a corpus, and warn of probable mistakes."""
     parts = {name: sentences_of(getattr(corpus.corpus, name)) for name in ("train", "dev", "test")}
     counts = Counter(label.value for s in parts["train"] for label in s.get_labels(corpus.label_type))
     words = " ".join(token.text for token in parts["train"][0].tokens[:5])[:200]
@@ -146,46 +145,47 @@ def describe_corpus(corpus: TaggingCorpus) -> None:
         *(corpus.name, ", ".join(str(len(part)) for part in parts.values()), words, corpus.label_type),
         listed([f"{label} {count:,}" for label, count in sorted(counts.items())]),
     )
-    texts = [token.text for sentence in parts["train"][:_LOOKED_AT] for token in sentence.tokens]
+    for fault in (*_odd_words(parts), *_odd_labels(parts, counts, corpus.label_type)):
+        log.warning("%s: %s", corpus.name, fault)
+
+
+def _odd_words(parts: Mapping[str, Sequence[Sentence]]) -> Iterator[str]:
+    """Yield what is odd about the words of a corpus."""
+    train = parts["train"]
+    texts = [token.text for sentence in train[:_SAMPLE] for token in sentence.tokens]
     if sum(text.isdigit() for text in texts) > len(texts) / 2:
-        log.warning(
-            "%s: more than half of its words are numbers; is this the column of words? Which is, columns says, as in "
-            "--columns text=1,ner=3, counted from 0",
-            corpus.name,
+        yield (
+            "more than half of its words are numbers; is this the column of words? Name it as in --columns "
+            "text=1,ner=3, counted from 0"
         )
     if ":" in (prefix := os.path.commonprefix(texts)) and len(set(texts)) > 1:
-        log.warning("%s: every word begins with %r; if that is no part of the words, take it away", corpus.name, prefix)
-    if (longest := max(map(len, parts["train"]))) > _LONG:
-        log.warning(
-            "%s: train has a sentence of %s tokens, and takes long and much memory for it; an empty line ends a "
-            "sentence, is one missing?",
-            *(corpus.name, f"{longest:,}"),
+        yield f"every word begins with {prefix!r}; if that is no part of the words, take it away"
+    if (longest := max(map(len, train))) > _LONG:
+        yield (
+            f"train has a sentence of {longest:,} tokens, and takes long and much memory for it; an empty line ends a "
+            "sentence, is one missing?"
         )
     for name in ("dev", "test"):
-        pairs = zip(parts[name], parts["train"])
-        if len(parts[name]) == len(parts["train"]) and all(
-            one.to_tokenized_string() == other.to_tokenized_string() for one, other in pairs
-        ):
-            log.warning("%s: %s is the same as train, so its figures say nothing", corpus.name, name)
-    if corpus.corpus.test is None:
-        log.warning("%s: no test file, so there will be no test figure", corpus.name)
+        pairs = zip(parts[name], train)
+        if len(parts[name]) == len(train) and all(a.to_tokenized_string() == b.to_tokenized_string() for a, b in pairs):
+            yield f"{name} is the same as train, so its figures say nothing"
+
+
+def _odd_labels(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str], label_type: str) -> Iterator[str]:
+    """Yield what is odd about the labels of a corpus, whose counts in train are known."""
+    if not parts["test"]:
+        yield "no test file, so there will be no test figure"
     if once := [label for label, count in counts.items() if count == 1][:21]:  # `listed` shows 20; hints take time
         hints = [did_you_mean(label, [other for other in counts if other != label]).strip() for label in once]
-        log.warning(
-            "%s: train has a single example of %s, too little to learn from; is it spelt as it should be?",
-            *(corpus.name, listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])),
-        )
+        labels = listed([f"{label} ({hint})" if hint else label for label, hint in zip(once, hints)])
+        yield f"train has a single example of {labels}, too little to learn from; is it spelt as it should be?"
     for name in ("dev", "test"):
-        unseen = sorted(labels_of(parts[name], corpus.label_type) - counts.keys())
-        if unseen:
-            log.warning(
-                "%s: %s occurs in %s and not in train: it cannot be learned and counts as missed",
-                *(corpus.name, ", ".join(unseen), name),
-            )
+        if unseen := sorted(labels_of(parts[name], label_type) - counts.keys()):
+            yield f"{', '.join(unseen)} occurs in {name} and not in train: it cannot be learned and counts as missed"
 
 
 def digest_of(corpus: Corpus, label_type: str) -> str:
-    """Of the words and labels of all parts."""
+    """Return the SHA-256 of the words and labels of all parts."""
     digest = hashlib.sha256(label_type.encode())
     for part in (corpus.train, corpus.dev, corpus.test):
         digest.update(b"\0part")
@@ -197,16 +197,16 @@ def digest_of(corpus: Corpus, label_type: str) -> str:
 
 
 def labels_of(sentences: Iterable[Sentence], label_type: str) -> set[str]:
-    """The labels of a type that occur in sentences."""
+    """Return the labels of a type that occur in sentences."""
     return {label.value for sentence in sentences for label in sentence.get_labels(label_type)}
 
 
 def sentences_of(dataset: Dataset | None) -> list[Sentence]:
-    """The sentences of a part of a corpus; none when there is no such part."""
+    """Return the sentences of a part of a corpus, or an empty list if there is no such part."""
     return [] if dataset is None else list(_iter_dataset(dataset))
 
 
-def _given_folder(source: str) -> Path:
+def _find_folder(source: str) -> Path:
     folder = user_path(source)
     if folder.is_dir():
         return folder
@@ -221,7 +221,7 @@ def _given_folder(source: str) -> Path:
 
 
 def _known_folder(name: str, data_root: str | Path | None) -> Path:
-    """The folder of a corpus that Flair knows, downloaded by Flair where it can be."""
+    """Return the folder of a published corpus, after Flair has downloaded it if it can."""
     known = KNOWN[name]
     root = user_path(data_root) if data_root is not None else flair.cache_root / "datasets"
     folder = root / name
@@ -229,7 +229,7 @@ def _known_folder(name: str, data_root: str | Path | None) -> Path:
         return folder
     files = ", ".join(known.files)
     cause = None
-    # Flair downloads into its cache alone, whatever base_path says, so a data_root of the user's has to hold the files.
+    # Flair downloads to its cache whatever its base_path, so a data_root of the user's has to hold the files
     if known.download is not None and data_root is None:
         try:
             known.download()
@@ -251,14 +251,14 @@ def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
 
 
 def _find_parts(folder: Path) -> _Parts:
-    """Tells files by their names as Flair does, but never by the order in which the file system lists them."""
+    """Return the files of each part by their names, as Flair does, but not by their order in the file system."""
     files = [f for f in sorted(folder.iterdir()) if f.is_file() and not {".gz", ".swp"} & set(f.suffixes)]
 
-    def only(part: str, found: list[Path]) -> Path | None:
-        if len(found) > 1:
-            names = ", ".join(f.name for f in found)
+    def only(part: str, candidates: list[Path]) -> Path | None:
+        if len(candidates) > 1:
+            names = ", ".join(f.name for f in candidates)
             raise FlairNasError(f"{folder}: several files could be the {part} part ({names}); keep one of them here")
-        return found[0] if found else None
+        return candidates[0] if candidates else None
 
     train = only("train", [f for f in files if "train" in f.name and "54019" not in f.name])
     dev = only("dev", [f for f in files if ("dev" in f.name or "testa" in f.name) and f != train])
@@ -270,7 +270,7 @@ def _find_parts(folder: Path) -> _Parts:
 def _read_folder(
     folder: Path, columns: Mapping[int, str] | None, label_type: str | None, delimiter: str | None, comment: str | None
 ) -> tuple[Corpus, str]:
-    """Read the parts of a corpus; return its label type, too."""
+    """Return the corpus in a folder, and its label type."""
     files = _find_parts(folder)
     if files.train is None:
         there = ", ".join(sorted(f.name for f in folder.iterdir())) or "nothing"
@@ -279,10 +279,10 @@ def _read_folder(
         columns = {0: "text", count_columns(files.train, delimiter, comment) - 1: label_type or "ner"}
     check_columns(columns)
     label_type = pick_label_type(columns, label_type)
-
     train = read_part(files.train, columns, label_type, delimiter, comment)
     dev = read_part(files.dev, columns, label_type, delimiter, comment) if files.dev else None
     test = read_part(files.test, columns, label_type, delimiter, comment) if files.test else None
+    _check_labels(files.train, train.datapoints, label_type)
     level = is_token_level(train.datapoints, label_type)
     for file, part in ((files.dev, dev), (files.test, test)):
         if part is not None and {level, is_token_level(part.datapoints, label_type)} == {True, False}:
@@ -291,18 +291,7 @@ def _read_folder(
                 f"{file}: its tags are of {kinds[0]}, those of {files.train} of {kinds[1]} (B- and I- mark spans); "
                 "write all parts in one way"
             )
-    label_types = sorted({name for sentence in train.datapoints for name in sentence.annotation_layers})
-    if label_type not in label_types:
-        raise FlairNasError(
-            f"{files.train}: no sentence has a label of type {brief(label_type)}; label types there: "
-            f"{', '.join(label_types) or 'none, as every label is O'}; choose another label type or column"
-        )
-    if level and len(tags := {t.get_label(label_type, "O").value for s in train.datapoints for t in s}) == 1:
-        raise FlairNasError(
-            f"{files.train}: every token has the {label_type} {tags.pop()!r}, so there is nothing to learn; is this "
-            "the label column? Which is, columns says, as in --columns text=0,ner=3, counted from 0"
-        )
-    with no_flair_remarks("No dev split found"):  # which is said below, with the file names looked for
+    with no_flair_remarks("No dev split found"):  # the warning below names the files
         corpus = Corpus(train, dev, test, sample_missing_splits="only_dev", random_seed=SPLIT_SEED)
     if dev is None:
         sampled = len(sentences_of(corpus.dev))
@@ -318,8 +307,24 @@ def _read_folder(
     return corpus, label_type
 
 
+def _check_labels(file: Path, sentences: Sequence[Sentence], label_type: str) -> None:
+    """Refuse training sentences without labels of a type, or with one label for all tokens."""
+    label_types = sorted({name for sentence in sentences for name in sentence.annotation_layers})
+    if label_type not in label_types:
+        raise FlairNasError(
+            f"{file}: no sentence has a label of type {brief(label_type)}; label types there: "
+            f"{', '.join(label_types) or 'none, as every label is O'}; choose another label type or column"
+        )
+    if not is_token_level(sentences, label_type):
+        return
+    if len(tags := {token.get_label(label_type, "O").value for sentence in sentences for token in sentence}) == 1:
+        raise FlairNasError(
+            f"{file}: every token has the {label_type} {tags.pop()!r}, so there is nothing to learn; is this the label "
+            "column? Name it as in --columns text=0,ner=3, counted from 0"
+        )
+
+
 def is_token_level(sentences: Iterable[Sentence], label_type: str) -> bool | None:
-    """Whether labels are of tokens, not of spans, by the first one; None when there are none."""
-    labels = (label for sentence in sentences for label in sentence.get_labels(label_type))
-    first = next(labels, None)
+    """Return True if labels are of tokens, False if of spans, by the first label, or None without labels."""
+    first = next((label for sentence in sentences for label in sentence.get_labels(label_type)), None)
     return None if first is None else isinstance(first.data_point, Token)

@@ -21,7 +21,7 @@ _NAMELESS = (OneHotEmbeddings, PooledFlairEmbeddings, HashEmbeddings)
 
 
 def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
-    """Number the names of a stack's members, except where Flair would lose the number when it saves them.
+    """Prefix the names of a stack's members with numbers, unless Flair would lose the number when it saves them.
 
     A loaded stack then joins its vectors in the same order as before.
 

@@ -1,4 +1,4 @@
-"""Embeddings by their written form, such as ``glove``, ``flair:news-forward`` or ``char``."""
+"""Embeddings by their spec, such as ``glove``, ``flair:news-forward`` or ``char``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 
 log = logging.getLogger("flair_nas")
 
-# The names that Flair's WordEmbeddings downloads: these, and a language's code alone or before -wiki or -crawl.
+# Names that Flair's WordEmbeddings downloads: these, and a language's code, alone or before -wiki or -crawl.
 _ENGLISH = ("glove", "extvec", "crawl", "news", "twitter", "turian", "pubmed")
 WORD_VECTORS = (*_ENGLISH, *(f"en-{name}" for name in _ENGLISH))
 LANGUAGE_VECTORS = re.compile(r"[a-z]{2}(-wiki|-crawl)?")
@@ -44,30 +44,27 @@ FORMS = (
 
 
 def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
-    """Builds the embeddings that a tagger reads, one after the other in the order given.
+    """Build a stack of embeddings, whose vectors are joined in the order of the specs.
 
-    Flair's files of vectors and language models are pickles, which can run code: take them from where you trust.
+    Flair's files of vectors and language models are pickles, which can run code: load only files that you trust.
     New weights (``char``, ``one-hot``) are drawn from torch's random state.
 
     Args:
         specs: any of
             ``glove`` or another name of Flair's word vectors (``twitter``, ``crawl``, ``en``, ``de``, ``de-crawl``),
-            ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, packed by gzip or not,
-            ``fasttext:PATH``: a fastText model, .bin or gensim's own; it has vectors of unknown words, too,
-            ``transformer:NAME_OR_PATH``: one of the Hugging Face Hub, or in a folder; its weights stay as they are,
+            ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, also in gzip,
+            ``fasttext:PATH``: a fastText model (.bin or gensim's), which has vectors of unknown words, too,
+            ``transformer:NAME_OR_PATH``: a model of the Hugging Face Hub or in a folder, with fixed weights,
             ``flair:NAME_OR_PATH``: a character language model of Flair's,
-            ``pooled-flair:NAME_OR_PATH``: the same, pooled over all places where a word was met,
-            ``char``: a small LSTM over characters, trained with the tagger; its alphabet is that of `corpus.train`,
+            ``pooled-flair:NAME_OR_PATH``: such a model, pooled over all occurrences of a word,
+            ``char``: a small LSTM over characters, trained with the tagger, with the alphabet of `corpus.train`,
             ``one-hot``: 100 trained weights for each word that `corpus.train` has twice or more.
-        corpus: where the alphabet and the words come from.
-
-    Returns:
-        The stack.
+        corpus: the source of the alphabet and the words.
 
     Raises:
-        FlairNasError: a form is not known or comes twice, there is none, or a file or download fails.
+        FlairNasError: a spec is unknown or repeated, there is none, or a file or download fails.
     """
-    specs = [specs] if isinstance(specs, str) else list(specs)  # a lone one would be taken letter by letter
+    specs = [specs] if isinstance(specs, str) else list(specs)
     if not specs:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
     for spec in specs:
@@ -82,8 +79,7 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
     kind, _, argument = spec.partition(":")
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
-    if spec == "char":
-        # Flair's own alphabet would have to be downloaded.
+    if spec == "char":  # Flair's own alphabet would have to be downloaded
         return CharacterEmbeddings(_alphabet(corpus))
     if spec == "one-hot":
         with no_flair_remarks(*OF_ALL_WORDS):
@@ -111,8 +107,8 @@ def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
 
 
 def _transformer(name: str) -> TokenEmbeddings:
-    found: TokenEmbeddings = TransformerWordEmbeddings(name, fine_tune=False)
-    return found
+    embeddings: TokenEmbeddings = TransformerWordEmbeddings(name, fine_tune=False)
+    return embeddings
 
 
 def _names_a_file(argument: str) -> bool:
@@ -121,7 +117,7 @@ def _names_a_file(argument: str) -> bool:
 
 
 def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus) -> None:
-    """Warn of vectors that know fewer than one in twenty words of a corpus."""
+    """Warn of vectors for fewer than one in twenty words of a corpus."""
     words = {token.text for sentence in sentences_of(corpus.train)[:1000] for token in sentence}
     known = sum(word in vocabulary or word.lower() in vocabulary for word in words)
     if 20 * known < len(words):
@@ -137,11 +133,10 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
         what = "is a folder" if path.is_dir() else "has to be unpacked" if path.exists() else "does not exist"
         raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give a file of {wanted}")
     try:
-        # An absolute path is never mistaken for one of Flair's names.
-        return make(str(path.resolve()))
+        return make(str(path.resolve()))  # absolute, so that it is none of Flair's names
     except FlairNasError as error:
         raise FlairNasError(f"embeddings {brief(spec)}: {error}") from None
-    except Exception as error:  # unpickling something else can raise anything
+    except Exception as error:  # unpickling can raise anything
         raise FlairNasError(
             f"embeddings {brief(spec)}: {path} is cut short or not {wanted}; copy or make it again ({shown(error)})"
         ) from error
@@ -166,14 +161,14 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
 
 def _unknown(spec: str) -> FlairNasError:
     if "," in spec and ":" not in spec:
-        return FlairNasError(f"embeddings are parted by blanks, not by commas: {' '.join(spec.split(','))}")
+        return FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
     known = {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}
     hint = did_you_mean(spec.partition(":")[0], known, count=2)
     return FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
 
 
 def _alphabet(corpus: Corpus) -> Dictionary:
-    """The characters of the training part, sorted, so that the same corpus always gives the same indices."""
+    """Return the characters of the training part, in sorted order."""
     alphabet = Dictionary(add_unk=True)
     for character in sorted({c for sentence in sentences_of(corpus.train) for token in sentence for c in token.text}):
         alphabet.add_item(character)

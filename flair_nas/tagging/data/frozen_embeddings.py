@@ -1,8 +1,7 @@
-"""Vectors of embeddings that do not learn: computed once for a corpus, kept in one array in memory or in one file.
+"""Vectors of frozen embeddings, computed once for a corpus and kept in one array in memory or in one file.
 
-Flair itself would keep a word's vector as a view on the hidden states of all characters of its batch, which takes ten
-times the memory of the vectors. The file, ``CACHE/embeddings/FINGERPRINT/vectors.bin``, is mapped: processes share what
-is read of it.
+Flair itself keeps a word's vector as a view on the hidden states of all characters of its batch, which takes ten times
+the memory. The file ``CACHE/embeddings/FINGERPRINT/vectors.bin`` is mapped, so that processes share its memory.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 log = logging.getLogger("flair_nas")
 
 VECTORS = Kind("embeddings", "vectors of embeddings")
-_FORMAT = 1  # of the file; another number makes all files anew
-_CHUNK, _BATCH = 2048, 32  # sentences that are sorted by length, and those that are embedded at a time
+_FORMAT = 1  # of the file; another number discards all files
+_CHUNK, _BATCH = 2048, 32  # sentences that are sorted by length together, and that are embedded at a time
 
 
 def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
-    """The embeddings in a stack that give a word in its sentence the same vector whenever they are asked.
+    """Return the embeddings in a stack that always give a word in its sentence the same vector.
 
-    Pooled ones change, but what they pool does not.
+    Pooled embeddings change, but the embeddings that they pool do not.
     """
     members = getattr(embeddings, "embeddings", [embeddings])
     pooled = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members]
@@ -44,50 +43,51 @@ def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
 
 
 def changing_names(embeddings: TokenEmbeddings) -> list[str]:
-    """The names under which a stack gives vectors that are not the same whenever they are asked for."""
+    """Return the names of a stack's vectors that may differ from one call to the next."""
     members = getattr(embeddings, "embeddings", [embeddings])
     frozen = {name for member in frozen_members(embeddings) for name in member.get_names()}
     return [name for member in members for name in member.get_names() if name not in frozen]
 
 
-def _said_of_others(embeddings: TokenEmbeddings) -> str:
-    """Which embeddings in a stack are not kept, and why, in words; empty if all are."""
-    members = getattr(embeddings, "embeddings", [embeddings])
-    kept = {id(member) for member in frozen_members(embeddings)}
+def _describe_changing(embeddings: TokenEmbeddings) -> str:
+    """Return the names of the embeddings in a stack that are not frozen, and why, or an empty text."""
+    frozen = {id(member) for member in frozen_members(embeddings)}
     pooled, learned = list[str](), list[str]()
-    for number, member in enumerate(members):
-        if id(member) not in kept:
-            found = pooled if isinstance(member, PooledFlairEmbeddings) else learned
-            found.append(member.name.removeprefix(f"{number}-"))  # which a stack puts before it
-    said = [f"{', '.join(pooled)}, pooled over the words met so far (what is pooled is kept)"] * bool(pooled)
-    said += [f"{', '.join(learned)}, which learn"] * bool(learned)
-    return "; ".join(said)
+    for number, member in enumerate(getattr(embeddings, "embeddings", [embeddings])):
+        if id(member) not in frozen:
+            names = pooled if isinstance(member, PooledFlairEmbeddings) else learned
+            names.append(member.name.removeprefix(f"{number}-"))
+    parts = [f"{', '.join(pooled)}, pooled over the words met so far (what is pooled is kept)"] * bool(pooled)
+    parts += [f"{', '.join(learned)}, which learn"] * bool(learned)
+    return "; ".join(parts)
 
 
 def keep_frozen(
     embeddings: TokenEmbeddings, corpus: TaggingCorpus, *, on_disk: bool | None = None, progress: bool = False,
     cache: Path | None = None,
 ) -> None:  # fmt: skip
-    """Gives all words of a corpus the vectors of a stack's frozen embeddings, which Flair then does not compute again.
+    """Store the vectors of a stack's frozen embeddings in all words of a corpus, so that Flair does not compute them.
+
+    The random state stays as it is.
 
     Args:
-        embeddings: those of a tagger; words that have their vectors already, by name, are left alone.
-        corpus: all its parts are embedded.
-        on_disk: keep them in a file of the cache, made by the first process that needs it, or in memory. None: in
-            memory, if a quarter of what is free is enough.
+        embeddings: a tagger's embeddings; words that have vectors of these names already are left alone.
+        corpus: the corpus, all parts of which are embedded.
+        on_disk: keep the vectors in a file of the cache, which processes share, or in memory. Default: in memory if a
+            quarter of the free memory is enough.
         progress: draw a progress bar.
-        cache: as for `flair_nas.storage.paths.cache_root`.
+        cache: the folder of caches, see `flair_nas.storage.paths.cache_root`.
 
     Raises:
         FlairNasError: the cache cannot be written.
         OSError: the disk is full; nothing half-written is left.
     """
-    randomness = random_state()  # what is trained must not depend on what is computed here; to list sentences draws
+    randomness = random_state()  # listing sentences draws, too
     members = frozen_members(embeddings)
     sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
     names = [name for member in members for name in member.get_names()]
     if not all(name in token._embeddings for sentence in sentences for token in sentence for name in names):
-        if others := _said_of_others(embeddings):
+        if others := _describe_changing(embeddings):
             log.info("%s: embedded anew for each batch: %s", corpus.name, others)
         _keep(members, names, sentences, corpus.name, on_disk, progress, cache)
     restore_random_state(randomness)
@@ -97,9 +97,9 @@ def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus, cache: Path | No
     """Return True if the cache has the vectors that `keep_frozen` would compute.
 
     Args:
-        embeddings: those of a tagger.
-        corpus: the corpus that is embedded.
-        cache: as for `flair_nas.storage.paths.cache_root`.
+        embeddings: a tagger's embeddings.
+        corpus: the corpus.
+        cache: the folder of caches, see `flair_nas.storage.paths.cache_root`.
     """
     sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
     return (cache_root(cache) / VECTORS.folder / _fingerprint(frozen_members(embeddings), sentences)).exists()
@@ -109,6 +109,7 @@ def _keep(
     members: Sequence[TokenEmbeddings], names: Sequence[str], sentences: Sequence[Sentence], corpus: str,
     on_disk: bool | None, progress: bool, cache: Path | None,
 ) -> None:  # fmt: skip
+    """Compute the vectors, or map those of the cache, and store them in the words."""
     widths = _widths(members, sentences[0], names)
     words, width = sum(map(len, sentences)), sum(widths)
     size = 4 * words * width  # bytes
@@ -138,11 +139,11 @@ def _keep(
         for block in blocks():
             matrix[row : row + len(block)] = block
             row += len(block)
-    _hand_out(matrix, sentences, names, widths)
+    _store(matrix, sentences, names, widths)
 
 
 def _widths(members: Sequence[TokenEmbeddings], sentence: Sentence, names: Sequence[str]) -> list[int]:
-    """How long the vectors of each name are."""
+    """Return the length of the vectors of each name."""
     _embed(members, [sentence])
     widths = [len(sentence[0].get_embedding([name])) for name in names]
     sentence.clear_embeddings(list(names))
@@ -158,24 +159,24 @@ def _embed(members: Sequence[TokenEmbeddings], sentences: list[Sentence]) -> Non
 def _computed(
     members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence], names: Sequence[str]
 ) -> Iterator[Tensor]:
-    """The vectors of all words in order, [words, D] of a chunk of sentences at a time."""
+    """Yield the vectors of all words in order, [words, D] of a chunk of sentences at a time."""
     for start in range(0, len(sentences), _CHUNK):
         chunk = sentences[start : start + _CHUNK]
-        of_sentence: dict[int, Tensor] = {}
+        computed: dict[int, Tensor] = {}
         by_length = sorted(range(len(chunk)), key=lambda number: sum(len(token.text) for token in chunk[number]))
-        for first in range(0, len(chunk), _BATCH):  # sentences of like length, as each is as costly as the longest
+        for first in range(0, len(chunk), _BATCH):  # of like length, as a batch costs as much as its longest
             batch = by_length[first : first + _BATCH]
             _embed(members, [chunk[number] for number in batch])
             for number in batch:
                 tokens = list(chunk[number])
                 vectors = [torch.stack([token.get_embedding([name]) for token in tokens]) for name in names]
-                of_sentence[number] = torch.cat(vectors, dim=1).float().cpu()  # [words of the sentence, D]
+                computed[number] = torch.cat(vectors, dim=1).float().cpu()  # [words of the sentence, D]
                 chunk[number].clear_embeddings(list(names))
-        yield torch.cat([of_sentence[number] for number in range(len(chunk))])
+        yield torch.cat([computed[number] for number in range(len(chunk))])
 
 
-def _hand_out(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str], widths: Sequence[int]) -> None:
-    """Gives each word its row of [words, D], a view for each name."""
+def _store(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str], widths: Sequence[int]) -> None:
+    """Store views of each word's row of [words, D], one for each name."""
     row = 0
     for sentence in sentences:
         rows = matrix[row : row + len(sentence)]
@@ -189,28 +190,28 @@ def _hand_out(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str
 
 
 def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> str:
-    """Return a digest of all that vectors depend on: words, white space, labels read, weights, options, versions."""
+    """Return a digest of all that vectors depend on: words, white space, labels, weights, options and versions."""
     digest = hashlib.sha256(f"{_FORMAT} flair {flair.__version__} torch {torch.__version__}".encode())
     for sentence in sentences:
         _add(digest, [token.text for token in sentence])
         _add(digest, sentence.to_plain_string())
         _add(digest, [sentence.is_document_boundary, sentence.language_code])
     for member in members:
-        if field := getattr(member, "field", None):  # labels are read in place of words
+        if field := getattr(member, "field", None):  # labels are embedded in place of words
             _add(digest, [token.get_label(field).value for sentence in sentences for token in sentence])
-        # Flair's parameters lack some options, as `with_whitespace`
+        # Flair's parameters lack some options, such as `with_whitespace`
         _add(digest, {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))})
-        _add(digest, {**member.to_params(), "name": type(member).__name__})  # its own may be a path
+        _add(digest, {**member.to_params(), "name": type(member).__name__})  # the member's own name may be a path
         _add(digest, member.state_dict())
     return digest.hexdigest()[:32]
 
 
-def _add(digest: Any, value: Any) -> None:
-    """Adds a value to a digest, so that two that differ give another one."""
+def _add(digest: hashlib._Hash, value: object) -> None:
+    """Add a value to a digest, so that different values give different digests."""
     if isinstance(value, Tensor):
         _add(digest, (str(value.dtype), list(value.shape)))
         digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    elif isinstance(value, bytes):  # of whole files
+    elif isinstance(value, bytes):  # content of files
         _add(digest, len(value))
         digest.update(value)
     elif isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Forms in which labels of spans are written: BIO, BIOES, BMES, BILOU, without a type, with the type first."""
+"""Forms of labels of spans: BIO, BIOES, BMES, BILOU, without a type, with the type first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flair_nas.errors import listed
 
 SPAN_TAG = re.compile(r"[BIES]-.+")
 ONE_TYPE = "SPAN"
-"""The type of spans that are written without one."""
+"""The type of spans whose labels have none."""
 
 _LETTERS = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
 _LETTER = f"(?P<letter>[{''.join(_LETTERS)}])"
@@ -24,7 +24,7 @@ _BRACKETS = re.compile(r"\([^()*]+\*?.*|\*\)+")  # (PER* and *), as in CoNLL-201
 
 
 class LabelFault(NamedTuple):
-    """A label that is no tag, and what to do about it."""
+    """A label that is no tag, and advice."""
 
     label: str
     advice: str
@@ -34,8 +34,8 @@ class LabelForm(NamedTuple):
     """The form of a column's labels.
 
     Args:
-        tags: the BIOES tag of each label; None if the labels are of single words.
-        note: what is worth telling about it, or an empty text.
+        tags: the BIOES tag of each label, or None if the labels are of single words.
+        note: a remark for the log, or an empty text.
     """
 
     tags: Mapping[str, str] | None
@@ -43,7 +43,7 @@ class LabelForm(NamedTuple):
 
 
 def form_of(labels: Collection[str]) -> LabelForm | LabelFault:
-    """Return the form of labels, or the first one that is at fault.
+    """Return the form of labels, or the first faulty label.
 
     Args:
         labels: the different values of a column of labels.
@@ -71,14 +71,14 @@ def form_of(labels: Collection[str]) -> LabelForm | LabelFault:
         )
     inside = [label for label in inside if label != "o"] or inside
     for form in (_WITH_LETTER, _LETTER_ALONE, *_UNUSUAL):
-        found = {label: match for label in inside if (match := form.fullmatch(label))}
-        letters = {match["letter"].upper() for match in found.values()}
-        if len(found) < len(inside) or form is not _WITH_LETTER and not letters & {"B", "I"}:
+        matches = {label: match for label in inside if (match := form.fullmatch(label))}
+        letters = {match["letter"].upper() for match in matches.values()}
+        if len(matches) < len(inside) or form is not _WITH_LETTER and not letters & {"B", "I"}:
             continue
         if form in _UNUSUAL and "O" not in labels:
             continue
-        types = {label: match.groupdict().get("type", ONE_TYPE) for label, match in found.items()}
-        tags = {label: f"{_LETTERS[match['letter'].upper()]}-{types[label]}" for label, match in found.items()}
+        types = {label: match.groupdict().get("type", ONE_TYPE) for label, match in matches.items()}
+        tags = {label: f"{_LETTERS[match['letter'].upper()]}-{types[label]}" for label, match in matches.items()}
         read = (
             f"spans of one type, {ONE_TYPE}" if form is _LETTER_ALONE else listed([tags[label] for label in inside], 4)
         )

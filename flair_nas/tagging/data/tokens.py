@@ -1,4 +1,4 @@
-"""Tokens of a line of text, each with its position in that line."""
+"""Tokens of a line of text, with their positions in it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ _WORD = re.compile(r"[^ \t\r\n\ufeff][^ \t\r\n]*")
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
-    """Split a line into tokens whose text is the line's own, between `start_position` and `end_position`.
+    """Split a line into tokens, each with the text of the line from `start_position` to `end_position`.
 
     Flair's own `Sentence(line)` deletes zero-width characters, and its positions are those of the shortened text.
 
     Args:
         line: one sentence.
-        tokenized: separate words at blanks and tabs alone. A byte order mark before a word is no part of it, and white
-            space of other kinds alone is no word. Otherwise Flair's tokenizer separates them, as if zero-width
-            characters were not there.
-
-    Returns:
-        The tokens, in order; none if the line has no words.
+        tokenized: split at blanks and tabs only; a byte order mark before a word and other white space alone are no
+            words. Default: split by Flair's tokenizer, which ignores zero-width characters.
     """
     if tokenized:
         words = [match for match in _WORD.finditer(line) if not match[0].isspace()]
         return [Token(word[0], start_position=word.start()) for word in words]
-    read = [_as_read(character) for character in line]
-    places = [place for place, character in enumerate(read) if character]  # in the line, of what the tokenizer reads
-    text, end = "".join(read), 0
+    visible = [_to_visible(character) for character in line]
+    places = [place for place, character in enumerate(visible) if character]  # in the line, of each character of `text`
+    text, end = "".join(visible), 0
     tokens: list[Token] = []
     for word in _words(text):
         start = text.index(word, end)
@@ -43,13 +39,13 @@ def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
 
 
 @functools.cache
-def _as_read(character: str) -> str:
-    """Return what the tokenizer reads in place of a character: a blank for white space, nothing for zero width."""
+def _to_visible(character: str) -> str:
+    """Return the tokenizer's input for a character: a blank for white space, an empty text for zero width."""
     return " " if character.isspace() else Sentence._handle_problem_characters(character)
 
 
 def _words(text: str) -> list[str]:
-    """Split text at blanks and where Flair's tokenizer does; together they hold every other character once."""
+    """Split text at blanks and where Flair's tokenizer does, so that no other character is lost or repeated."""
     words: list[str] = SegtokTokenizer().tokenize(text)
     if "".join(words) != text.replace(" ", ""):  # segtok repeats parts of a word with several apostrophes, as aʼbʼs
         words = word_tokenizer(text)

@@ -1,4 +1,4 @@
-"""Word vectors in files as they are published: by gensim, word2vec, fastText and GloVe, packed by gzip or not."""
+"""Files of word vectors as gensim, word2vec, fastText and GloVe publish them, also in gzip."""
 
 from __future__ import annotations
 
@@ -18,21 +18,19 @@ from flair_nas.errors import FlairNasError
 
 log = logging.getLogger("flair_nas")
 
-_PICKLE, _GZIP = b"\x80", b"\x1f\x8b"  # how such files begin
-_ENDS_IN_NUMBER = re.compile(rb" [-+]?[0-9.]*[0-9]([eE][-+]?[0-9]+)?$")  # no word does, though one may have blanks
+_PICKLE, _GZIP = b"\x80", b"\x1f\x8b"  # beginnings of such files
+_ENDS_IN_NUMBER = re.compile(rb" [-+]?[0-9.]*[0-9]([eE][-+]?[0-9]+)?$")  # no word does, even one with blanks
 
 
 def read_word_vectors(file: str) -> WordEmbeddings:
-    """Load the vectors of words.
-
-    Only a file of gensim's own is a pickle; Flair reads it. A saved tagger holds the words and vectors themselves.
+    """Load word vectors; a saved tagger holds the words and vectors themselves.
 
     Args:
-        file: gensim's own, word2vec's binary form (``.bin``), or text with a word and its numbers in each row. The
-            first line of a text may tell how many rows and numbers there are, as word2vec and fastText write it.
+        file: gensim's own format (a pickle, which Flair reads), word2vec's binary format (``.bin``), or text with a
+            word and its numbers in each row. The first line of a text may hold the numbers of rows and columns.
 
     Raises:
-        FlairNasError: a row of a text is faulty; the line is named.
+        FlairNasError: a row of a text is faulty; the message names the line.
     """
     path = Path(file)
     with open(path, "rb") as stream:
@@ -54,7 +52,7 @@ def read_word_vectors(file: str) -> WordEmbeddings:
 
 
 def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
-    """Return the row of each word, and the rows with one of zeros after them, which Flair gives to unknown words."""
+    """Return the row of each word, and the matrix [words + 1, D], whose last row of zeros is for unknown words."""
     first = stream.readline()
     mark = len(codecs.BOM_UTF8) * first.startswith(codecs.BOM_UTF8)
     first = first[mark:]
@@ -75,7 +73,7 @@ def _read_text(path: Path, stream: BinaryIO) -> tuple[dict[str, int], Tensor]:
         if not 0 < size == len(row) or _ENDS_IN_NUMBER.search(word):
             raise FlairNasError(
                 f"{path} is cut short or not word vectors: line {rows + headed} is not a word and "
-                f"{size or 'its'} numbers, parted by blanks; get the file again"
+                f"{size or 'its'} numbers, separated by blanks; get the file again"
             )
         text = word.decode(errors="backslashreplace")
         undecoded += text.encode() != word
