@@ -63,6 +63,8 @@ class Genotype:
         GenotypeError: an architecture that cannot be built, with the place of the fault.
     """
 
+    __module__ = "flair_nas"
+
     nodes: tuple[tuple[Edge, ...], ...]
     output: tuple[int, ...] = ()
     state_gate: Gate | None = None

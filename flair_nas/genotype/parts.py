@@ -18,6 +18,8 @@ class Edge:
         tail: the node that is read; 0 is the cell's s_0.
     """
 
+    __module__ = "flair_nas"
+
     op: str
     tail: int
 
@@ -30,6 +32,8 @@ class GateNode:
         entry: the operation on the entry vector v_i of this node.
         edges: edges from earlier nodes of the gate; may be empty.
     """
+
+    __module__ = "flair_nas"
 
     entry: str
     edges: tuple[Edge, ...] = ()
@@ -47,6 +51,8 @@ class Gate:
     Args:
         nodes: nodes 1..m.
     """
+
+    __module__ = "flair_nas"
 
     nodes: tuple[GateNode, ...]
 

@@ -38,6 +38,8 @@ class GenotypeError(FlairNasError):
         source: the file or address of the genotype.
     """
 
+    __module__ = "flair_nas"
+
     def __init__(self, expected: str, *, found: object = ..., place: str = "", source: str = "") -> None:
         self.expected, self.found, self.place, self.source = expected, found, place, source
         fault = "" if found is ... else f"found {brief(found)}; "
