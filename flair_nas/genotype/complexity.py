@@ -5,7 +5,7 @@ from __future__ import annotations
 from flair_nas.genotype import Genotype
 
 
-def depth_of(genotype: Genotype) -> int:
+def edge_depth(genotype: Genotype) -> int:
     """Return the number of edges on the longest path from s_0 to an output node."""
     depth = [0]
     for edges in genotype.nodes:
