@@ -106,7 +106,7 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
 
 def list_all(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes list``."""
-    from flair_nas.genotype.complexity import depth_of
+    from flair_nas.genotype.complexity import edge_depth
     from flair_nas.library.named import bundled_names, load_genotype
 
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
@@ -132,7 +132,7 @@ def list_all(arguments: argparse.Namespace) -> int:
             if gate is not None
         )
         words = (str(origin.get("method", "-")), str(origin.get("corpus", "-")))
-        rows.append((brief(name).strip("'"), *words, str(len(genotype.nodes)), str(depth_of(genotype)), gates or "-",
+        rows.append((brief(name).strip("'"), *words, str(len(genotype.nodes)), str(edge_depth(genotype)), gates or "-",
                      f"{weights:,}", f"{work:,}", ", ".join(published) or "-",
                      ", ".join(measured) or "-"))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows)]
@@ -151,7 +151,7 @@ def show(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes show``."""
     from flair_nas.drawing.cell import COLOURS
     from flair_nas.drawing.graph import text_of
-    from flair_nas.genotype.complexity import depth_of
+    from flair_nas.genotype.complexity import edge_depth
     from flair_nas.library.card import words_of
     from flair_nas.library.named import load_genotype
 
@@ -166,7 +166,7 @@ def show(arguments: argparse.Namespace) -> int:
         title = words_of(name)
         print("\n  ".join([f"{title}:" if lines else f"{title}: {value}", *(f"{key}: {text}" for key, text in lines)]))
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
-    print(f"one direction, {sizes}: {weights:,} weights, {work:,} FLOP a token; depth {depth_of(genotype)}")
+    print(f"one direction, {sizes}: {weights:,} weights, {work:,} FLOP a token; depth {edge_depth(genotype)}")
     return 0
 
 
@@ -204,7 +204,7 @@ def _write(genotype: Genotype, path: Path, dark: bool) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Runs ``flair-nas genotypes compare``."""
-    from flair_nas.drawing.graph import equations_of
+    from flair_nas.drawing.graph import graph_equations
     from flair_nas.genotype.complexity import edit_distance
     from flair_nas.library.named import load_genotype
 
@@ -212,7 +212,7 @@ def compare(arguments: argparse.Namespace) -> int:
         raise FlairNasError(f"two genotypes are compared, and {given} {'is' if given == 1 else 'are'} given")
     genotypes = [load_genotype(name) for name in arguments.genotypes]
     parts = [
-        {graph.title.partition(",")[0]: [graph.title, *equations_of(graph)] for graph in genotype.graphs()}
+        {graph.title.partition(",")[0]: [graph.title, *graph_equations(graph)] for graph in genotype.graphs()}
         for genotype in genotypes
     ]
     names = [*dict.fromkeys([*parts[0], *parts[1]]), "options"]

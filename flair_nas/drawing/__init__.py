@@ -1,1 +1,1 @@
-"""Pictures: the progress of searches, and cells."""
+"""Pictures: cells, the progress of searches, and comparisons of layers."""

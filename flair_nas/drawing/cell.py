@@ -1,4 +1,4 @@
-"""Pictures of a genotype: SVG, PNG, DOT; the same shapes in the same places, whatever the format."""
+"""Pictures of a genotype as SVG, PNG and DOT; SVG and PNG have the same shapes in the same places."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from html import escape
 
 from flair_nas.drawing.graph import Drawable, Graph, Layout, Vertex, layout
 
-# near those of Okabe and Ito (2008); the colour-blind of each kind can tell them apart, which is tested
+Point = tuple[float, float]
+
+# near those of Okabe and Ito (2008); a test checks that colour-blind readers can tell them apart
 COLOURS = {"tanh": "#0072B2", "relu": "#B84E00", "sigmoid": "#00C08B", "identity": "#E69F00"}
 ON = {"tanh": "#ffffff", "relu": "#ffffff", "sigmoid": "#000000", "identity": "#000000"}
 LIGHT = {"paper": "#ffffff", "ink": "#222222", "soft": "#5c5c5c", "box": "#f2f2f2", "faint": "#d8d8d8"}
 DARK = {"paper": "#1b1b1b", "ink": "#eeeeee", "soft": "#c0c0c0", "box": "#2e2e2e", "faint": "#4a4a4a"}
 
-_PILL, _BOX, _LINE, _GAP, _COLUMN, _MARGIN, _HEAD = 60, 56, 24, 16, 52, 18, 30
+_OP_WIDTH, _BOX_WIDTH, _ROW_HEIGHT, _ROW_GAP, _COLUMN_GAP, _MARGIN, _TITLE_HEIGHT = 60, 56, 24, 16, 52, 18, 30
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A rectangle, a path or a text, with colours by their names in `LIGHT` or as they are.
+    """A rectangle, a path or a text; colours are names in `LIGHT`, or #rrggbb.
 
     Args:
         kind: rect, path or text.
-        at: x, y, width and height of a rectangle; x and y of a text's middle; the points of a path, one, and three for
-            each curve.
+        at: x, y, width and height of a rectangle; x and y of a text's middle; the first point of a path, then three
+            points for each Bézier curve.
         text: of a text.
-        fill: colour of its inside, or of a text.
-        line: colour of its outline, or of a path.
-        style: ``bold``, ``start`` (of a text, that begins at its place), ``dashed``, ``double``.
-        data: what it stands for.
+        fill: colour of the inside, or of a text.
+        line: colour of the outline, or of a path.
+        style: words of ``bold``, ``start`` (a text that begins at its place), ``dashed``, ``double``.
+        data: attributes of the SVG element.
     """
 
     kind: str
@@ -43,82 +45,87 @@ class Shape:
     data: Mapping[str, str] = field(default_factory=dict)
 
 
-def shapes_of(genotype: Drawable) -> tuple[list[Shape], float, float]:
-    """All shapes of a picture, and its width and height.
-
-    Args:
-        genotype: any one.
-    """
+def place_shapes(genotype: Drawable) -> tuple[list[Shape], float, float]:
+    """Return all shapes of a picture, its width and its height."""
     shapes: list[Shape] = []
     top, width = float(_MARGIN), 0.0
     for graph in genotype.graphs():
-        found, right, bottom = _placed(graph, layout(graph), top)
-        shapes += found
+        graph_shapes, right, bottom = _place_graph(graph, layout(graph), top)
+        shapes += graph_shapes
         top, width = bottom + _MARGIN, max(width, right)
     return shapes, width + _MARGIN, top
 
 
 def _height(vertex: Vertex) -> int:
-    return _LINE * max(1, len(vertex.reads))
+    return _ROW_HEIGHT * max(1, len(vertex.reads))
 
 
-def _placed(graph: Graph, found: Layout, top: float) -> tuple[list[Shape], float, float]:
-    """The shapes of one graph, its right border and its bottom."""
+def _place_graph(graph: Graph, arrangement: Layout, top: float) -> tuple[list[Shape], float, float]:
+    """Return the shapes of a graph, its right border and its bottom."""
     vertices = {vertex.key: vertex for vertex in graph.vertices}
-    heights = [[_height(vertices[n]) if n in vertices else _LINE / 2 for n in column] for column in found.columns]
-    tallest = max(sum(column) + _GAP * (len(column) - 1) for column in heights)
-    left, right = dict[str, tuple[float, float]](), dict[str, tuple[float, float]]()  # where edges come in and go out
-    shapes, x = list[Shape](), float(_MARGIN)
-    for column, tall in zip(found.columns, heights):
-        y = top + _HEAD + (tallest - sum(tall) - _GAP * (len(column) - 1)) / 2
-        wide = max((_PILL * bool(vertices[n].reads) + _BOX if n in vertices else 0) for n in column)
-        for name, height in zip(column, tall):
-            left[name], right[name] = (x, y + height / 2), (x + wide, y + height / 2)
-            if name in vertices:
-                shapes += _boxes(vertices[name], x, y, wide)
-                left[name] = (x, y)
-            y += height + _GAP
-        x += wide + _COLUMN
-    width = max(x - _COLUMN, _MARGIN + 7.0 * (len(graph.title) + len(graph.result) + 4))
-    paths = []
-    for (head, number), route in found.routes.items():
-        vertex = vertices[head]
-        end = (left[head][0], left[head][1] + _LINE * (number + 0.5))
-        stops = [right[route[0]]]
-        for name in route[1:-1]:
-            stops += [left[name], right[name]]
-        data = {"head": head, "tail": route[0], "op": vertex.reads[number][0]}
-        colour = "faint" if vertex.dead else "soft"
-        paths.append(Shape("path", _curve([*stops, end]), line=colour, data=data))
-    title = [
-        Shape("text", (_MARGIN, top + 8), f"{graph.title}:  {graph.result}", "ink", style="bold start"),
+    heights = [
+        [_height(vertices[name]) if name in vertices else _ROW_HEIGHT / 2 for name in column]
+        for column in arrangement.columns
     ]
-    return [*title, *paths, *shapes], width, top + _HEAD + tallest
+    max_height = max(sum(column) + _ROW_GAP * (len(column) - 1) for column in heights)
+    entries, exits = dict[str, Point](), dict[str, Point]()  # ends and starts of edges
+    boxes, x = list[Shape](), float(_MARGIN)
+    for column, column_heights in zip(arrangement.columns, heights):
+        y = top + _TITLE_HEIGHT + (max_height - sum(column_heights) - _ROW_GAP * (len(column) - 1)) / 2
+        widths = ((_OP_WIDTH * bool(vertices[n].reads) + _BOX_WIDTH if n in vertices else 0) for n in column)
+        width = max(widths)
+        for name, height in zip(column, column_heights):
+            entries[name], exits[name] = (x, y + height / 2), (x + width, y + height / 2)
+            if name in vertices:
+                boxes += _boxes(vertices[name], x + width - _BOX_WIDTH, y)
+                entries[name] = (x, y)
+            y += height + _ROW_GAP
+        x += width + _COLUMN_GAP
+    title = f"{graph.title}:  {graph.result}"
+    right = max(x - _COLUMN_GAP, _MARGIN + 7.0 * (len(title) + 1))
+    heading = Shape("text", (_MARGIN, top + 8), title, "ink", style="bold start")
+    return [heading, *_edges(vertices, arrangement, entries, exits), *boxes], right, top + _TITLE_HEIGHT + max_height
 
 
-def _curve(stops: Sequence[tuple[float, float]]) -> tuple[float, ...]:
-    """From stop to stop, level at each."""
-    points = [*stops[0]]
-    for (x0, y0), (x1, y1) in itertools.pairwise(stops):
+def _edges(
+    vertices: Mapping[str, Vertex], arrangement: Layout, entries: Mapping[str, Point], exits: Mapping[str, Point]
+) -> list[Shape]:
+    """Return a curve for each edge, through the columns between tail and head."""
+    paths = []
+    for (head, number), route in arrangement.routes.items():
+        x, y = entries[head]
+        points = [exits[route[0]]]
+        for name in route[1:-1]:
+            points += [entries[name], exits[name]]
+        points.append((x, y + _ROW_HEIGHT * (number + 0.5)))
+        data = {"head": head, "tail": route[0], "op": vertices[head].reads[number][0]}
+        paths.append(Shape("path", _curve(points), line="faint" if vertices[head].dead else "soft", data=data))
+    return paths
+
+
+def _curve(points: Sequence[Point]) -> tuple[float, ...]:
+    """Return a curve through points, horizontal at each."""
+    curve = [*points[0]]
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
         middle = (x0 + x1) / 2
-        points += [middle, y0, middle, y1, x1, y1]
-    return tuple(points)
+        curve += [middle, y0, middle, y1, x1, y1]
+    return tuple(curve)
 
 
-def _boxes(vertex: Vertex, x: float, y: float, wide: float) -> list[Shape]:
-    """A vertex: the operation of each edge into it, then its name."""
-    shapes, begin = [], x + wide - _BOX
+def _boxes(vertex: Vertex, x: float, y: float) -> list[Shape]:
+    """Return the boxes of a vertex: the operation of each edge into it, to the left of x, then its label."""
+    shapes = []
     for number, (op, _) in enumerate(vertex.reads):
-        at = (begin - _PILL, y + _LINE * number, _PILL, _LINE)
+        at = (x - _OP_WIDTH, y + _ROW_HEIGHT * number, _OP_WIDTH, _ROW_HEIGHT)
         fill, ink = ("faint", "soft") if vertex.dead else (COLOURS[op], ON[op])
         shapes.append(Shape("rect", at, fill=fill, line="paper"))
-        shapes.append(Shape("text", (at[0] + _PILL / 2, at[1] + _LINE / 2), op, ink, style="bold"))
+        shapes.append(Shape("text", (at[0] + _OP_WIDTH / 2, at[1] + _ROW_HEIGHT / 2), op, ink, style="bold"))
     style = "double" if vertex.output else "dashed" if vertex.dead else ""
     data = {"vertex": vertex.key, "output": str(vertex.output).lower()}
     colour = "soft" if vertex.dead else "ink"
     height = _height(vertex)
-    shapes.append(Shape("rect", (begin, y, _BOX, height), fill="box", line=colour, style=style, data=data))
-    shapes.append(Shape("text", (begin + _BOX / 2, y + height / 2), vertex.label, colour))
+    shapes.append(Shape("rect", (x, y, _BOX_WIDTH, height), fill="box", line=colour, style=style, data=data))
+    shapes.append(Shape("text", (x + _BOX_WIDTH / 2, y + height / 2), vertex.label, colour))
     return shapes
 
 
@@ -126,27 +133,25 @@ def _boxes(vertex: Vertex, x: float, y: float, wide: float) -> list[Shape]:
 
 
 def to_svg(genotype: Drawable) -> str:
-    """The picture as SVG, light or dark as its reader is.
-
-    Args:
-        genotype: any one.
-    """
-    shapes, width, height = shapes_of(genotype)
-    rules = [f".{name}{{fill:{colour}}}.{name}-line{{stroke:{colour}}}" for name, colour in LIGHT.items()]
-    dark = [f".{name}{{fill:{colour}}}.{name}-line{{stroke:{colour}}}" for name, colour in DARK.items()]
-    style = f"{''.join(rules)}@media(prefers-color-scheme:dark){{{''.join(dark)}}}"
+    """Return the picture as SVG, light or dark as the reader's system is."""
+    shapes, width, height = place_shapes(genotype)
+    light, dark = (
+        "".join(f".{name}{{fill:{colour}}}.{name}-line{{stroke:{colour}}}" for name, colour in names.items())
+        for names in (LIGHT, DARK)
+    )
+    style = f"{light}@media(prefers-color-scheme:dark){{{dark}}}"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
         f'height="{height:g}" font-family="Helvetica, Arial, sans-serif" font-size="13" role="img">',
         f"<title>{escape(genotype.one_line())}</title><style>{style}</style>",
         f'<rect class="paper" width="{width:g}" height="{height:g}"/>',
-        *map(_svg_of, shapes),
+        *map(_svg_element, shapes),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _svg_of(shape: Shape) -> str:
+def _svg_element(shape: Shape) -> str:
     data = "".join(f' data-{name}="{escape(value)}"' for name, value in shape.data.items())
     fill = f'class="{shape.fill}' if shape.fill in LIGHT else f'fill="{shape.fill}" class="'
     line = f" {shape.line}-line" if shape.line in LIGHT else ""
@@ -160,26 +165,25 @@ def _svg_of(shape: Shape) -> str:
     if shape.kind == "path":
         numbers = [f"{value:g}" for value in shape.at]
         return f'<path d="M{" ".join(numbers[:2])} C{" ".join(numbers[2:])}" stroke-width="1.5" {paint}{data}/>'
-    x, y, w, h = shape.at
+    x, y, width, height = shape.at
     dash = ' stroke-dasharray="4 3"' if "dashed" in shape.style else ""
-    place = f'x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="5"'
+    place = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"'
     return f'<rect {place} stroke-width="{3 if "double" in shape.style else 1}"{dash} {paint}{data}/>'
 
 
 def to_png(genotype: Drawable, scale: float = 2.0, dark: bool = False) -> bytes:
-    """The picture as PNG.
+    """Return the picture as PNG.
 
     Args:
-        genotype: any one.
+        genotype: the cell and its gates.
         scale: pixels for each unit of the SVG.
         dark: light on dark.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch, PathPatch
     from matplotlib.path import Path
 
-    shapes, width, height = shapes_of(genotype)
+    shapes, width, height = place_shapes(genotype)
     names = DARK if dark else LIGHT
     figure = Figure(figsize=(width / 72, height / 72), dpi=72 * scale, facecolor=names["paper"])
     axes = figure.add_axes((0, 0, 1, 1))
@@ -188,9 +192,9 @@ def to_png(genotype: Drawable, scale: float = 2.0, dark: bool = False) -> bytes:
     for shape in shapes:
         fill, line = (names.get(colour, colour) for colour in (shape.fill, shape.line))
         if shape.kind == "text":
-            x, y = shape.at
             side = "left" if "start" in shape.style else "center"
             weight = "bold" if "bold" in shape.style else "normal"
+            x, y = shape.at
             axes.text(x, y, shape.text, color=fill, fontsize=10, ha=side, va="center", weight=weight, zorder=3)
         elif shape.kind == "path":
             points = list(zip(shape.at[::2], shape.at[1::2]))
@@ -205,16 +209,12 @@ def to_png(genotype: Drawable, scale: float = 2.0, dark: bool = False) -> bytes:
             )  # fmt: skip
             axes.add_patch(rounded)
     stream = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(stream)
+    figure.savefig(stream, format="png")
     return stream.getvalue()
 
 
 def to_dot(genotype: Drawable) -> str:
-    """The graphs in Graphviz's language.
-
-    Args:
-        genotype: any one.
-    """
+    """Return the graphs in Graphviz's language."""
     lines = ["digraph genotype {", "  rankdir=LR; node [shape=box, style=rounded];"]
     for number, graph in enumerate(genotype.graphs()):
         lines.append(f'  subgraph cluster_{number} {{ label="{graph.title}: {graph.result}";')

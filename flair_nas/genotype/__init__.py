@@ -1,33 +1,14 @@
 """Genotypes: discrete recurrent architectures, as data. Imports neither torch nor Flair."""
 
-from flair_nas.genotype.architecture import Genotype
-from flair_nas.genotype.parts import Edge, Gate, GateNode
-from flair_nas.genotype.sampling import random_genotype
-from flair_nas.genotype.vocabulary import (
-    CARRIES,
-    DEFAULT_CARRY,
-    DEFAULT_COMBINE,
-    DEFAULT_GATE,
-    GATE_FORMS,
-    MOST_NODES,
-    OPERATIONS,
-    OPTION_NAMES,
-    GenotypeError,
-)
-
-__all__ = [
-    "CARRIES",
-    "DEFAULT_CARRY",
-    "DEFAULT_COMBINE",
-    "DEFAULT_GATE",
-    "GATE_FORMS",
-    "MOST_NODES",
-    "OPERATIONS",
-    "OPTION_NAMES",
-    "Edge",
-    "Gate",
-    "GateNode",
-    "Genotype",
-    "GenotypeError",
-    "random_genotype",
-]
+from flair_nas.genotype.architecture import Genotype as Genotype
+from flair_nas.genotype.parts import Edge as Edge
+from flair_nas.genotype.parts import Gate as Gate
+from flair_nas.genotype.parts import GateNode as GateNode
+from flair_nas.genotype.sampling import random_genotype as random_genotype
+from flair_nas.genotype.vocabulary import CARRIES as CARRIES
+from flair_nas.genotype.vocabulary import DEFAULT_CARRY as DEFAULT_CARRY
+from flair_nas.genotype.vocabulary import DEFAULT_GATE as DEFAULT_GATE
+from flair_nas.genotype.vocabulary import GATE_FORMS as GATE_FORMS
+from flair_nas.genotype.vocabulary import OPERATIONS as OPERATIONS
+from flair_nas.genotype.vocabulary import OPTION_NAMES as OPTION_NAMES
+from flair_nas.genotype.vocabulary import GenotypeError as GenotypeError

@@ -1,31 +1,25 @@
-"""Genotypes: discrete recurrent architectures, as data.
+"""A genotype: the kept edges of a cell with their operations, the output nodes, and ESS's two inter-cell gates.
 
-A genotype says which edges of a cell are kept and with which operations, which nodes the cell's output averages, and,
-for ESS, the two inter-cell gates. It has three written forms: JSON (whole), one line (structure alone) and the named
-tuple that the DARTS code prints. This module imports neither torch nor Flair.
+It has three written forms: JSON (whole), one line (structure alone) and the named tuple that the DARTS code prints.
+This module imports neither torch nor Flair.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from flair_nas.drawing.graph import Graph, Vertex
 from flair_nas.errors import shown
-from flair_nas.genotype.parts import Edge, Gate, check_edges, check_gate, check_output, check_size, in_order, is_list
+from flair_nas.genotype.parts import Edge, Gate, check_gate, check_nodes, check_output
 from flair_nas.genotype.text_forms import (
-    as_python,
-    edges_from,
-    expect_list,
-    expect_object,
-    gate_from,
-    parse_one_line,
+    fields_from_darts,
+    fields_from_data,
+    fields_from_line,
+    parse_json,
     parse_printed,
-    unique_keys,
 )
 from flair_nas.genotype.vocabulary import (
     CARRIES,
@@ -38,18 +32,20 @@ from flair_nas.genotype.vocabulary import (
     OPTION_NAMES,
     VERSION,
     GenotypeError,
+    Json,
 )
+from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import meant, read_file
 
-_MOST_BYTES = 10_000_000  # of a file; it may be a whole log
+_MAX_BYTES = 10_000_000  # of a file, which may be a whole log
 
 
 @dataclass(frozen=True)
 class Genotype:
     """A discrete recurrent architecture.
 
-    Two genotypes are equal when their structure is: all that the one-line form names, nodes, output and gates. The
-    options (`OPTION_NAMES`) and `origin` do not count; compare `options` too where the function counts.
+    Two genotypes are equal if they have the same one-line form: nodes, output and gates. The options (`OPTION_NAMES`)
+    and `origin` do not count; compare `options` too if the function matters.
 
     Args:
         nodes: for each node 1..N of the cell, its kept edges.
@@ -61,7 +57,7 @@ class Genotype:
         gate: ``product`` (v * gate, the paper) or ``residual`` (v * (1 + gate)).
         carry: with a state gate, s_0 keeps a part of h_{t-1} (``ungated``) or of ĥ_{t-1} (``gated``; the state can then
             grow from step to step without bound).
-        origin: where it comes from: method, corpus, paper or command, date, figures.
+        origin: the provenance: method, corpus, paper or command, date, figures.
 
     Raises:
         GenotypeError: an architecture that cannot be built, with the place of the fault.
@@ -77,26 +73,12 @@ class Genotype:
     combine: str = field(default=DEFAULT_COMBINE, compare=False)
     gate: str = field(default=DEFAULT_GATE, compare=False)
     carry: str = field(default=DEFAULT_CARRY, compare=False)
-    origin: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    origin: Mapping[str, Json] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        check_size(self.nodes, "cell.nodes")
-        if not is_list(self.nodes) or not all(is_list(edges) for edges in self.nodes):
-            raise GenotypeError("for each node a sequence of edges", found=self.nodes, place="cell.nodes")
-        if not is_list(self.output):
-            raise GenotypeError("a sequence of node numbers", found=self.output, place="cell.output")
-        nodes = tuple(in_order(edges) for edges in self.nodes)
-        if not nodes:
-            raise GenotypeError("at least one node", found=[], place="cell.nodes")
-        for number, edges in enumerate(nodes, start=1):
-            place = f"cell.nodes[{number - 1}]"
-            if not edges:
-                raise GenotypeError(f"at least one edge into node {number}", found=[], place=place)
-            check_edges(edges, range(number), number, place)
-        output = tuple(self.output) if len(self.output) else tuple(range(1, len(nodes) + 1))
-        check_output(output, len(nodes))
-        for name in ("state_gate", "input_gate"):
-            gate = getattr(self, name)
+        object.__setattr__(self, "nodes", check_nodes(self.nodes))
+        object.__setattr__(self, "output", check_output(self.output, len(self.nodes)))
+        for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
             if gate is not None:
                 check_gate(gate, name)
         if not isinstance(self.highway, bool):
@@ -108,14 +90,12 @@ class Genotype:
             raise GenotypeError("an object with text keys", found=self.origin, place="origin")
         try:
             json.dumps(dict(self.origin), allow_nan=False, ensure_ascii=False).encode()
-        except (TypeError, ValueError, RecursionError) as error:  # ValueError: also halves of characters
+        except (TypeError, ValueError, RecursionError) as error:  # ValueError: also a lone surrogate
             raise GenotypeError(f"values that JSON can hold in UTF-8 ({shown(error)})", place="origin") from None
-        object.__setattr__(self, "nodes", nodes)
-        object.__setattr__(self, "output", tuple(sorted(output)))
         object.__setattr__(self, "origin", dict(self.origin))
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, bool | str]:
         """The options that change the function without being part of the structure."""
         return {name: getattr(self, name) for name in OPTION_NAMES}
 
@@ -130,51 +110,47 @@ class Genotype:
 
     @property
     def silent(self) -> bool:
-        """Whether the output and all gradients are exactly 0, whatever the weights, when the state begins with zeros.
+        """True if output and all gradients are exactly 0 for any weights when the state starts at zero.
 
-        So it is with an input gate in the product form where no sigmoid takes part, as every other operation maps 0
-        to 0: h = 0 gives g' = 0, hence x̂ = x * g' = 0, hence h = 0 at the next step.
+        The input gate has the product form, and no sigmoid takes part: every other operation maps 0 to 0. Then h = 0
+        gives g' = 0, hence x̂ = x * g' = 0, hence h = 0 at the next step.
         """
         if self.input_gate is None or self.gate != "product":
             return False
-        of_cell = [edge.op for number in self.live_nodes for edge in self.nodes[number - 1]]
-        of_gate = [op for node in self.input_gate.nodes for op in (node.entry, *(edge.op for edge in node.edges))]
-        return "sigmoid" not in of_cell + of_gate
+        cell_ops = [edge.op for number in self.live_nodes for edge in self.nodes[number - 1]]
+        gate_ops = [op for node in self.input_gate.nodes for op in (node.entry, *(edge.op for edge in node.edges))]
+        return "sigmoid" not in cell_ops + gate_ops
 
     @property
     def carries_gated(self) -> bool:
-        """Whether s_0 keeps a part of the gated h, which can grow without bound; files of version 1 with gates do."""
+        """True if s_0 keeps a part of the gated h, which can grow without bound; files of version 1 with gates do."""
         return self.highway and self.state_gate is not None and self.carry == "gated"
 
     def graphs(self) -> list[Graph]:
-        """Return the genotype as graphs to be drawn: its cell, then its gates."""
+        """Return the graphs to draw: the cell, then its gates."""
         live = self.live_nodes
         nodes = tuple(
             Vertex(f"s{n}", f"s{n}", tuple((e.op, f"s{e.tail}") for e in edges), n in self.output, n not in live)
             for n, edges in enumerate(self.nodes, start=1)
         )
-        plain = "" if self.highway else ", without highway"
-        cell = Graph(
-            f"cell{plain}",
-            f"s0 of x[t] and h[t-1], h[t] = mean of {_listed(self.output)}",
-            (Vertex("s0", "s0"), *nodes),
-        )
-        product = "1 + " if self.gate == "residual" else ""
-        graphs = [cell]
-        for gate, title, past, letter, what in (
+        title = "cell" if self.highway else "cell, without highway"
+        result = f"s0 of x[t] and h[t-1], h[t] = mean of {_node_names(self.output)}"
+        graphs = [Graph(title, result, (Vertex("s0", "s0"), *nodes))]
+        residual = "1 + " if self.gate == "residual" else ""
+        for gate, title, past, letter, gated in (
             (self.state_gate, "state gate", "x", "f", "h[t-1]"),
             (self.input_gate, "input gate", "h", "g", "x[t]"),
         ):
             if gate is not None:
-                factor = f"({product}mean of {letter}1 to {letter}{gate.history})"
-                graphs.append(Graph(title, f"{what} * {factor}", _gate_vertices(gate, past, letter)))
+                scale = f"({residual}mean of {letter}1 to {letter}{gate.history})"
+                graphs.append(Graph(title, f"{gated} * {scale}", _gate_vertices(gate, past, letter)))
         return graphs
 
-    # --- the field's named tuple ---
+    # --- written forms ---
 
     @classmethod
-    def from_darts(cls, recurrent: Sequence[Any], concat: Iterable[int] | None = None, **options: Any) -> Genotype:
-        """Takes the named tuple of the DARTS code: ``Genotype.from_darts(*DARTS_V2)``.
+    def from_darts(cls, recurrent: Sequence[object], concat: Iterable[int] | None = None, **options: Json) -> Genotype:
+        """Return the genotype of the DARTS code's named tuple: ``Genotype.from_darts(*DARTS_V2)``.
 
         Args:
             recurrent: per node an ``(op, tail)`` pair, or a sequence of such pairs for several edges into a node.
@@ -184,39 +160,17 @@ class Genotype:
         Raises:
             GenotypeError: the tuple is not a recurrent genotype.
         """
-        if not isinstance(recurrent, Sequence) or isinstance(recurrent, str):
-            raise GenotypeError("a list of (operation, tail) pairs", found=recurrent, place="recurrent")
-        check_size(recurrent, "recurrent")
-        nodes = []
-        for index, entry in enumerate(recurrent):
-            place = f"recurrent[{index}]"
-            if not isinstance(entry, Sequence) or isinstance(entry, str):
-                raise GenotypeError("an (operation, tail) pair", found=entry, place=place)
-            pairs = [entry] if len(entry) == 2 and isinstance(entry[0], str) else list(entry)
-            for pair in pairs:
-                if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-                    raise GenotypeError("an (operation, tail) pair", found=pair, place=place)
-            nodes.append(tuple(Edge(as_python(op), as_python(tail)) for op, tail in pairs))
-        try:
-            # one more than there can be is enough to see that there are too many
-            output = tuple(map(as_python, itertools.islice(concat, len(nodes) + 1))) if concat is not None else ()
-        except TypeError:
-            raise GenotypeError("node numbers", found=concat, place="concat") from None
-        if concat is not None and not output:
-            raise GenotypeError("at least one output node", found=[], place="concat")
-        return cls(nodes=tuple(nodes), output=output, **options)
-
-    # --- one line ---
+        return cls(**fields_from_darts(recurrent, concat), **options)
 
     def one_line(self) -> str:
-        """The structure (no options, no origin) on one line, safe in a shell.
+        """Return the structure (no options, no origin) on one line that needs no quotes in a shell.
 
-        Nodes are joined by ``-``, edges of a node by ``+``; an edge is the operation and the node that it reads. Output
-        nodes follow ``:`` when they are not all nodes; the gates follow as ``/state=`` and ``/input=``, each node of a
-        gate beginning with its entry operation. Example: ``tanh0-relu1+tanh0:2/state=tanh-relu+sigmoid1``.
+        ``-`` joins nodes, ``+`` the edges of a node; an edge is the operation and the node that it reads. Output nodes
+        follow ``:`` unless all nodes are. The gates follow as ``/state=`` and ``/input=``; each node of a gate begins
+        with its entry operation. Example: ``tanh0-relu1+tanh0:2/state=tanh-relu+sigmoid1``.
         """
         text = "-".join("+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes)
-        if self.output != tuple(range(1, len(self.nodes) + 1)):
+        if len(self.output) < len(self.nodes):
             text += ":" + ".".join(map(str, self.output))
         for name, gate in (("state", self.state_gate), ("input", self.input_gate)):
             if gate is not None:
@@ -238,7 +192,7 @@ class Genotype:
 
     @classmethod
     def parse(cls, text: str) -> Genotype:
-        """Reads any written form: one line, JSON, or ``Genotype(recurrent=[...], concat=range(1, 9))`` as in logs.
+        """Read any written form: one line, JSON, or ``Genotype(recurrent=[...], concat=range(1, 9))`` as in logs.
 
         Nothing in the text is evaluated as code.
 
@@ -252,137 +206,88 @@ class Genotype:
             return cls.from_json(text)
         if "Genotype(" in stripped:
             return cls.from_darts(*parse_printed(stripped))
-        return cls(**parse_one_line(stripped))
+        return cls(**fields_from_line(stripped))
 
-    # --- JSON ---
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form as Python data."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON form as Python data."""
-
-        def edges_of(edges: tuple[Edge, ...]) -> list[dict[str, Any]]:
+        def edge_data(edges: tuple[Edge, ...]) -> list[Json]:
             return [{"op": edge.op, "tail": edge.tail} for edge in edges]
 
-        def gate_of(gate: Gate | None) -> dict[str, Any] | None:
+        def gate_data(gate: Gate | None) -> Json:
             if gate is None:
                 return None
-            return {"nodes": [{"entry": node.entry, "edges": edges_of(node.edges)} for node in gate.nodes]}
+            return {"nodes": [{"entry": node.entry, "edges": edge_data(node.edges)} for node in gate.nodes]}
 
         return {
             "format": FORMAT,
             "version": VERSION,
-            "cell": {"nodes": [edges_of(edges) for edges in self.nodes], "output": list(self.output)},
-            "state_gate": gate_of(self.state_gate),
-            "input_gate": gate_of(self.input_gate),
+            "cell": {"nodes": [edge_data(edges) for edges in self.nodes], "output": list(self.output)},
+            "state_gate": gate_data(self.state_gate),
+            "input_gate": gate_data(self.input_gate),
             "options": self.options,
             "origin": dict(self.origin),
         }
 
     def to_json(self) -> str:
-        """The whole genotype as indented JSON."""
+        """Return the whole genotype as indented JSON."""
         return json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def from_dict(cls, data: object) -> Genotype:
-        """Reads the JSON form from Python data.
+        """Read the JSON form from Python data.
 
         Raises:
-            GenotypeError: with the place of the first thing that is wrong.
+            GenotypeError: with the place of the first fault.
         """
-        top = expect_object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
-        if top["format"] != FORMAT:
-            raise GenotypeError(f"{FORMAT!r}", found=top["format"], place="format")
-        version = top["version"]
-        if type(version) is not int or not 1 <= version <= VERSION:
-            expected = f"version 1 to {VERSION}, which this flair-nas reads"
-            if type(version) is int and version > VERSION:
-                expected += "; a newer one wrote this, and can read it"
-            raise GenotypeError(expected, found=version, place="version")
-        cell = expect_object(top["cell"], "cell", ("nodes", "output"), ())
-        nodes = []
-        check_size(cell["nodes"], "cell.nodes")
-        for index, edges in enumerate(expect_list(cell["nodes"], "cell.nodes")):
-            nodes.append(edges_from(edges, f"cell.nodes[{index}]"))
-        output = tuple(expect_list(cell["output"], "cell.output"))
-        if not output:
-            raise GenotypeError("at least one output node", found=[], place="cell.output")
-        names = OPTION_NAMES if version > 1 else tuple(name for name in OPTION_NAMES if name != "carry")
-        options = expect_object(top.get("options", {}), "options", (), names)
-        state_gate, input_gate = (gate_from(top.get(name), name) for name in ("state_gate", "input_gate"))
-        if version == 1 and state_gate is not None:
-            options = {**options, "carry": "gated"}
-        return cls(tuple(nodes), output, state_gate, input_gate, **options, origin=top.get("origin", {}))
+        return cls(**fields_from_data(data))
 
     @classmethod
     def from_json(cls, text: str) -> Genotype:
-        """Reads the JSON form.
+        """Read the JSON form.
 
         Raises:
             GenotypeError: the text is no JSON (with line and column) or no genotype.
         """
-        try:
-            data = json.loads(text, object_pairs_hook=unique_keys)
-        except json.JSONDecodeError as error:
-            where = f"line {error.lineno}, column {error.colno}"
-            cut = (
-                " (the file looks cut short)" if error.pos >= len(text.rstrip()) or "Unterminated" in error.msg else ""
-            )
-            raise GenotypeError(f"valid JSON: {error.msg}{cut}", place=where) from None
-        except GenotypeError:
-            raise
-        except (RecursionError, ValueError) as error:  # ValueError: a number of some thousand digits
-            raise GenotypeError(f"valid JSON of a genotype's size ({shown(error)})") from None
-        return cls.from_dict(data)
+        return cls.from_dict(parse_json(text))
 
     @classmethod
     def load(cls, path: str | Path) -> Genotype:
-        """Reads a genotype file of any written form.
+        """Read a genotype file of any written form.
 
         Raises:
             GenotypeError: the file cannot be read or holds no genotype; the message names it.
         """
         try:
-            text = read_file(path, _MOST_BYTES).decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
-        except (OSError, ValueError) as error:  # ValueError: a path that holds a null byte
-            reason = f"a readable genotype file ({getattr(error, 'strerror', None) or error})"
-            question = meant(Path(path)).strip() if isinstance(error, FileNotFoundError) else ""
-            raise GenotypeError(f"{reason}; {question}" if question else reason, source=str(path)) from None
-        if not text.strip():
-            raise GenotypeError("a genotype; the file is empty", source=str(path))
-        try:
+            text = read_file(path, _MAX_BYTES).decode("utf-8-sig")
+            if not text.strip():
+                raise GenotypeError("a genotype; the file is empty")
             return cls.parse(text)
         except GenotypeError as error:
             raise error.located(str(path)) from None
+        except UnicodeDecodeError:
+            raise GenotypeError("a genotype in UTF-8 text; this is a binary file", source=str(path)) from None
+        except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+            reason = f"a readable genotype file ({getattr(error, 'strerror', None) or error})"
+            question = meant(Path(path)).strip() if isinstance(error, FileNotFoundError) else ""
+            raise GenotypeError(f"{reason}; {question}" if question else reason, source=str(path)) from None
 
     def save(self, path: str | Path) -> None:
-        """Writes the JSON form, whole or not at all."""
-        from flair_nas.storage.files import write_text
-
+        """Write the JSON form, whole or not at all."""
         write_text(path, self.to_json())
 
 
 def _gate_vertices(gate: Gate, past: str, letter: str) -> tuple[Vertex, ...]:
-    entries = [Vertex(f"v{n}", f"{past}[t-{n}]") for n in range(1, gate.history + 1)]
-    nodes = [
-        Vertex(
-            f"{letter}{n}",
-            f"{letter}{n}",
-            ((node.entry, f"v{n}"), *((edge.op, f"{letter}{edge.tail}") for edge in node.edges)),
-            output=True,
-        )
-        for n, node in enumerate(gate.nodes, start=1)
-    ]
-    return (*entries, *nodes)
+    """Return the vertices of a gate: its entry vectors, then its nodes."""
+    vertices = [Vertex(f"v{n}", f"{past}[t-{n}]") for n in range(1, gate.history + 1)]
+    for n, node in enumerate(gate.nodes, start=1):
+        reads = [(node.entry, f"v{n}"), *((edge.op, f"{letter}{edge.tail}") for edge in node.edges)]
+        vertices.append(Vertex(f"{letter}{n}", f"{letter}{n}", tuple(reads), output=True))
+    return tuple(vertices)
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+def _node_names(numbers: Sequence[int]) -> str:
+    """Return the names of nodes; a run of more than two is written from first to last."""
+    if 2 < len(numbers) == numbers[-1] - numbers[0] + 1:
         return f"s{numbers[0]} to s{numbers[-1]}"
     return ", ".join(f"s{number}" for number in numbers)
-
-
-# --- validation ---
-
-
-# --- reading ---

@@ -1,19 +1,12 @@
-"""How deep a genotype is, how much work, and how far two are apart."""
+"""Depth and work of a genotype, and the distance of two."""
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from typing import Any
-
-from flair_nas.genotype import Gate, Genotype
+from flair_nas.genotype import Genotype
 
 
-def depth_of(genotype: Genotype) -> int:
-    """The edges on the longest way from s_0 to an output node.
-
-    Args:
-        genotype: any one.
-    """
+def edge_depth(genotype: Genotype) -> int:
+    """Return the number of edges on the longest path from s_0 to an output node."""
     depth = [0]
     for edges in genotype.nodes:
         depth.append(1 + max(depth[edge.tail] for edge in edges))
@@ -21,51 +14,44 @@ def depth_of(genotype: Genotype) -> int:
 
 
 def multiply_adds(genotype: Genotype, input_size: int, hidden_size: int) -> int:
-    """How many multiplications, each with its addition, the products of a token take, in one direction.
+    """Return the number of multiplications, each with its addition, in the products of a token in one direction.
 
     Args:
-        genotype: any one.
+        genotype: cell and gates.
         input_size: D.
         hidden_size: H.
     """
-    wide = hidden_size * (2 if genotype.highway else 1)
+    columns = hidden_size * (2 if genotype.highway else 1)
     tails = sum(len({edge.tail for edge in genotype.nodes[number - 1]}) for number in genotype.live_nodes)
-    total = (input_size + hidden_size + tails * hidden_size) * wide
-    for gate, entry, size in (
+    total = (input_size + hidden_size + tails * hidden_size) * columns
+    for gate, entry_size, size in (
         (genotype.state_gate, input_size, hidden_size),
         (genotype.input_gate, hidden_size, input_size),
     ):
         if gate is not None:
             edges = sum(len(node.edges) for node in gate.nodes)
-            total += gate.history * entry * size + edges * size**2
+            total += gate.history * entry_size * size + edges * size**2
     return total
 
 
 def edit_distance(a: Genotype, b: Genotype) -> int:
-    """How many edges, entries of gates and output nodes are changed, put in or taken out, to make one of the other.
+    """Return the number of edges, gate entries and output nodes to change, add or remove to turn one into the other.
 
-    Nodes keep their numbers: two cells that differ in these alone are not told to be the same.
-
-    Args:
-        a: a genotype.
-        b: another one.
+    Nodes keep their numbers: two cells that differ by a permutation of nodes have a distance.
     """
-    total = _steps(set(a.output), set(b.output))
-    nodes = [(_cell(a), _cell(b))]
-    nodes += [(_gate(a.state_gate), _gate(b.state_gate)), (_gate(a.input_gate), _gate(b.input_gate))]
-    none: set[Any] = set()
-    for one, other in nodes:
-        total += sum(_steps(of_one, of_other) for of_one, of_other in zip_longest(one, other, fillvalue=none))
+    parts_a, parts_b = _parts(a), _parts(b)
+    total = 0
+    for place in parts_a.keys() | parts_b.keys():
+        one, other = parts_a.get(place, set()), parts_b.get(place, set())
+        total += max(len(one - other), len(other - one))
     return total
 
 
-def _steps(one: set[Any], other: set[Any]) -> int:
-    return max(len(one - other), len(other - one))
-
-
-def _cell(genotype: Genotype) -> list[set[Any]]:
-    return [set(edges) for edges in genotype.nodes]
-
-
-def _gate(gate: Gate | None) -> list[set[Any]]:
-    return [] if gate is None else [{node.entry, *node.edges} for node in gate.nodes]
+def _parts(genotype: Genotype) -> dict[tuple[str, int], set[object]]:
+    """Return the parts of each place: output nodes, edges into a node, entry and edges of a gate's node."""
+    parts: dict[tuple[str, int], set[object]] = {("output", 0): set(genotype.output)}
+    parts |= {("cell", number): set(edges) for number, edges in enumerate(genotype.nodes)}
+    for name, gate in (("state", genotype.state_gate), ("input", genotype.input_gate)):
+        for number, node in enumerate(gate.nodes if gate else ()):
+            parts[name, number] = {node.entry, *node.edges}
+    return parts

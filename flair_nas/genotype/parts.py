@@ -1,11 +1,12 @@
-"""Parts of a genotype, edges and gates, and the checks of both."""
+"""Edges and gates, and the checks of a genotype's parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
+from typing import TypeGuard
 
-from flair_nas.genotype.vocabulary import MOST_NODES, OPERATIONS, GenotypeError
+from flair_nas.genotype.vocabulary import MAX_NODES, OPERATIONS, GenotypeError, Json
 
 
 @dataclass(frozen=True)
@@ -67,66 +68,81 @@ class Gate:
         return len(self.nodes)
 
 
-def is_list(value: object) -> bool:
+def is_list(value: object) -> TypeGuard[Sequence[Json]]:
     """Return True for a sequence that is no text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
-def check_size(nodes: object, place: str) -> None:
-    """Refuse more than `MOST_NODES` nodes."""
-    try:
-        count = f"{len(nodes):,}" if isinstance(nodes, Sized) and len(nodes) > MOST_NODES else ""
-    except OverflowError:  # a range
-        count = "more than can be counted"
-    if count:
-        raise GenotypeError(f"at most {MOST_NODES:,} nodes, not {count}", place=place)
-
-
 def in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
-    """Edges by tail, then operation: their order has no meaning, so it should make no difference."""
+    """Return edges by tail, then operation: two genotypes that differ in the order of edges alone are equal."""
     edges = tuple(edges)
     try:
         return tuple(sorted(edges, key=lambda edge: (edge.tail, OPERATIONS.index(edge.op))))
-    except (TypeError, ValueError, AttributeError):  # the checks will say what is wrong
+    except (TypeError, ValueError, AttributeError):  # `_check_edges` names the fault
         return edges
 
 
-def check_op(op: object, place: str) -> None:
-    """Refuse what is no operation of a kept edge."""
+def check_size(nodes: object, place: str) -> None:
+    """Raise an error if there are more than `MAX_NODES` nodes."""
+    if isinstance(nodes, Sized) and len(nodes) > MAX_NODES:
+        raise GenotypeError(f"at most {MAX_NODES:,} nodes, not {len(nodes):,}", place=place)
+
+
+def check_nodes(nodes: object) -> tuple[tuple[Edge, ...], ...]:
+    """Return the edges into each node of a cell in their order; raise an error if they are faulty."""
+    place = "cell.nodes"
+    check_size(nodes, place)
+    if not is_list(nodes) or not all(is_list(edges) for edges in nodes):
+        raise GenotypeError("for each node a sequence of edges", found=nodes, place=place)
+    if not nodes:
+        raise GenotypeError("at least one node", found=[], place=place)
+    ordered = tuple(in_order(edges) for edges in nodes)
+    for number, edges in enumerate(ordered, start=1):
+        if not edges:
+            raise GenotypeError(f"at least one edge into node {number}", found=[], place=f"{place}[{number - 1}]")
+        _check_edges(edges, range(number), number, f"{place}[{number - 1}]")
+    return ordered
+
+
+def check_output(output: object, nodes: int) -> tuple[int, ...]:
+    """Return the output nodes in order, all nodes if none is named; raise an error if they are faulty."""
+    if not is_list(output):
+        raise GenotypeError("a sequence of node numbers", found=output, place="cell.output")
+    for index, number in enumerate(output):
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= nodes:
+            raise GenotypeError(f"a node, 1 to {nodes}", found=number, place=f"cell.output[{index}]")
+    if len(set(output)) < len(output):
+        raise GenotypeError("each output node once", found=tuple(output), place="cell.output")
+    return tuple(sorted(output)) or tuple(range(1, nodes + 1))
+
+
+def check_gate(gate: object, name: str) -> None:
+    """Raise an error if a gate has faulty nodes."""
+    if not isinstance(gate, Gate) or not gate.nodes:
+        raise GenotypeError("a gate with at least one node, or none at all", found=gate, place=name)
+    for number, node in enumerate(gate.nodes, start=1):
+        place = f"{name}.nodes[{number - 1}]"
+        _check_op(node.entry, f"{place}.entry")
+        _check_edges(node.edges, range(1, number), number, f"{place}.edges")
+
+
+def _check_op(op: object, place: str) -> None:
+    """Raise an error if this is no operation of a kept edge."""
     if op in ("drop", "none", "zero"):
         raise GenotypeError("an operation that keeps the edge; leave a dropped edge out", found=op, place=place)
     if not isinstance(op, str) or op not in OPERATIONS:
         raise GenotypeError(f"one of {', '.join(OPERATIONS[1:])}", found=op, place=place)
 
 
-def check_edges(edges: tuple[Edge, ...], tails: range, number: int, place: str) -> None:
-    """Refuse edges into a node that are faulty, repeated or read no earlier node."""
+def _check_edges(edges: tuple[Edge, ...], tails: range, number: int, place: str) -> None:
+    """Raise an error if edges into a node are faulty or repeated, or read no earlier node."""
     for index, edge in enumerate(edges):
         if not isinstance(edge, Edge):
             raise GenotypeError("an Edge", found=edge, place=f"{place}[{index}]")
-        check_op(edge.op, f"{place}[{index}].op")
+        _check_op(edge.op, f"{place}[{index}].op")
         if not isinstance(edge.tail, int) or isinstance(edge.tail, bool) or edge.tail not in tails:
-            expected = f"an earlier node, {tails[0]} to {tails[-1]}" if len(tails) else "no edge: no node is earlier"
-            raise GenotypeError(f"{expected}, as tail of an edge into node {number}", found=edge.tail,
-                                place=f"{place}[{index}].tail")  # fmt: skip
+            earlier = f"an earlier node, {tails[0]} to {tails[-1]}" if tails else "no edge: no node is earlier"
+            expected = f"{earlier}, as tail of an edge into node {number}"
+            raise GenotypeError(expected, found=edge.tail, place=f"{place}[{index}].tail")
     if len(set(edges)) < len(edges):
         raise GenotypeError("each (operation, tail) once per node", found=edges, place=place)
-
-
-def check_output(output: tuple[int, ...], nodes: int) -> None:
-    """Refuse output nodes that are repeated or not there."""
-    for index, number in enumerate(output):
-        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= nodes:
-            raise GenotypeError(f"a node, 1 to {nodes}", found=number, place=f"cell.output[{index}]")
-    if len(set(output)) < len(output):
-        raise GenotypeError("each output node once", found=output, place="cell.output")
-
-
-def check_gate(gate: object, name: str) -> None:
-    """Refuse a gate with faulty nodes."""
-    if not isinstance(gate, Gate) or not gate.nodes:
-        raise GenotypeError("a gate with at least one node, or none at all", found=gate, place=name)
-    for number, node in enumerate(gate.nodes, start=1):
-        place = f"{name}.nodes[{number - 1}]"
-        check_op(node.entry, f"{place}.entry")
-        check_edges(node.edges, range(1, number), number, f"{place}.edges")

@@ -1,114 +1,208 @@
-"""Written forms of a genotype: JSON, one line, and the named tuple that the DARTS code prints."""
+"""Readers of a genotype's written forms: JSON, one line, and the named tuple that the DARTS code prints.
+
+Each returns the arguments of `Genotype`, which checks them.
+"""
 
 from __future__ import annotations
 
 import ast
+import itertools
+import json
 import re
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable
 
-from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size
-from flair_nas.genotype.vocabulary import MOST_NODES, GenotypeError
+from flair_nas.errors import shown
+from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size, is_list
+from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
 
-_LONGEST = 100 * MOST_NODES  # characters of a printed genotype, as Python's parser needs much memory for each
+_MAX_PRINTED = 100 * MAX_NODES  # characters, since Python's parser needs much memory for each
+
+# --- JSON ---
 
 
-def expect_object(value: object, place: str, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Any]:
-    """Return a JSON object, if it has the keys that it must have and no unknown ones."""
+def parse_json(text: str) -> Json:
+    """Return the data of a JSON text.
+
+    Raises:
+        GenotypeError: the text is no JSON, with line and column, or an object repeats a key.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or "Unterminated" in error.msg
+        expected = f"valid JSON: {error.msg}{' (the file looks cut short)' if cut else ''}"
+        raise GenotypeError(expected, place=f"line {error.lineno}, column {error.colno}") from None
+    except GenotypeError:
+        raise
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of thousands of digits
+        raise GenotypeError(f"valid JSON of a genotype's size ({shown(error)})") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return a JSON object as a dictionary; raise an error for a repeated key, where JSON's reader keeps the last."""
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
+        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise GenotypeError("each key once in an object", found=repeated)
+    return unique
+
+
+def fields_from_data(data: object) -> dict[str, Json]:
+    """Read the JSON form from Python data.
+
+    Raises:
+        GenotypeError: with the place of the first fault.
+    """
+    top = _object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
+    if top["format"] != FORMAT:
+        raise GenotypeError(f"{FORMAT!r}", found=top["format"], place="format")
+    version = top["version"]
+    if type(version) is not int or not 1 <= version <= VERSION:
+        newer = "; a newer one wrote this, and can read it" if type(version) is int and version > VERSION else ""
+        expected = f"version 1 to {VERSION}, which this flair-nas reads{newer}"
+        raise GenotypeError(expected, found=version, place="version")
+    cell = _object(top["cell"], "cell", ("nodes", "output"))
+    nodes = _list(cell["nodes"], "cell.nodes")
+    check_size(nodes, "cell.nodes")
+    output = _list(cell["output"], "cell.output")
+    if not output:
+        raise GenotypeError("at least one output node", found=[], place="cell.output")
+    fields = {
+        "nodes": [_edges(edges, f"cell.nodes[{index}]") for index, edges in enumerate(nodes)],
+        "output": output,
+        "state_gate": _gate(top.get("state_gate"), "state_gate"),
+        "input_gate": _gate(top.get("input_gate"), "input_gate"),
+        "origin": top.get("origin", {}),
+    }
+    names = OPTION_NAMES if version > 1 else tuple(name for name in OPTION_NAMES if name != "carry")
+    fields |= _object(top.get("options", {}), "options", (), names)
+    if version == 1 and fields["state_gate"] is not None:
+        fields["carry"] = "gated"
+    return fields
+
+
+def _object(value: object, place: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Json]:
+    """Return a JSON object; raise an error if a required key is missing or a key is unknown."""
     if not isinstance(value, dict):
         raise GenotypeError("an object", found=value, place=place)
-    missing = [key for key in required if key not in value]
-    if missing:
-        wanted = f"the key{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}"
-        raise GenotypeError(wanted, found=sorted(map(str, value)), place=place)
+    if missing := [repr(key) for key in required if key not in value]:
+        expected = f"the key{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        raise GenotypeError(expected, found=sorted(map(str, value)), place=place)
     for key in value:
         if key not in required + optional:
             raise GenotypeError(f"no key but {', '.join(required + optional)}", found=key, place=place)
     return value
 
 
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object as a dictionary; refuse repeated keys, of which JSON's reader keeps the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise GenotypeError("each key once in an object", found=repeated)
-    return found
-
-
-def expect_list(value: object, place: str) -> list[Any]:
+def _list(value: object, place: str) -> list[Json]:
     """Return a JSON list."""
     if not isinstance(value, list):
         raise GenotypeError("a list", found=value, place=place)
     return value
 
 
-def edges_from(value: object, place: str) -> tuple[Edge, ...]:
-    """Read the edges into a node from a JSON list."""
-    edges = []
-    for index, entry in enumerate(expect_list(value, place)):
-        edge = expect_object(entry, f"{place}[{index}]", ("op", "tail"), ())
-        edges.append(Edge(edge["op"], edge["tail"]))
-    return tuple(edges)
+def _edges(value: object, place: str) -> tuple[Edge, ...]:
+    """Return the edges into a node."""
+    objects = (_object(edge, f"{place}[{i}]", ("op", "tail")) for i, edge in enumerate(_list(value, place)))
+    return tuple(Edge(edge["op"], edge["tail"]) for edge in objects)
 
 
-def gate_from(value: object, place: str) -> Gate | None:
-    """Read a gate from a JSON object, or None from null."""
+def _gate(value: object, place: str) -> Gate | None:
+    """Return a gate, or None for null."""
     if value is None:
         return None
-    gate = expect_object(value, place, ("nodes",), ())
     nodes = []
-    for index, entry in enumerate(expect_list(gate["nodes"], f"{place}.nodes")):
-        node_place = f"{place}.nodes[{index}]"
-        node = expect_object(entry, node_place, ("entry",), ("edges",))
-        nodes.append(GateNode(node["entry"], edges_from(node.get("edges", []), f"{node_place}.edges")))
+    for index, entry in enumerate(_list(_object(value, place, ("nodes",))["nodes"], f"{place}.nodes")):
+        node = _object(entry, f"{place}.nodes[{index}]", ("entry",), ("edges",))
+        edges = _edges(node.get("edges", []), f"{place}.nodes[{index}].edges")
+        nodes.append(GateNode(node["entry"], edges))
     return Gate(tuple(nodes))
 
 
-_EDGE = re.compile(r"([a-z]+)([0-9]{1,9})")
+# --- one line ---
 
 
-def _parse_edge(text: str, place: str) -> Edge:
-    match = _EDGE.fullmatch(text)
-    if match is None:
-        raise GenotypeError("an operation and the node it reads, such as tanh0", found=text, place=place)
-    return Edge(match[1], int(match[2]))
+def fields_from_line(text: str) -> dict[str, Json]:
+    """Read the one-line form.
 
-
-def parse_one_line(text: str) -> dict[str, Any]:
-    """Read the one-line form; return the arguments of `Genotype`."""
+    Raises:
+        GenotypeError: with the place of the first fault.
+    """
     if not text or any(character.isspace() for character in text):
         raise GenotypeError("a genotype: one line, JSON, or the printed named tuple", found=text)
     cell, *gates = text.split("/")
     cell, colon, outputs = cell.partition(":")
-    written = cell.split("-")
-    check_size(written, "cell.nodes")
-    nodes = []
-    for index, node in enumerate(written):
-        nodes.append(tuple(_parse_edge(edge, f"cell.nodes[{index}]") for edge in node.split("+")))
-    output: tuple[int, ...] = ()
-    if colon:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
-            raise GenotypeError("output nodes joined by dots, such as :2.5", found=outputs, place="cell.output")
-        output = tuple(int(number) for number in outputs.split("."))
-    parsed: dict[str, Gate] = {}
+    if colon and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
+        raise GenotypeError("output nodes joined by dots, such as :2.5", found=outputs, place="cell.output")
+    nodes = cell.split("-")
+    check_size(nodes, "cell.nodes")
+    fields: dict[str, Json] = {
+        "nodes": [_line_edges(node.split("+"), f"cell.nodes[{index}]") for index, node in enumerate(nodes)],
+        "output": [int(number) for number in outputs.split(".")] if colon else (),
+    }
     for gate in gates:
         name, equals, body = gate.partition("=")
         key = f"{name}_gate"
-        if key not in ("state_gate", "input_gate") or not equals or key in parsed:
+        if key not in ("state_gate", "input_gate") or not equals or key in fields:
             raise GenotypeError("one /state= and one /input= at most", found=f"/{gate}")
-        gate_nodes = []
-        for index, node in enumerate(body.split("-")):
-            entry, *edges = node.split("+")
-            place = f"{key}.nodes[{index}]"
-            gate_nodes.append(GateNode(entry, tuple(_parse_edge(edge, place) for edge in edges)))
-        parsed[key] = Gate(tuple(gate_nodes))
-    state_gate, input_gate = parsed.get("state_gate"), parsed.get("input_gate")
-    return {"nodes": tuple(nodes), "output": output, "state_gate": state_gate, "input_gate": input_gate}
+        parts = (node.split("+") for node in body.split("-"))
+        fields[key] = Gate(
+            tuple(GateNode(op, _line_edges(edges, f"{key}.nodes[{index}]")) for index, (op, *edges) in enumerate(parts))
+        )
+    return fields
 
 
-def parse_printed(text: str) -> tuple[Any, Any]:
-    """Read the last ``Genotype(recurrent=..., concat=...)`` in a text, as Python literals; return the two fields."""
+def _line_edges(texts: list[str], place: str) -> tuple[Edge, ...]:
+    """Return edges from texts such as ``tanh0``."""
+    matches = [re.fullmatch(r"([a-z]+)([0-9]{1,9})", text) for text in texts]
+    if None in matches:
+        fault = texts[matches.index(None)]
+        raise GenotypeError("an operation and the node it reads, such as tanh0", found=fault, place=place)
+    return tuple(Edge(match[1], int(match[2])) for match in matches if match)
+
+
+# --- the named tuple of the DARTS code ---
+
+
+def fields_from_darts(recurrent: object, concat: Iterable[object] | None) -> dict[str, Json]:
+    """Read the fields of the named tuple; scalars of NumPy become Python's own.
+
+    Raises:
+        GenotypeError: with the place of the first fault.
+    """
+    if not is_list(recurrent):
+        raise GenotypeError("a list of (operation, tail) pairs", found=recurrent, place="recurrent")
+    check_size(recurrent, "recurrent")
+    nodes = []
+    for index, entry in enumerate(recurrent):
+        pairs = [entry] if not is_list(entry) or (len(entry) == 2 and isinstance(entry[0], str)) else entry
+        for pair in pairs:
+            if not is_list(pair) or len(pair) != 2:
+                raise GenotypeError("an (operation, tail) pair", found=pair, place=f"recurrent[{index}]")
+        nodes.append(tuple(Edge(_as_python(op), _as_python(tail)) for op, tail in pairs))
+    if concat is None:
+        return {"nodes": nodes}
+    try:
+        output = [*map(_as_python, itertools.islice(concat, len(nodes) + 1))]  # one too many is a fault already
+    except TypeError:
+        raise GenotypeError("node numbers", found=concat, place="concat") from None
+    if not output:
+        raise GenotypeError("at least one output node", found=[], place="concat")
+    return {"nodes": nodes, "output": output}
+
+
+def _as_python(value: Json) -> Json:
+    """Return a scalar of NumPy as Python's own, and another value as it is."""
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
+def parse_printed(text: str) -> tuple[Json, Json]:
+    """Return recurrent and concat of the last ``Genotype(recurrent=..., concat=...)`` in a text, as Python literals.
+
+    Raises:
+        GenotypeError: it is cut short, too long or no literal, or has other fields.
+    """
     start = text.rindex("Genotype(")
     depth = 0
     for end in range(start, len(text)):
@@ -117,36 +211,32 @@ def parse_printed(text: str) -> tuple[Any, Any]:
             break
     else:
         raise GenotypeError("a closing bracket; the text is cut short", found=text[start:])
-    if end - start > _LONGEST:
-        raise GenotypeError(f"a printed genotype of at most {_LONGEST:,} characters", found=text[start:])
+    if end - start > _MAX_PRINTED:
+        raise GenotypeError(f"a printed genotype of at most {_MAX_PRINTED:,} characters", found=text[start:])
     try:
         call = _NumPyScalars().visit(ast.parse(text[start : end + 1], mode="eval")).body
         assert isinstance(call, ast.Call)
         values = [_literal(argument) for argument in call.args]
-        named = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
+        fields = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError):
         expected = "Genotype(recurrent=[(op, tail), ...], concat=range(1, N + 1))"
         raise GenotypeError(expected, found=text[start : end + 1]) from None
-    named.update(zip(("recurrent", "concat"), values))
-    if "recurrent" not in named or len(values) > 2 or set(named) - {"recurrent", "concat"}:
+    fields.update(zip(("recurrent", "concat"), values))
+    if "recurrent" not in fields or len(values) > 2 or set(fields) - {"recurrent", "concat"}:
         expected = "the fields recurrent and concat (a convolutional genotype is no recurrent one)"
-        raise GenotypeError(expected, found=sorted(map(str, named)))
-    return named["recurrent"], named.get("concat")
+        raise GenotypeError(expected, found=sorted(map(str, fields)))
+    return fields["recurrent"], fields.get("concat")
 
 
-def as_python(value: Any) -> Any:
-    """Return a scalar of NumPy as Python's own, and anything else as it is."""
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
-
-
-def _literal(node: ast.expr) -> Any:
+def _literal(node: ast.expr) -> Json:
+    """Return the value of a literal, or of a call of ``range``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
         return range(*(ast.literal_eval(argument) for argument in node.args))
     return ast.literal_eval(node)
 
 
 class _NumPyScalars(ast.NodeTransformer):
-    """A reader of scalars as NumPy 2 prints them: the value takes the place of ``np.int64(1)``."""
+    """A transformer that replaces scalars as NumPy 2 prints them, such as ``np.int64(1)``, with their values."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         match self.generic_visit(node):

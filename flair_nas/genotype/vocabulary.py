@@ -2,64 +2,49 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 from flair_nas.errors import FlairNasError, brief
 
 OPERATIONS = ("drop", "tanh", "relu", "sigmoid", "identity")
 """Names of the operations, in the order of the columns of architecture weights."""
 
-
-FORMAT = "flair-nas/genotype"
-
-
-VERSION = 2
-"""Of the JSON form. In version 1 there was no option `carry`, and cells with a state gate carried the gated state."""
-
-
 OPTION_NAMES = ("highway", "combine", "gate", "carry")
 """Fields of a genotype that change its function without being part of its structure."""
 
-
-GATE_FORMS = ("product", "residual")
-"""Names of the forms of inter-cell gates."""
-
-
-CARRIES = ("ungated", "gated")
-"""What a cell with a state gate carries on past its first gate: h_{t-1}, or ĥ_{t-1} as in version 1."""
-
-
 COMBINATIONS = ("sum", "mean")
+GATE_FORMS = ("product", "residual")
+CARRIES = ("ungated", "gated")
+DEFAULT_COMBINE, DEFAULT_GATE, DEFAULT_CARRY = "mean", "residual", "ungated"
 
+MAX_NODES = 1000
+"""Node limit of a cell or a gate; published cells have up to 12 nodes."""
 
-DEFAULT_COMBINE = "mean"
+FORMAT = "flair-nas/genotype"
+VERSION = 2
+"""Version of the JSON form. Version 1 had no option `carry`: a cell with a state gate carried the gated state."""
 
-
-DEFAULT_GATE = "residual"
-
-
-DEFAULT_CARRY = "ungated"
-
-
-MOST_NODES = 1000
-"""Nodes that a cell or a gate has at most; published ones have up to 12."""
+Json: TypeAlias = Any
+"""Data as JSON's reader returns it."""
 
 
 class GenotypeError(FlairNasError):
-    """A genotype that cannot be used. The message names the file, the place in it, what was found and expected.
+    """Error of a genotype that cannot be used; its message has the file, the place in it, and the faulty value.
 
     Args:
-        expected: what would have been right.
-        found: what is there instead, if anything is; shown by its repr.
-        place: where in the genotype, for example ``cell.nodes[2][0].tail``.
-        source: the file, or whatever else the genotype was read from.
+        expected: a description of the correct value.
+        found: the faulty value, if there is one; the message has its repr.
+        place: the place in the genotype, for example ``cell.nodes[2][0].tail``.
+        source: the file or address of the genotype.
     """
 
     __module__ = "flair_nas"
 
     def __init__(self, expected: str, *, found: object = ..., place: str = "", source: str = "") -> None:
         self.expected, self.found, self.place, self.source = expected, found, place, source
-        shown = "" if found is ... else f"found {brief(found)}; "
-        super().__init__(": ".join(part for part in (source, place, f"{shown}expected {expected}") if part))
+        fault = "" if found is ... else f"found {brief(found)}; "
+        super().__init__(": ".join(part for part in (source, place, f"{fault}expected {expected}") if part))
 
     def located(self, source: str) -> GenotypeError:
-        """Returns the same error with the source that it came from."""
+        """Return the same error with its source."""
         return GenotypeError(self.expected, found=self.found, place=self.place, source=source)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from flair_nas import Genotype, SearchedRNN, load_genotype, random_genotype
 from flair_nas.cli import main
-from flair_nas.genotype.complexity import depth_of, edit_distance, multiply_adds
+from flair_nas.genotype.complexity import edge_depth, edit_distance, multiply_adds
 from flair_nas.library.named import bundled_names
 
 
@@ -133,7 +133,7 @@ def test_distances() -> None:
     a, b = load_genotype("darts-v1"), load_genotype("darts-v2")
     assert edit_distance(a, a) == 0 and edit_distance(a, b) == edit_distance(b, a) == 7
     assert edit_distance(Genotype.parse("tanh0-relu0+tanh1"), Genotype.parse("tanh0-relu0")) == 1
-    assert [depth_of(Genotype.parse(text)) for text in ("tanh0", "tanh0-tanh1-tanh0", "tanh0-tanh1-tanh0:3")] == [
+    assert [edge_depth(Genotype.parse(text)) for text in ("tanh0", "tanh0-tanh1-tanh0", "tanh0-tanh1-tanh0:3")] == [
         1,
         2,
         1,

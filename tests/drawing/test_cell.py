@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.textpath import TextPath
 
 from flair_nas import Genotype, load_genotype, random_genotype
-from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, shapes_of, to_dot, to_png, to_svg
-from flair_nas.drawing.graph import equations_of, layout, text_of
+from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, place_shapes, to_dot, to_png, to_svg
+from flair_nas.drawing.graph import graph_equations, layout, text_of
 from flair_nas.library.named import bundled_names
 
 DRAWN = [
@@ -48,7 +48,7 @@ def check(genotype: Genotype) -> None:
     assert set(boxes) == {f"s{n}" for n in range(len(genotype.nodes) + 1)}
     assert outputs == {f"s{n}" for n in genotype.output}
     check_places(every, drawn)
-    shapes, width, height = shapes_of(genotype)
+    shapes, width, height = place_shapes(genotype)
     rects = [shape.at for shape in shapes if shape.kind == "rect"]
     for x, y, w, h in rects:
         assert x >= 0 and y >= 0 and x + w <= width and y + h <= height
@@ -102,7 +102,7 @@ def test_so_are_pictures_of_any_other(genotype: Genotype) -> None:
 
 def test_labels_fit_their_boxes() -> None:
     for genotype in DRAWN:
-        for shape in shapes_of(genotype)[0]:
+        for shape in place_shapes(genotype)[0]:
             if shape.kind == "text" and "start" not in shape.style:
                 weight = "bold" if "bold" in shape.style else "normal"
                 width = TextPath((0, 0), shape.text, size=13, prop={"weight": weight}).get_extents().width
@@ -159,14 +159,14 @@ def test_columns_are_ordered_so_that_few_edges_cross() -> None:
 def test_equations_and_dot_and_png() -> None:
     genotype = Genotype.parse("tanh0-relu1-relu0-tanh3:2/state=tanh-relu+sigmoid1")
     cell, gate = genotype.graphs()
-    assert equations_of(cell)[:4] == [
+    assert graph_equations(cell)[:4] == [
         "s1 = tanh(s0)",
         "s2 = relu(s1)",
         "s3 = relu(s0)  (dead)",
         "s4 = tanh(s3)  (dead)",
     ]
-    assert equations_of(cell)[4].endswith("h[t] = mean of s2")
-    assert equations_of(gate) == [
+    assert graph_equations(cell)[4].endswith("h[t] = mean of s2")
+    assert graph_equations(gate) == [
         "f1 = tanh(x[t-1])",
         "f2 = relu(x[t-2]), sigmoid(f1)",
         "h[t-1] * (1 + mean of f1 to f2)",
