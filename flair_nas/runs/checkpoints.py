@@ -1,4 +1,4 @@
-"""The last two checkpoints of a run, written whole or not at all, with checksums that are looked at."""
+"""The last two checkpoints of a run, with checksums."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ from flair_nas.storage.paths import check_regular
 
 log = logging.getLogger("flair_nas")
 
+State = dict[str, Any]
+"""The content of a checkpoint: tensors, numbers, text, None, and lists, tuples and dictionaries of these."""
+
 START_OVER = "To start over, delete them or choose another folder"
 
 
 class Checkpoints:
-    """The last two checkpoints of a run: ``checkpoint.pt`` and, before it, ``checkpoint-previous.pt``.
+    """The last two checkpoints of a run: ``checkpoint.pt`` and ``checkpoint-previous.pt``.
 
     Args:
-        folder: where they lie; it exists.
+        folder: their folder, which exists.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -32,40 +36,39 @@ class Checkpoints:
         self.previous = Path(folder) / "checkpoint-previous.pt"
         self._newest_is_whole: bool | None = None  # not known yet
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Writes the newest checkpoint whole or not at all; the one that was the newest becomes the one before.
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Write the newest checkpoint whole or not at all; the one before becomes the previous one.
 
         Args:
-            state: what `torch.load` reads with `weights_only`: tensors, numbers, text, None, and lists, tuples and
-                dictionaries of these.
+            state: the content, which `torch.load` can read with `weights_only`.
 
         Raises:
-            OSError: it cannot be written; in plain words when the disk is full. What was there stays as it was.
+            OSError: the checkpoint cannot be written. The old ones stay as they were.
         """
         with whole_file(self.newest) as temporary:
             torch.save(state, temporary)
             with open(temporary, "rb") as stream:
-                os.fsync(stream.fileno())  # from here on there is little left that can fail
-            if self._may_replace_previous():
+                os.fsync(stream.fileno())  # before the previous one is replaced
+            if self._can_replace_previous():
                 with whole_file(self.previous) as second_name:
                     second_name.unlink()
                     try:
                         os.link(self.newest, second_name)
-                    except OSError:  # a disk that knows no hard links
+                    except OSError:  # a file system without hard links
                         shutil.copyfile(self.newest, second_name)
         self._newest_is_whole = True
 
-    def load(self, start_over: str = START_OVER) -> dict[str, Any] | None:
-        """Reads the newest checkpoint that is whole; a warning says when that is not the newest one.
+    def load(self, start_over: str = START_OVER) -> State | None:
+        """Read the newest checkpoint that is whole, with a warning if that is the previous one.
 
         Args:
-            start_over: what to do when none is whole, for the error.
+            start_over: the advice in the error if no checkpoint is whole.
 
         Returns:
-            What was saved, tensors on the CPU; None when there is no checkpoint.
+            The saved state, with tensors on the CPU; None if there is no checkpoint.
 
         Raises:
-            FlairNasError: there are checkpoints, and all are damaged.
+            FlairNasError: all checkpoints are damaged.
         """
         faults: list[str] = []
         for path in (self.newest, self.previous):
@@ -84,8 +87,8 @@ class Checkpoints:
             raise FlairNasError(f"{'; '.join(faults)}. {start_over}")
         return None
 
-    def _may_replace_previous(self) -> bool:
-        """Whether the newest is there and good, and not the same file as the one before."""
+    def _can_replace_previous(self) -> bool:
+        """Return True if the newest checkpoint is whole and not the same file as the previous one."""
         if not self.newest.exists():
             return False
         if self._newest_is_whole is None:
@@ -93,14 +96,14 @@ class Checkpoints:
         return self._newest_is_whole and not (self.previous.exists() and self.previous.samefile(self.newest))
 
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Reads a checkpoint and checks the sums of all that is in it.
+def read_checkpoint(path: str | Path) -> State:
+    """Read a checkpoint and verify its checksums.
 
     Returns:
-        What was saved, tensors on the CPU.
+        The saved state, with tensors on the CPU.
 
     Raises:
-        FlairNasError: it is cut short or otherwise damaged, or no checkpoint.
+        FlairNasError: the file is damaged, or not a checkpoint.
     """
     try:
         check_sums(path)
@@ -117,7 +120,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 def is_whole(path: str | Path) -> bool:
-    """Whether a file that torch.save wrote is there, and all sums in it are right."""
+    """Return True if a file of `torch.save` exists and its checksums match."""
     try:
         check_sums(path)
     except Exception:  # a damaged file can raise nearly anything
@@ -126,12 +129,12 @@ def is_whole(path: str | Path) -> bool:
 
 
 def check_sums(path: str | Path) -> None:
-    """Checks the sums of all that is in a file that `torch.save` wrote; `torch.load` does not look at them.
+    """Verify the checksums in a file of `torch.save`; `torch.load` does not.
 
     Raises:
-        OSError: it cannot be read, or is no file but a pipe or a device.
-        ValueError: a sum does not match.
-        zipfile.BadZipFile: it is damaged otherwise, or of another kind; damage can raise further errors.
+        OSError: the file cannot be read, or is a pipe or a device.
+        ValueError: a checksum does not match.
+        zipfile.BadZipFile: the file is damaged or of another kind. Damage can raise other errors, too.
     """
     check_regular(path)
     with zipfile.ZipFile(path) as archive:

@@ -6,7 +6,7 @@ import math
 
 
 def duration(seconds: float) -> str:
-    """A time in words: seconds, minutes, or hours and minutes."""
+    """Format a duration as seconds, minutes, or hours and minutes."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = math.ceil(seconds / 60)

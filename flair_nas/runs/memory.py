@@ -5,40 +5,40 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import os
 import re
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import torch
 from torch import nn
 
 from flair_nas.errors import FlairNasError
 
-_PROCESS = Path("/proc/self")  # of Linux
+_PROCESS = Path("/proc/self")  # on Linux
 
 
 def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
-    """Refuses a model that is larger than the memory: the system may grant it, and then end the process.
+    """Raise an error if a model is larger than the memory: the system may grant it and then kill the process.
 
     Args:
-        build: makes the model; here it takes neither memory nor time.
-        device: where it will be.
-        settings: what makes it large, for the error: ``hidden_size 4000``.
+        build: makes the model, on PyTorch's meta device.
+        device: the device of the model.
+        settings: the settings that make it large, for the error: ``hidden_size 4000``.
 
     Raises:
-        FlairNasError: its weights and their gradients do not fit.
+        FlairNasError: the weights and their gradients do not fit.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # comes again when it is built
+        warnings.simplefilter("ignore")  # they come again when the model is built
         weights = list(build().parameters())
     needed = 2 * sum(weight.numel() * weight.element_size() for weight in weights)
     if device.type == "cuda":
         memory = torch.cuda.get_device_properties(device).total_memory
     else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = psutil.virtual_memory().total
     if needed > memory:
         raise FlairNasError(
             f"{settings}: {sum(weight.numel() for weight in weights):,} weights and their gradients take "
@@ -47,40 +47,38 @@ def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: s
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was not memory enough; PyTorch has no error of its own for that of a CPU."""
-    words = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # the latter of a GPU's
+    """Return True if an error means that memory ran out; PyTorch has no class for that of a CPU."""
+    words = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")  # the last on GPUs
     return isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     )
 
 
 def peak_memory_mb(device: torch.device | None = None) -> float:
-    """Peak memory so far, or since `forget_peak_memory`, in MB (10^6 bytes).
+    """Return the peak memory since the start or since `forget_peak_memory`, in MB (10^6 bytes).
 
     Args:
-        device: a GPU for what PyTorch has allocated there; else the resident memory of this process.
+        device: a GPU, for the memory that PyTorch allocated there; else the resident memory of this process.
     """
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6
-    with contextlib.suppress(
-        OSError
-    ):  # what `getrusage` gives is at least what the parent had as it began this process
-        if found := re.search(r"VmHWM:\s*(\d+) kB", (_PROCESS / "status").read_text()):
-            return int(found[1]) * 1024 / 1e6
-    import resource  # not on Windows, where nothing else here fails
+    with contextlib.suppress(OSError):  # `getrusage` includes the memory of the parent when it forked
+        if match := re.search(r"VmHWM:\s*(\d+) kB", (_PROCESS / "status").read_text()):
+            return int(match[1]) * 1024 / 1e6
+    import resource  # missing on Windows, where the rest of this module works
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
 
 
 def forget_peak_memory() -> None:
-    """Has `peak_memory_mb` begin with what is taken now, as far as the system can; what is free goes back to it first.
+    """Reset the peak of `peak_memory_mb` to the current memory, as far as the system can.
 
-    glibc keeps what was freed between things that stay: a process that trains one tagger after the other grew by up to
-    60 MB with each, so that the figure was more and more of those before.
+    Free memory goes back to the system first. Without that, a process that trained several taggers grew by up to
+    60 MB with each.
     """
     gc.collect()
-    with contextlib.suppress(AttributeError, TypeError):  # another C library; Windows
+    with contextlib.suppress(AttributeError, TypeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
     with contextlib.suppress(OSError):
         (_PROCESS / "clear_refs").write_text("5")

@@ -1,4 +1,4 @@
-"""The states of all random generators that a run uses, for its checkpoints."""
+"""States of all random generators that a run uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def random_state() -> dict[str, Any]:
-    """The states of the random generators of torch (CPU and GPUs), Python and NumPy, fit for a checkpoint."""
+    """Return the states of the generators of torch (CPU and GPUs), Python and NumPy, for a checkpoint."""
     name, keys, *rest = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
@@ -21,7 +21,7 @@ def random_state() -> dict[str, Any]:
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Puts back what `random_state` gave; those of GPUs only where there are as many as there were."""
+    """Restore the states that `random_state` returned; those of GPUs only if their number is the same."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,7 +1,7 @@
-"""Run folders of searches, language models and taggers: opened by one process at a time, and gone on with exactly.
+"""Run folders of searches, language models and taggers; one process at a time has a folder open.
 
-OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, should it be damaged
-OUT/history.jsonl    a line per epoch            OUT/metrics.json     the figures of a model at its end; searches: none
+OUT/config.yaml      the settings                OUT/checkpoint.pt    and checkpoint-previous.pt, the one before
+OUT/history.jsonl    a line per epoch            OUT/metrics.json     the final figures of a model; not of a search
 """
 
 from __future__ import annotations
@@ -14,66 +14,68 @@ import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.runs.checkpoints import START_OVER, Checkpoints, is_whole
+from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.settings.yaml_files import UnknownSettings, to_yaml
-from flair_nas.storage.files import is_part, sum_of_data, write_text
+from flair_nas.storage.files import is_unfinished, sum_of_data, write_text
 from flair_nas.storage.locks import Held, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 log = logging.getLogger("flair_nas")
 
-LOCK = ".lock"
-_MOST_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
-_WRITTEN = (
-    *("config.yaml", "history.jsonl", "metrics.json", "model.pt", "checkpoint.pt", "checkpoint-previous.pt"),
-    *("genotype.json", "progress.svg", "dev.txt", "test.txt"),
-)
+_LOCK = ".lock"
+_MAX_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
 
+Config = TypeVar("Config", bound="DataclassInstance")
 Restored = TypeVar("Restored")
+Figures = dict[str, Any]
+"""JSON data by name."""
 
 
 class RunStopped(KeyboardInterrupt):
-    """A run was interrupted (Ctrl-C, SIGTERM); what it needs to go on is on disk. The message says how to go on."""
+    """The interrupt of a run (Ctrl-C, SIGTERM), which can be resumed. The message names the command."""
 
 
-class Run:
-    """One run in its folder.
+class Run(Generic[Config]):
+    """A run in its folder.
 
     Args:
-        folder: it is there, and `open_run` keeps it for this process, or for the one that this one works with.
-        config: the settings, a dataclass of `flair_nas.settings.fields` with `epochs`.
-        whole: the run of which this is a part.
+        folder: the folder, which exists. `open_run` locks it for this process or for the one that it works with.
+        config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
+        whole: the run that this one is a part of.
 
     Attributes:
-        checkpoints: the last two.
-        history: a dictionary per epoch, as JSON data.
+        checkpoints: the last two checkpoints.
+        history: one dictionary of JSON data per epoch.
     """
 
-    def __init__(self, folder: Path, config: Any, whole: Run | None = None) -> None:
+    def __init__(self, folder: Path, config: Config, whole: Run[Config] | None = None) -> None:
         self.folder, self.config, self.whole = folder, config, whole
         self.checkpoints = Checkpoints(folder)
-        self.history: list[dict[str, Any]] = []
+        self.history: list[Figures] = []
 
-    def part(self, name: str) -> Run:
-        """A part with a history and checkpoints of its own, such as one seed of several, in a folder below this one."""
+    def part(self, name: str) -> Run[Config]:
+        """Return a part of this run, such as one of several seeds: a folder below with its history and checkpoints."""
         return Run(self.folder / name, self.config, self)
 
-    def resume(self, restore: Callable[[dict[str, Any]], Restored], start_over: str = START_OVER) -> Restored | None:
-        """Reads the last good checkpoint, takes its history, and has the rest put in place; nothing is written.
+    def resume(self, restore: Callable[[State], Restored], start_over: str = START_OVER) -> Restored | None:
+        """Read the last good checkpoint, take its history and restore the rest. Nothing is written.
 
         Args:
-            restore: puts in place what was saved, tensors on the CPU, or refuses it.
-            start_over: what to do when the checkpoints cannot be used, for the error.
+            restore: restores a saved state, with tensors on the CPU, or refuses it.
+            start_over: the advice in the error if no checkpoint can be used.
 
         Returns:
-            What `restore` gives; None when there is no checkpoint.
+            The result of `restore`; None if there is no checkpoint.
 
         Raises:
-            FlairNasError: all checkpoints are damaged, or of another run, or refused; or the ``model.pt`` of the best
+            FlairNasError: all checkpoints are damaged, of another run, or refused; or the ``model.pt`` of the best
                 epoch is missing or damaged.
         """
         state = self.checkpoints.load(start_over)
@@ -87,7 +89,7 @@ class Run:
             restored = restore(state)
         except FlairNasError:
             raise
-        except Exception as error:  # of another kind of run, or of other sizes
+        except Exception as error:  # the state of another kind of run, or of other sizes
             raise FlairNasError(
                 f"{newest}: this checkpoint cannot be read, it and {previous} may be of another run ({shown(error)}). "
                 f"{start_over}"
@@ -100,10 +102,10 @@ class Run:
         return restored
 
     def accept(self) -> None:
-        """Makes the folder that of these settings, and its history that of the checkpoint.
+        """Write the settings, and the history of the checkpoint.
 
-        Called when nothing can refuse the run any more, so that a mistake leaves a folder that can be used. The epochs
-        that are written are not fewer than there are.
+        Call it when nothing can refuse the run any more: an error before leaves the folder usable. The setting
+        `epochs` is written as at least the number of epochs that exist.
         """
         config = self.config
         if len(self.history) > getattr(config, "epochs", len(self.history)):
@@ -112,60 +114,60 @@ class Run:
         self.folder.mkdir(exist_ok=True)
         if self.history:
             self._write_history()
-        else:  # it begins anew, and what is there is of another run
+        else:  # these files belong to an earlier run
             for name in ("history.jsonl", "metrics.json"):
                 (self.folder / name).unlink(missing_ok=True)
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Writes the history, if any, then a checkpoint of it and of `state`, each whole or not at all.
+        """Write the history, if any, then a checkpoint with it and `state`, each whole or not at all.
 
         Args:
-            state: as for `Checkpoints.save`.
+            state: the content, as for `Checkpoints.save`.
 
         Raises:
-            OSError: as `Checkpoints.save`.
+            OSError: a file cannot be written.
         """
         if self.history:
             self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 
-    def finish(self, figures: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes the figures of a run that has come to its end; those that `figures` is asked for have `epochs`.
+    def finish(self, figures: Mapping[str, Any]) -> Figures:
+        """Write the final figures of a run, among them `epochs`.
 
         Returns:
-            What is written: the figures, and their sum as `sha256`.
+            The figures, with their checksum as `sha256`.
         """
-        written = {**figures, "sha256": _sum_of(figures)}
+        written = {**figures, "sha256": _compute_sum({**figures})}
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 
-    def figures(self, *names: str) -> dict[str, Any] | None:
-        """What `finish` wrote; None if it did not, if it is damaged, or if epochs have been added since.
+    def figures(self, *names: str) -> Figures | None:
+        """Read the figures that `finish` wrote; None if there are none, they are damaged, or epochs were added since.
 
         Args:
-            names: what has to be among them.
+            names: the figures that must be among them.
         """
         try:
-            found = read_figures(self.folder / "metrics.json")
-            _ = [found[name] for name in names]
-            return found if found["epochs"] == self._epochs(found["epochs"]) else None
-        except (OSError, ValueError, KeyError, TypeError):
+            figures = read_figures(self.folder / "metrics.json")
+            is_complete = all(name in figures for name in names)
+            return figures if is_complete and figures["epochs"] == self._count_epochs(figures["epochs"]) else None
+        except (OSError, ValueError, KeyError):
             return None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
-        """Whether nothing is left to do.
+        """Return True if nothing is left to do.
 
         Args:
-            epochs: after how many it came to its end; None if it has not.
-            early: it ended by itself, and would with more epochs.
+            epochs: the number of epochs at the end; None if the run has not ended.
+            early: True if the run ended by itself and would do so with more epochs.
         """
-        return epochs is not None and (early or epochs >= self.config.epochs)
+        return epochs is not None and (early or epochs >= getattr(self.config, "epochs", 0))
 
     def _write_history(self) -> None:
         write_text(self.folder / "history.jsonl", "".join(json.dumps(line) + "\n" for line in self.history))
 
-    def _epochs(self, otherwise: int) -> int:
-        """How many are in the history on disk."""
+    def _count_epochs(self, otherwise: int) -> int:
+        """Count the epochs of the history on disk; without that file return `otherwise`."""
         try:
             check_regular(self.folder / "history.jsonl")
             return (self.folder / "history.jsonl").read_bytes().count(b"\n")
@@ -173,40 +175,42 @@ class Run:
             return otherwise
 
 
-def _sum_of(figures: Mapping[str, Any]) -> str:
-    """The SHA-256 of figures, but for the sum that may be among them."""
+def _compute_sum(figures: Figures) -> str:
+    """Compute the SHA-256 of figures without their checksum."""
     return sum_of_data({name: value for name, value in figures.items() if name != "sha256"})
 
 
-def read_figures(path: str | Path) -> dict[str, Any]:
-    """Reads what `Run.finish` wrote.
+def read_figures(path: str | Path) -> Figures:
+    """Read the file that `Run.finish` wrote.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is damaged: no JSON, or with another sum (older versions wrote none).
+        ValueError: the file is damaged. Older versions wrote no checksum.
     """
-    try:
-        found = json.loads(read_file(path, _MOST_BYTES))
-    except RecursionError:
-        raise ValueError("lists in lists, too deep") from None
-    if not isinstance(found, dict) or found.get("sha256", _sum_of(found)) != _sum_of(found):
+    figures = json.loads(read_file(path, _MAX_BYTES))
+    if not isinstance(figures, dict) or figures.get("sha256", _compute_sum(figures)) != _compute_sum(figures):
         raise ValueError("it has changed")
-    return found
+    return figures
 
 
 @contextlib.contextmanager
 def open_run(
-    out: str | Path, config: Any, *, may_change: Collection[str] = (), quantity: str = "run", command: str | None = None
-) -> Iterator[Run]:
-    """Keeps a run folder for this process while the block runs. Accepting the run is the block's work.
+    out: str | Path,
+    config: Config,
+    *,
+    may_change: Collection[str] = (),
+    quantity: str = "run",
+    command: str | None = None,
+) -> Iterator[Run[Config]]:
+    """Lock a run folder for this process while the block runs. The block itself accepts the run.
 
     Args:
-        out: a folder that is new or empty, or one that holds a run with the same settings in its ``config.yaml``.
-        config: the settings, a dataclass of `flair_nas.settings.fields`.
-        may_change: names of settings that may differ from those of the run that is there.
-        quantity: what errors call the run.
-        command: how such a run is started, as ``flair-nas tag train``. If it is given, a Ctrl-C in the block becomes a
-            `RunStopped` whose message names the command that goes on.
+        out: a folder that is new or empty, or holds a run with the same settings in its ``config.yaml``.
+        config: the settings, a dataclass with fields of `flair_nas.settings.fields`.
+        may_change: the settings that may differ from those of the run in the folder.
+        quantity: the name of such a run in errors.
+        command: the command that starts such a run, as ``flair-nas tag train``. With it, a Ctrl-C in the block
+            becomes a `RunStopped` whose message names the command that resumes.
 
     Yields:
         The run.
@@ -214,7 +218,7 @@ def open_run(
     Raises:
         FlairNasError: the folder holds something else or other settings, cannot be written to, or is in use by another
             process.
-        RunStopped: see `command`.
+        RunStopped: the block was interrupted, and there is a `command`.
     """
     out = user_path(out)
     _check(out, config, may_change, quantity)
@@ -228,34 +232,33 @@ def open_run(
     with contextlib.ExitStack() as stack:
         if is_new:
             stack.callback(_remove_empty, out)  # a run that refuses its data leaves nothing behind
-        stack.enter_context(_kept(out))
-        _check(out, config, may_change, quantity)  # another process may have been here since
-        for path in [*out.glob(".*.part"), *out.glob("*/.*.part")]:  # a killed process could not take them away
-            if is_part(path, _WRITTEN):
-                path.unlink(missing_ok=True)
+        stack.enter_context(_lock(out))
+        _check(out, config, may_change, quantity)  # another process may have written since
+        for path in filter(is_unfinished, [*out.glob(".*"), *out.glob("*/.*")]):
+            path.unlink(missing_ok=True)
         try:
             yield Run(out, config)
         except KeyboardInterrupt as stop:
             if command is None:
                 raise
-            again = "run it again"
-            if (out / "config.yaml").exists():
-                again = f"in this directory, go on with: {command} --resume {typed(out)}"
+            is_begun = (out / "config.yaml").exists()
+            again = f"in this directory, go on with: {command} --resume {typed(out)}" if is_begun else "run it again"
             raise RunStopped(f"{str(stop) or 'stopped'}; {again}") from None
 
 
 def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # it is not empty, as a rule
+    with contextlib.suppress(OSError):  # not empty
         folder.rmdir()
 
 
-def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -> None:
+def _check(out: Path, config: Config, may_change: Collection[str], quantity: str) -> None:
+    """Raise an error unless a folder is new or empty, or holds a run with these settings."""
     if out.exists() and not out.is_dir():
         raise FlairNasError(f"{out} is a file; give a folder with --out")
     written = out / "config.yaml"
-    # Another process may be writing. The folder is listed first: what a run wrote since has its config.yaml beside it.
-    there = list(out.iterdir()) if out.exists() else []
-    others = [path for path in there if path.name != LOCK and not is_part(path, _WRITTEN)]
+    # another process may be writing: list the folder before looking for the config.yaml that comes with its files
+    paths = list(out.iterdir()) if out.exists() else []
+    others = [path for path in paths if path.name != _LOCK and not is_unfinished(path)]
     if not written.exists():
         if any(os.path.lexists(path) for path in others):
             raise FlairNasError(
@@ -274,19 +277,19 @@ def _check(out: Path, config: Any, may_change: Collection[str], quantity: str) -
     now = dataclasses.asdict(config)
     differing = [name for name in now if now[name] != before[name] and name not in may_change]
     if differing:
-        listed = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
-        raise FlairNasError(f"{out} holds a {quantity} with other settings: {listed}. Choose another folder")
+        changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
+        raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")
 
 
 @contextlib.contextmanager
-def _kept(folder: Path) -> Iterator[None]:
-    """Keeps a folder from other processes."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Lock a folder against other processes while the block runs."""
     with contextlib.ExitStack() as stack:
         try:
-            fault = stack.enter_context(locked(folder / LOCK))
-        except Held as other:
+            fault = stack.enter_context(locked(folder / _LOCK))
+        except Held as holder:
             raise FlairNasError(
-                f"{folder} is in use by {other}; wait until it has ended, or choose another folder"
+                f"{folder} is in use by {holder}; wait until it has ended, or choose another folder"
             ) from None
         if fault is not None:
             log.warning("%s cannot be locked (%s): let no other process use it", folder, fault.strerror)

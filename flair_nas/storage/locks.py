@@ -1,56 +1,52 @@
-"""Lock files: held by one process at a time, and given back by the system when it ends, in whatever way."""
+"""Lock files: one process holds a lock at a time, and the system releases it when the process ends."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from flair_nas.errors import FlairNasError
 from flair_nas.storage.paths import read_file
 
 
 class Held(Exception):
-    """Another process holds the lock; the text says which one, as far as it is known."""
+    """The error for a lock that another process holds; its text names the process if it is known."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[OSError | None]:
-    """Holds a lock file while the block runs; afterwards the file is gone.
+    """Hold a lock file while the block runs, and delete it afterwards.
 
     Args:
-        path: the file. It holds the number of the process that has it; a killed process leaves it behind, unlocked.
-        waiting: called when another process holds it, before this one waits. Without it there is no waiting.
+        path: the lock file. It contains the number of the process that holds it. A killed process leaves it behind,
+            unlocked.
+        waiting: called before this process waits for another one. None raises `Held` instead of waiting.
 
     Yields:
-        None; or, on a disk that knows no locks, why nothing is locked.
+        None, or the reason why nothing is locked on a file system without locks.
 
     Raises:
-        Held: another process holds it, and there is no waiting.
-        FlairNasError: the path is a symbolic link, which might lead to a file of somebody's.
-        OSError: the file cannot be written.
+        Held: another process holds the lock, and `waiting` is None.
+        OSError: the file cannot be written, or it is a symbolic link.
     """
-    path = path.absolute()  # the working directory may change meanwhile
-    lock = FileLock(path, fallback_to_soft=False, on_acquired=_sign)
+    path = path.absolute()  # the working directory may change in the block
+    lock = FileLock(path, fallback_to_soft=False, on_acquired=_write_process)
     fault = None
     try:
         _acquire(lock, path, waiting)
     except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise FlairNasError(f"{path} is a symbolic link, and no lock goes through one; remove it") from None
-        if error.filename is not None:  # opening names the file, locking what is open does not
+        if error.filename is not None:  # opening failed; an error of locking names no file
             raise
         fault = error
     try:
         yield fault
     finally:
-        if lock.is_locked or fault:  # else this is a fork of the process that holds it
+        if lock.is_locked or fault:  # False in a fork of the holder
             with contextlib.suppress(OSError):
-                path.unlink()  # while it is still locked: whoever waits for this very file looks for a new one
+                path.unlink()  # before the release: a process that waits for this file opens a new one
         lock.release()
 
 
@@ -59,20 +55,18 @@ def _acquire(lock: FileLock, path: Path, waiting: Callable[[], object] | None) -
         lock.acquire(blocking=False)
     except Timeout:
         if waiting is None:
-            raise Held(_holder(path)) from None
+            raise Held(_describe_holder(path)) from None
         waiting()
         lock.acquire()
 
 
-def _sign(descriptor: int) -> None:
-    if os.fstat(descriptor).st_nlink > 1:  # by its other name, it may be a file of somebody's
-        return
-    with contextlib.suppress(OSError):  # a full disk: the number is there for a message only
+def _write_process(descriptor: int) -> None:
+    with contextlib.suppress(OSError):  # a full disk; the number only serves a message
         os.ftruncate(descriptor, 0)
         os.write(descriptor, str(os.getpid()).encode())
 
 
-def _holder(path: Path) -> str:
+def _describe_holder(path: Path) -> str:
     number = ""
     with contextlib.suppress(OSError):
         number = read_file(path, 1000).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Paths as users write them, files that are read whole, and the folder of all caches."""
+"""Paths as users type them, small files, and the folder of all caches."""
 
 from __future__ import annotations
 
@@ -14,49 +14,44 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
-    """The path that a user's text names, with ``~`` and ``~user`` replaced by home folders.
+    """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders.
 
     Args:
-        name: as it was written.
+        name: the text; the path need not exist.
 
     Raises:
-        FlairNasError: no path can be written so, or the user has no home folder.
+        FlairNasError: the text is not a possible path, or the user has no home folder.
     """
     text = str(name)
-    if "\0" in text:
-        raise FlairNasError(f"{brief(text)}: this path has a NUL character in it, which no path can; take it out")
     try:
-        os.fsencode(text)
         path = Path(text).expanduser()
         os.lstat(path)
-    except UnicodeEncodeError as error:
-        half = text[error.start]
-        raise FlairNasError(f"{brief(text)}: this path has {half!r} in it, which no path can; take it out") from None
+    except ValueError as error:  # a NUL character, or half of a character
+        raise FlairNasError(f"{brief(text)} cannot be a path: {error}") from None
     except RuntimeError:
         user = text.partition("/")[0]
         raise FlairNasError(f"{brief(text)}: {brief(user)} has no home folder here; write the whole path") from None
-    except OSError as error:
+    except OSError as error:  # a missing file is reported by the code that reads it
         if error.errno == errno.ENAMETOOLONG:
             raise FlairNasError(f"{brief(text)}: this path is too long ({len(text):,} characters)") from None
-        # that there is nothing, or that one may not look, says whoever reads or writes it
     return path
 
 
 def typed(path: str | Path) -> str:
-    """A path as it is typed into a shell, where an option or a name is expected."""
+    """Return a path as the user types it into a shell, where it must not look like an option."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """The bytes of a small regular file; a pipe or a device, which may never end, is refused.
+    """Read a small regular file.
 
     Args:
-        path: the file.
-        most: how many bytes it may have.
+        path: the file. A pipe or a device, which may never end, is refused.
+        most: the largest number of bytes.
 
     Raises:
-        OSError: the file cannot be read, or is none of that kind; `strerror` says why.
+        OSError: the file cannot be read, is not a regular file, or is too large; `strerror` names the reason.
     """
     check_regular(path)
     with open(path, "rb") as stream:
@@ -67,10 +62,10 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 
 def check_regular(path: str | Path) -> None:
-    """Refuses what is no regular file, as reading a pipe or a device may never end.
+    """Raise an error unless a path is a regular file: reading a pipe or a device may never end.
 
     Raises:
-        OSError: it is not there, or something else.
+        OSError: the path does not exist, or is something else.
     """
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
@@ -80,7 +75,11 @@ def check_regular(path: str | Path) -> None:
 
 
 def how_to_convert(start: bytes) -> str:
-    """What to do about a file that is not UTF-8, by its first bytes: Windows' UTF-16 begins with a mark."""
+    """Return the advice for a file that is not UTF-8.
+
+    Args:
+        start: its first bytes; UTF-16 files of Windows begin with a byte order mark.
+    """
     encoding = "UTF-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "LATIN1"
     return f"convert the file, for example with: iconv -f {encoding} -t UTF-8"
 
@@ -89,12 +88,12 @@ def how_to_convert(start: bytes) -> str:
 
 
 def cache_root(cache: Path | None = None) -> Path:
-    """The folder of all caches: the one given, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
+    """Return the folder of all caches: `cache`, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
 
-    A user without a home folder has one of their own in the folder for temporary files.
+    A user without a home folder gets a private folder below the one for temporary files.
 
     Raises:
-        FlairNasError: there is no home folder, and the one for temporary files belongs to somebody else.
+        FlairNasError: there is no home folder, and other users can write to that private folder.
     """
     chosen = cache or os.environ.get("FLAIR_NAS_CACHE")
     if chosen:
@@ -113,36 +112,39 @@ def cache_root(cache: Path | None = None) -> Path:
 
 
 def not_ours(path: str | Path) -> str:
-    """Why others than this user (and root) may have put there what is in a file or folder; empty if they cannot have.
+    """Return why users other than this one (and root) could have written to a path; empty if they could not.
 
     Raises:
-        OSError: it is not there, or cannot be looked at.
+        OSError: the path does not exist or cannot be examined.
     """
-    for found in (os.lstat(path), os.stat(path)):  # a link, and what it leads to
-        if found.st_uid not in (0, os.getuid()):
-            return f"belongs to another user ({found.st_uid})"
-    return "can be written to by others (mend it with: chmod go-w)" if found.st_mode & 0o022 else ""
+    for status in (os.lstat(path), os.stat(path)):  # a link and its target
+        if status.st_uid not in (0, os.getuid()):
+            return f"belongs to another user ({status.st_uid})"
+    return "can be written to by others (mend it with: chmod go-w)" if status.st_mode & 0o022 else ""
+
+
+# --- paths that do not exist ---
 
 
 def meant(path: Path) -> str:
-    """A question that offers what may have been meant by a path that is not there, as `did_you_mean`."""
-    # a name that is too long is not there, which `Path.exists` takes for an error
+    """Return a 'did you mean' question for a path that does not exist, or an empty string."""
+    # os.path.exists is False for a name that is too long; Path.exists raises
     missing = next((part for part in (*reversed(path.parents), path) if not os.path.exists(part)), None)
     if missing is None:
         return ""
     rest = path.relative_to(missing)
-    paths = {name: Path(where, rest) for name, where in siblings(missing).items()}
-    near = {name: typed(there) for name, there in paths.items() if os.path.exists(there)}
+    paths = {name: Path(folder, rest) for name, folder in siblings(missing).items()}
+    near = {name: typed(other) for name, other in paths.items() if os.path.exists(other)}
     return did_you_mean(missing.name, near, count=2)
 
 
 def no_model(path: Path) -> str:
-    """The error where no model is: neither the folder of one nor its file."""
+    """Return the error message for a path that is neither the folder nor the file of a model."""
     return f"{path}: there is no such model; {meant(path)}give the folder of a training run, or its model.pt"
 
 
 def siblings(path: Path) -> dict[str, str]:
-    """What is there of the same folder, by name: what may have been meant where a path is not there."""
+    """Return the paths in the folder of a path, by name."""
     try:
         return {other.name: str(path.parent / other.name) for other in sorted(path.parent.iterdir())[:1000]}
     except OSError:

@@ -1,4 +1,4 @@
-"""Bundled resources."""
+"""Bundled resources: genotypes, presets, tables, and the demo corpus and text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def resource_path(*parts: str) -> Path:
-    """Finds a bundled resource: inside an installed package, or at the top of a checkout.
+    """Return the path of a bundled resource, in an installed package or at the top of a checkout.
 
     Args:
         *parts: the path below ``resources/``.
 
     Raises:
-        FileNotFoundError: it is in neither place; the installation is broken.
+        FileNotFoundError: the resource is in neither place.
     """
     package = Path(__file__).resolve().parents[1]
     candidates = [folder.joinpath("resources", *parts) for folder in (package, package.parent)]

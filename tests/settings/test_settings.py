@@ -298,7 +298,7 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
     elif name == "zero":
         (tmp_path / name).symlink_to("/dev/zero")
     path = name if "~" in name else str(tmp_path / name)
-    with pytest.raises(FlairNasError, match="regular file|home folder|NUL"):
+    with pytest.raises(FlairNasError, match="regular file|home folder|embedded null"):
         read_settings(path, Soup)
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from own_process import python
 
-from flair_nas.errors import FlairNasError
 from flair_nas.storage.locks import Held, locked
 
 HOLD = """
@@ -160,8 +159,9 @@ def test_a_symbolic_link_is_refused_and_what_it_leads_to_stays_as_it_is(
         thesis.write_text("mine")
     path.symlink_to(thesis)
     for waiting in (None, lambda: None):
-        with pytest.raises(FlairNasError, match=rf"{path} is a symbolic link.*remove it"), locked(path, waiting):
+        with pytest.raises(OSError, match="symbolic links") as caught, locked(path, waiting):
             pytest.fail("it was held")
+        assert caught.value.filename == str(path)
     assert path.is_symlink() and thesis.exists() == there and (not there or thesis.read_text() == "mine")
 
 
@@ -186,11 +186,3 @@ def test_a_file_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path)
             pytest.fail("it was held")
         assert caught.value.filename is not None
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_file_that_has_another_name_as_well_is_not_written_to(tmp_path: Path) -> None:
-    (thesis := tmp_path / "thesis").write_text("mine")
-    os.link(thesis, path := tmp_path / ".lock")
-    with locked(path):
-        assert thesis.read_text() == "mine"
-    assert thesis.read_text() == "mine" and not path.exists()

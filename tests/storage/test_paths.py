@@ -17,8 +17,8 @@ from flair_nas.storage.paths import cache_root, how_to_convert, meant, not_ours,
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a\0b", "NUL character"),
-        ("half \ud83d of a pair", "no path can; take it out"),
+        ("a\0b", "embedded null"),
+        ("half \ud83d of a pair", "cannot be a path: 'utf-8' codec can't encode character"),
         ("~nosuchuser/x", "'~nosuchuser' has no home folder here; write the whole path"),
         ("~" + "x" * 5000, "has no home folder here"),
         ("x" * 5000, "too long (5,000 characters)"),
