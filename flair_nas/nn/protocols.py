@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor
+from torch.nn import Parameter
 
 from flair_nas.nn.kernels.engine import CellProgram, GateProgram
 
@@ -13,13 +14,8 @@ from flair_nas.nn.kernels.engine import CellProgram, GateProgram
 class GateLike(Protocol):
     """An inter-cell gate, discrete (`InterCellGate`) or relaxed (`GateSupernet`)."""
 
-    @property
-    def weight_entry(self) -> Tensor:
-        """Weights of the entries, [m, E, G]."""
-
-    @property
-    def weight_nodes(self) -> Tensor:
-        """Weights of the nodes, [m, G, G]."""
+    weight_entry: Parameter  # [m, E, G]
+    weight_nodes: Parameter  # [m, G, G]
 
     @property
     def history(self) -> int:
@@ -40,18 +36,9 @@ class CellLike(Protocol):
 
     input_size: int
     hidden_size: int
-
-    @property
-    def weight_input(self) -> Tensor:
-        """Weights of the input, [D, W]."""
-
-    @property
-    def weight_hidden(self) -> Tensor:
-        """Weights of the previous state, [H, W]."""
-
-    @property
-    def weight_nodes(self) -> Tensor:
-        """Weights of the nodes, [N, H, W]."""
+    weight_input: Parameter  # [D, W]
+    weight_hidden: Parameter  # [H, W]
+    weight_nodes: Parameter  # [N, H, W]
 
     @property
     def state_gate(self) -> GateLike | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -58,36 +60,40 @@ def run_cell(
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
     run = run_equations if dispatch.wants_equations() or not packing.batch else run_engine
-    output = run(cell, data, packing, hidden, states, past, mask)
+    output = run(cell, Inputs(data, packing, hidden, states, past, mask))
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(earlier, cell.input_gate.history)[1:]
     return output, (output[packing.ends()], inputs, states)
 
 
-def run_equations(
-    cell: CellLike,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    states: Tensor,
-    past: Tensor | None,
-    mask: Tensor | None,
-) -> Tensor:
-    """Run a recurrence by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd.
+class Inputs(NamedTuple):
+    """The inputs of a cell over a ragged batch.
 
     Args:
-        cell: the cell.
         data: packed input, [S, D].
         packing: positions of the tokens.
         hidden: h before the first step, [B, H].
         states: earlier states, latest first, [m - 1, B, H].
         past: with a state gate, the inputs before the first step, latest first, then `data`, [m * B + S, D]; else None.
         mask: variational dropout mask of the states, [B, H], or None.
+    """
+
+    data: Tensor
+    packing: Packing
+    hidden: Tensor
+    states: Tensor
+    past: Tensor | None
+    mask: Tensor | None
+
+
+def run_equations(cell: CellLike, inputs: Inputs) -> Tensor:
+    """Run a cell by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd.
 
     Returns:
         Packed output, [S, H].
     """
+    data, packing, hidden, states, past, mask = inputs
     scales = None
     if cell.state_gate is not None:
         assert past is not None
@@ -110,16 +116,9 @@ def run_equations(
 
 
 @untraced
-def run_engine(
-    cell: CellLike,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    states: Tensor,
-    past: Tensor | None,
-    mask: Tensor | None,
-) -> Tensor:
-    """Run a recurrence by the fastest engine available; arguments and returns as `run_equations`."""
+def run_engine(cell: CellLike, inputs: Inputs) -> Tensor:
+    """Run a cell by the fastest engine available; returns as `run_equations`."""
+    data, packing, hidden, states, past, mask = inputs
     program, dtype = cell.program(), product_dtype(cell.weight_hidden)
     engine = ENGINES[dispatch.engine_for(program.plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}

@@ -77,14 +77,11 @@ class SearchedRNN(nn.Module):
             raise TypeError(
                 f"genotype must be a flair_nas.Genotype or what load_genotype takes, got {type(genotype).__name__}"
             )
-        for name, size in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers)):
+        for name, size in {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}.items():
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
-        for name, probability in (
-            ("dropout", dropout),
-            ("input_dropout", input_dropout),
-            ("recurrent_dropout", recurrent_dropout),
-        ):
+        dropouts = {"dropout": dropout, "input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
+        for name, probability in dropouts.items():
             if not 0 <= probability < 1:
                 raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
         if init_range is not None and not 0 < init_range <= 1e6:
