@@ -16,7 +16,7 @@ from flair_nas.search.protocols import BatchPart, Objective
 REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 
 
-class NotFinite(FlairNasError):
+class NotFiniteError(FlairNasError):
     """Loss or gradient that is not finite."""
 
 
@@ -50,7 +50,7 @@ class ModelOptimizer:
         """Make a step; return the loss.
 
         Raises:
-            NotFinite: before the weights are touched.
+            NotFiniteError: before the weights are touched.
         """
         loss, gradients = mean_gradients(
             self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, reduce=self.reduce
@@ -85,7 +85,7 @@ def check_finite(
         The norm of all gradients together.
 
     Raises:
-        NotFinite: it names the step and the largest gradient.
+        NotFiniteError: it names the step and the largest gradient.
     """
     total = gradient_norm(gradients)
     if math.isfinite(loss) and math.isfinite(total):
@@ -94,7 +94,7 @@ def check_finite(
     norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
     # one that is not a number counts as larger than all
     norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
-    raise NotFinite(
+    raise NotFiniteError(
         f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
         f"its norm is {norm:g}. {REMEDY}"
     )
