@@ -54,15 +54,15 @@ class FlairSearchConfig(SearchSettings):
     )
 
     def _contradictions(self) -> list[str]:
-        found = super()._contradictions()
+        problems = super()._contradictions()
         if self.directions == "own" and self.selection == "perturbation":
-            found.append("selection perturbation decides one set of architecture weights: directions must be shared")
+            problems.append("selection perturbation decides one set of architecture weights: directions must be shared")
         if changing := [name for name in self.embeddings if name.startswith("pooled-")]:
-            found.append(
+            problems.append(
                 f"embeddings {', '.join(changing)} change while they are used, which a search could not resume; give "
                 "them without pooled-"
             )
-        return found
+        return problems
 
 
 @takes_flair_names

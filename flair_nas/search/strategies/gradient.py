@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -77,27 +76,22 @@ class GradientStrategy(Strategy):
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
         """Return a sentence for each setting without effect, and for too few epochs."""
-        found = []
-        if config.epochs == 0:
-            found.append("epochs must be at least 1 for strategy gradient")
-        elif config.warmup_epochs >= config.epochs:
-            found.append(
-                f"warmup_epochs {config.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
-                "weight learns"
-            )
-        if config.sampling == "none" and changed(config, "temperature", "temperature_end"):
-            found.append("temperature and temperature_end belong to sampling gumbel and straight-through, not none")
-        elif config.temperature_end > config.temperature:
-            found.append(
-                f"temperature {config.temperature:g} must not be below temperature_end, {config.temperature_end:g}"
-            )
-        if config.selection != "perturbation" and changed(config, "selection_steps"):
-            found.append(f"selection_steps belongs to selection perturbation, not {config.selection}")
-        if config.selection == "perturbation" and config.most_identity is not None:
-            found.append(
-                "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"
-            )
-        return found
+        sampled, perturbed = config.sampling != "none", config.selection == "perturbation"
+        checks = [
+            (config.epochs == 0, "epochs must be at least 1 for strategy gradient"),
+            (0 < config.epochs <= config.warmup_epochs,
+             f"warmup_epochs {config.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
+             "weight learns"),
+            (not sampled and changed(config, "temperature", "temperature_end"),
+             "temperature and temperature_end belong to sampling gumbel and straight-through, not none"),
+            (sampled and config.temperature_end > config.temperature,
+             f"temperature {config.temperature} must not be below temperature_end, {config.temperature_end}"),
+            (not perturbed and changed(config, "selection_steps"),
+             f"selection_steps belongs to selection perturbation, not {config.selection}"),
+            (perturbed and config.most_identity is not None,
+             "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"),
+        ]  # fmt: skip
+        return [message for wrong, message in checks if wrong]
 
     @staticmethod
     def extendable(config: SearchSettings) -> bool:
@@ -130,9 +124,8 @@ class GradientStrategy(Strategy):
         training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
-        options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
-            validation_loss, gradients = first_order(self.objective, validation, **options)
+            validation_loss, gradients = first_order(self.objective, validation, architecture=group, reduce=self.reduce)
         else:
             validation_loss, gradients = second_order(
                 self.objective,
@@ -141,7 +134,8 @@ class GradientStrategy(Strategy):
                 learning_rate=self.model_optimizer.learning_rate(epoch, training),
                 weight_decay=self.config.weight_decay,
                 clip=self.config.clip,
-                **options,
+                architecture=group,
+                reduce=self.reduce,
             )
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
         clip_gradients(gradients, self.config.arch_clip)

@@ -37,12 +37,12 @@ class IndependentRandomSearch(Candidates):
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
         """Return a sentence for a schedule, for too few candidates, and for candidates outside the space."""
-        found = Candidates.contradictions(config)
+        problems = Candidates.contradictions(config)
         if config.schedule != "constant":
-            found.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
+            problems.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
         count, minimum = config.samples + len(config.candidates), 2 ** (config.rungs - 1)
         if count < max(minimum, 1):
-            found.append(
+            problems.append(
                 f"rungs {config.rungs} halve {count} candidates to less than one: at least {minimum} are needed, by "
                 "samples and candidates"
             )
@@ -50,15 +50,15 @@ class IndependentRandomSearch(Candidates):
             try:
                 genotype = parse_genotype(text)
             except FlairNasError as error:
-                found.append(f"candidates: {error}")
+                problems.append(f"candidates: {error}")
                 continue
             histories = {gate.history if gate else 0 for gate in (genotype.state_gate, genotype.input_gate)}
             if len(genotype.nodes) != config.nodes or not genotype.highway or histories != {config.history}:
-                found.append(
+                problems.append(
                     f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with gates over "
                     f"{config.history} steps"
                 )
-        return found
+        return problems
 
     @staticmethod
     def extendable(config: SearchSettings) -> bool:
