@@ -230,22 +230,21 @@ class _Search:
 
     def _save(self, finished: bool) -> None:
         randomness = gather(random_state())
+        by_main(self.accelerator, lambda: self._write_checkpoint(finished, randomness))
 
-        def write() -> None:
-            self.run.save(
-                {
-                    "epoch": self.epoch,
-                    "finished": finished,
-                    "text": self.objective.fingerprint,
-                    "fixed": self._describe_fixed(),
-                    "model": self.objective.module.state_dict(),
-                    "strategy": self.strategy.state_dict(),
-                    "objective": {},  # older versions read it
-                    "random": randomness,
-                }
-            )
-
-        by_main(self.accelerator, write)
+    def _write_checkpoint(self, finished: bool, randomness: list[JSON]) -> None:
+        self.run.save(
+            {
+                "epoch": self.epoch,
+                "finished": finished,
+                "text": self.objective.fingerprint,
+                "fixed": self._describe_fixed(),
+                "model": self.objective.module.state_dict(),
+                "strategy": self.strategy.state_dict(),
+                "objective": {},  # older versions read it
+                "random": randomness,
+            }
+        )
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
