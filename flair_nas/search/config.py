@@ -153,7 +153,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         problems = problems_of(self)
-        with contextlib.suppress(TypeError):  # of a setting of the wrong type it cannot be told what contradicts it
+        with contextlib.suppress(TypeError):  # a setting of the wrong type contradicts nothing
             problems += self._contradictions()
         raise_problems(problems)
 

@@ -32,11 +32,6 @@ CURVE = 20
 class GradientStrategy(Strategy):
     """Gradient-based search, first or second order, of the cell, the gates, or both in phases.
 
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place.
-
     Raises:
         FlairNasError: phases that are too short to tell whether MAD has settled.
     """

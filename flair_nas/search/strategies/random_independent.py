@@ -25,11 +25,6 @@ class IndependentRandomSearch(Candidates):
     With several rungs it is successive halving (Jamieson and Talwalkar, 2016). All rungs take as many steps, shared by
     the candidates that are left. After each rung but the last, the worse half is out, and the others go on.
 
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place.
-
     Raises:
         FlairNasError: fewer steps than candidates.
     """

@@ -15,13 +15,7 @@ FINALISTS = 10
 
 
 class SharedRandomSearch(Candidates):
-    """One set of weights, trained on another random architecture at each step, that scores the candidates at the end.
-
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place.
-    """
+    """One set of weights, trained on another random architecture at each step, that scores the candidates at the end."""
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draw an architecture and update its weights."""
