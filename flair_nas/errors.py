@@ -20,7 +20,7 @@ class FlairNasError(ValueError):
         super().__init__(printable(str(message)))
 
 
-class NotFinite(FlairNasError):
+class NotFiniteError(FlairNasError):
     """A loss or gradient that is not finite."""
 
 

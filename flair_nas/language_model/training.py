@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from flair_nas.errors import FlairNasError, NotFinite
+from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
@@ -189,7 +189,7 @@ class _Training:
                 while self.epoch < self.config.epochs:
                     try:
                         line = self._next_epoch(bar)
-                    except NotFinite as fault:
+                    except NotFiniteError as fault:
                         self._roll_back(fault, bar)
                         continue
                     self._report(line, bar if progress else None)
@@ -208,11 +208,11 @@ class _Training:
         else:
             bar.write(text, file=sys.stderr)
 
-    def _roll_back(self, fault: NotFinite, bar: tqdm[Any]) -> None:
+    def _roll_back(self, fault: NotFiniteError, bar: tqdm[Any]) -> None:
         """Return to the best epoch, from where training goes on with other random numbers.
 
         Raises:
-            NotFinite: there is no such epoch yet, or all rollbacks are used up; the message says what to do.
+            NotFiniteError: there is no such epoch yet, or all rollbacks are used up; the message says what to do.
         """
         config = self.config
         if not self.best_epoch or self.rollbacks >= config.rollbacks:
@@ -223,7 +223,7 @@ class _Training:
                 count = f"it has gone back {self.rollbacks} times already"
                 message += ". It cannot go back to the best epoch (rollbacks): "
                 message += count if self.best_epoch else "no epoch has ended yet"
-            raise NotFinite(message) from None
+            raise NotFiniteError(message) from None
         self.rollbacks += 1
         log.warning("%s Going back to epoch %d, for the %d. time", fault, self.best_epoch, self.rollbacks)
         weights = load_language_model(self.run.folder, self.device).model.state_dict()
@@ -273,7 +273,7 @@ class _Training:
         """Train one epoch, and return its mean cross-entropy.
 
         Raises:
-            NotFinite: a loss or gradient is not finite.
+            NotFiniteError: a loss or gradient is not finite.
         """
         config, model = self.config, self.model
         model.train()
@@ -306,7 +306,7 @@ class _Training:
         """Scale the gradients to a norm of at most `clip`, and return the cross-entropy.
 
         Raises:
-            NotFinite: the loss or a gradient is not finite.
+            NotFiniteError: the loss or a gradient is not finite.
         """
         norms = torch.stack([gradient.norm() for gradient in gradients.values()])
         norm = norms.norm()
@@ -314,7 +314,7 @@ class _Training:
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
         if not all(map(math.isfinite, (perplexity_of(value), total, length))):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
-            raise NotFinite(
+            raise NotFiniteError(
                 f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "
                 f"that of {worst[1]} (norm {worst[0]:g})."
             )
@@ -328,7 +328,7 @@ class _Training:
         first = self.corpus.vocabulary.index(END)
         score = evaluate_stream(self.model, valid, batch_size=columns, first=first)
         if not math.isfinite(score.perplexity):
-            raise NotFinite(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
+            raise NotFiniteError(f"not finite: the loss on valid is {score.loss:g} after epoch {self.epoch + 1}.")
         return score
 
     def _save_model(self) -> None:
@@ -407,7 +407,7 @@ def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bo
     """Return the score of a model on the whole of a part, or None if the text has no such part.
 
     Raises:
-        NotFinite: the loss is not finite.
+        NotFiniteError: the loss is not finite.
     """
     config, corpus = training.config, training.corpus
     ids = {"valid": corpus.valid, "test": corpus.test}[part]
@@ -416,7 +416,7 @@ def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bo
     first, columns = corpus.vocabulary.index(END), config.eval_batch_size
     score = evaluate_stream(model, ids, batch_size=columns, first=first, progress=progress)
     if not math.isfinite(score.perplexity):
-        raise NotFinite(
+        raise NotFiniteError(
             f"not finite: the loss of {training.run.folder / 'model.pt'} on the whole of {part} is {score.loss:g}: its "
             f"states grow with the text. Train it in a new folder with a lower learning_rate (it is "
             f"{config.learning_rate:g}); a layer with a state gate, with carry=ungated"

@@ -78,7 +78,7 @@ def first_order(
         The validation loss, and a gradient per architecture weight.
     """
     architecture = objective.architecture_parameters() if architecture is None else architecture
-    with _restore(objective.buffers()):
+    with preserve(objective.buffers()):
         return mean_gradients(
             objective, objective.validation_loss, validation_batch, architecture, keep_state=True, reduce=reduce
         )
@@ -117,7 +117,7 @@ def second_order(
     architecture = list(objective.architecture_parameters() if architecture is None else architecture)
     differentiate_training = partial(mean_gradients, objective, objective.training_loss, training_batch, reduce=reduce)
     randomness = random_state()
-    with _restore([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
+    with preserve([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
         start = [weight.clone() for weight in weights]
         _, gradients = differentiate_training(weights)
         shrinkage = clip_gradients(gradients, clip)
@@ -181,7 +181,7 @@ def _require_gradients_of(chosen: Sequence[nn.Parameter], parameters: Sequence[n
 
 
 @contextlib.contextmanager
-def _restore(tensors: Iterable[Tensor]) -> Iterator[None]:
+def preserve(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Restore the values of tensors after the block, also after an error."""
     tensors = list(tensors)
     before = [tensor.clone() for tensor in tensors]

@@ -153,7 +153,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         problems = problems_of(self)
-        with contextlib.suppress(TypeError):  # of a setting of the wrong type it cannot be told what contradicts it
+        with contextlib.suppress(TypeError):  # a setting of the wrong type contradicts nothing
             problems += self._contradictions()
         raise_problems(problems)
 
@@ -179,23 +179,23 @@ class SearchSettings:
              f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "
              "would always end first"),
         ]  # fmt: skip
-        found = [message for wrong, message in checks if wrong]
+        problems = [message for wrong, message in checks if wrong]
         if self.learn != "joint":
-            found += [f"{name} belongs to learn joint, not {self.learn}"
+            problems += [f"{name} belongs to learn joint, not {self.learn}"
                       for name in changed(self, "fresh_moments", "phase_steps")]  # fmt: skip
         if self.strategy != "random-independent":
-            found += [f"{name} belongs to strategy random-independent, not {self.strategy}"
+            problems += [f"{name} belongs to strategy random-independent, not {self.strategy}"
                       for name in changed(self, "rungs", "candidates")]  # fmt: skip
         min_sequences = 1
         if self.strategy in STRATEGIES:  # else it is named as unknown already
             strategy = strategy_class(self.strategy)
-            found += strategy.contradictions(self)
+            problems += strategy.contradictions(self)
             min_sequences = strategy.least_sequences(self)
         parts = max(self.parts, 1)  # 0 is named as out of range already
         if self.batch_size % parts:
-            found.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
+            problems.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
         elif self.batch_size // parts < min_sequences:
-            found.append(
+            problems.append(
                 f"parts {self.parts} leaves less than {min_sequences} sequences in a part: batch normalisation needs "
                 f"{min_sequences}"
             )
@@ -203,11 +203,11 @@ class SearchSettings:
             try:
                 self._fixed = parse_genotype(self.fixed)
             except FlairNasError as error:
-                found.append(f"fixed: {error}")
+                problems.append(f"fixed: {error}")
             else:
                 if intra and self._fixed.state_gate is None and self._fixed.input_gate is None:
-                    found.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
-        return found
+                    problems.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
+        return problems
 
     def fixed_genotype(self) -> Genotype | None:
         """Return the genotype of `fixed` as it was when these settings were made; a file may have changed since."""

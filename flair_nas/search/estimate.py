@@ -1,11 +1,11 @@
-"""What a search will cost, from a few of its steps."""
+"""Cost of a search, estimated from a few of its steps."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -14,26 +14,26 @@ from flair_nas.runs.memory import peak_memory_mb
 from flair_nas.search.build import log_derived_settings, make_objective
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import make_accelerator, make_reduce
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import Data, Objective
 from flair_nas.search.registry import strategy_class
 
 ENOUGH = 10.0
-"""Seconds that steps are measured for."""
+"""Seconds after which no further step is measured."""
 
 
 class Estimate(NamedTuple):
-    """The cost of a search.
+    """Cost of a search.
 
     Args:
-        parameters: model weights.
-        architecture_parameters: architecture weights.
+        parameters: number of model weights.
+        architecture_parameters: number of architecture weights.
         peak_memory_mb: peak memory so far, in MB (10^6 bytes): resident of this process, or allocated on the GPU.
         step_seconds: median of the steps that were measured.
         steps: per epoch.
         evaluation_seconds: of the evaluation after each epoch.
         epoch_seconds: of an epoch's steps and its evaluation.
         total_seconds: of all epochs.
-        finishing: what the strategy does after the last, which comes on top; empty for nothing.
+        finishing: work of the strategy after the last epoch, not included; empty for none.
     """
 
     parameters: int
@@ -50,18 +50,18 @@ class Estimate(NamedTuple):
 def estimate_search(
     config: SearchSettings,
     *,
-    text: Any = None,
+    text: Data = None,
     objective: Callable[[Accelerator], Objective] | None = None,
     steps: int = 5,
     progress: bool = False,
 ) -> Estimate:
-    """Measure a few steps of a search and a piece of an evaluation; nothing is written but a text's cached token ids.
+    """Measure a few steps of a search and a piece of an evaluation. Write nothing but a text's cached token ids.
 
     Args:
         config: the settings.
-        text: what `load_text` takes, in place of the setting `text`.
-        objective: as for `search_genotype`.
-        steps: how many at most, after one that is not counted; fewer, or that one alone, where they take `ENOUGH`.
+        text: a source for `load_text`, in place of the setting `text`.
+        objective: makes another objective; see `search_genotype`.
+        steps: most steps to measure, after a first one; the first one counts if it takes `ENOUGH` seconds.
         progress: draw a progress bar while a new text is read.
 
     Raises:
@@ -84,16 +84,16 @@ def estimate_search(
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
     evaluation = learned.evaluation_seconds() if seconds else 0.0
-    of_step = statistics.median(seconds[1:] or seconds) if seconds else 0.0
+    step_seconds = statistics.median(seconds[1:] or seconds) if seconds else 0.0
     mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
     return Estimate(
         parameters=sum(parameter.numel() for parameter in learned.model_parameters()),
         architecture_parameters=sum(parameter.numel() for parameter in learned.architecture_parameters()),
         peak_memory_mb=peak_memory_mb(accelerator.device),
-        step_seconds=of_step,
+        step_seconds=step_seconds,
         steps=mean_steps,
         evaluation_seconds=evaluation,
-        epoch_seconds=of_step * mean_steps + evaluation,
-        total_seconds=of_step * sum(per_epoch) + evaluation * len(per_epoch),
+        epoch_seconds=step_seconds * mean_steps + evaluation,
+        total_seconds=step_seconds * sum(per_epoch) + evaluation * len(per_epoch),
         finishing=strategy.finishing,
     )

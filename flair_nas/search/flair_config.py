@@ -1,4 +1,4 @@
-"""The settings of searches whose model is one of Flair's: a sequence tagger, or a classifier of texts."""
+"""Settings of searches with a model of Flair: a sequence tagger, or a classifier of texts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from flair_nas.tagging.config import OF_FILES, TaggerConfig, comment_setting, de
 
 @dataclass
 class FlairSearchConfig(SearchSettings):
-    """What they share.
+    """Settings of a search with a model of Flair.
 
     Raises:
-        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
-    corpus: str = setting("demo", "what is learned")
+    corpus: str = setting("demo", "corpus to learn")
     embeddings: list[str] = setting(
         ["glove", "flair:news-forward", "flair:news-backward"],
         "glove, word:PATH, fasttext:PATH, flair:NAME_OR_PATH, transformer:NAME_OR_PATH, char, one-hot",
     )
     held_out: float = setting(
-        0.5, "share of train that the architecture weights learn on, and model weights never; 0: they learn on dev",
+        0.5, "share of train for the architecture weights alone; 0: they learn on dev",
         low=0, high=0.9,
     )  # fmt: skip
     directions: str = setting(
-        "shared", "architecture weights of the two directions: shared, or own, of which the genotype is the mean",
+        "shared", "architecture weights of the two directions: shared, or own, with the genotype of their mean",
         choices=("shared", "own"),
     )  # fmt: skip
     reproject: bool | int = setting(
@@ -40,29 +40,29 @@ class FlairSearchConfig(SearchSettings):
     locked_dropout: float = setting(0.5, "variational dropout of the recurrent layer's input and output", **PROBABILITY)
     hidden_size: int = setting(256, "hidden size H of each direction", **COUNT)
     batch_size: int = setting(32, "sentences in a batch, over all processes", low=2, high=1_000_000)
-    learning_rate: float = setting(0.1, "of SGD for the model weights", low=1e-12, high=1e6)
-    weight_decay: float = setting(0.0, "of the model weights", low=0, high=1)
-    clip: float = setting(5.0, "the norm of the model's gradient is clipped to this", low=1e-12, high=1e12)
+    learning_rate: float = setting(0.1, "learning rate of SGD for the model weights", low=1e-12, high=1e6)
+    weight_decay: float = setting(0.0, "weight decay of the model weights", low=0, high=1)
+    clip: float = setting(5.0, "largest norm of the model's gradient; a larger one is clipped", low=1e-12, high=1e12)
     recurrent_dropout: float = setting(0.0, "variational dropout of h and the nodes' states", **PROBABILITY)
     input_dropout: float = setting(0.0, "variational dropout of the layer's input x, inside it", **PROBABILITY)
 
     storage: str | None = setting(
         None,
-        "where the vectors of embeddings that do not learn are kept: cpu (memory) or disk (a file in the cache, shared "
-        "by all runs on this corpus) (cpu, or disk if they are large or there are several processes)",
+        "place of the vectors of embeddings that do not learn: cpu (memory) or disk (a file in the cache, shared by "
+        "all runs on this corpus) (cpu, or disk if they are large or there are several processes)",
         choices=("cpu", "disk"),
     )
 
     def _contradictions(self) -> list[str]:
-        found = super()._contradictions()
+        problems = super()._contradictions()
         if self.directions == "own" and self.selection == "perturbation":
-            found.append("selection perturbation decides one set of architecture weights: directions must be shared")
+            problems.append("selection perturbation decides one set of architecture weights: directions must be shared")
         if changing := [name for name in self.embeddings if name.startswith("pooled-")]:
-            found.append(
+            problems.append(
                 f"embeddings {', '.join(changing)} change while they are used, which a search could not resume; give "
                 "them without pooled-"
             )
-        return found
+        return problems
 
 
 @takes_flair_names
@@ -73,10 +73,10 @@ class TaggingSearchConfig(FlairSearchConfig):
     The defaults are those of I-DARTS on CoNLL-2003, as far as they are published, with smaller batches.
 
     Raises:
-        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
-    objective: str = setting("tagging", "what the model learns: tagging", choices=("tagging",))
+    objective: str = setting("tagging", "task of the model: tagging", choices=("tagging",))
     corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
     label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
     columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
@@ -86,7 +86,7 @@ class TaggingSearchConfig(FlairSearchConfig):
     crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
 
     def tagger(self) -> TaggerConfig:
-        """The settings of the tagger in which the supernet stands for an LSTM."""
+        """Return the settings of the tagger, with an LSTM in place of the supernet."""
         same = ("corpus", *OF_FILES, "data_root", "embeddings", "hidden_size", "crf", "reproject", "dropout",
                 "word_dropout", "locked_dropout")  # fmt: skip
         options: dict[str, Any] = {name: getattr(self, name) for name in same}
@@ -100,10 +100,10 @@ class ClassificationSearchConfig(FlairSearchConfig):
     The model is Flair's `TextClassifier` with `DocumentRNNEmbeddings`, and so are the defaults.
 
     Raises:
-        FlairNasError: settings that cannot be used or contradict each other, all of them named at once.
+        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
-    objective: str = setting("classification", "what the model learns: classification", choices=("classification",))
+    objective: str = setting("classification", "task of the model: classification", choices=("classification",))
     corpus: str = setting(
         "", "folder of train.txt, dev.txt and, if there is one, test.txt, a line each: __label__NAME and the text"
     )

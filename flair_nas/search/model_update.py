@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from flair_nas.errors import NotFinite
+from flair_nas.errors import NotFiniteError
 from flair_nas.search.bilevel import Reduce, clip_gradients, gradient_norm, mean_gradients
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import BatchPart, Objective
@@ -46,7 +46,7 @@ class ModelOptimizer:
         """Make a step; return the loss.
 
         Raises:
-            NotFinite: before the weights are touched.
+            NotFiniteError: before the weights are touched.
         """
         loss, gradients = mean_gradients(
             self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, reduce=self.reduce
@@ -81,7 +81,7 @@ def check_finite(
         The norm of all gradients together.
 
     Raises:
-        NotFinite: it names the step and the largest gradient.
+        NotFiniteError: it names the step and the largest gradient.
     """
     total = gradient_norm(gradients)
     if math.isfinite(loss) and math.isfinite(total):
@@ -90,7 +90,7 @@ def check_finite(
     norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
     # one that is not a number counts as larger than all
     norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
-    raise NotFinite(
+    raise NotFiniteError(
         f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
         f"its norm is {norm:g}. {REMEDY}"
     )

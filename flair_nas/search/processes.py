@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 def make_accelerator(device: str | None, precision: str) -> Accelerator:
-    """The accelerator of this process.
+    """Make the accelerator of this process.
 
     Args:
         device: cpu, cuda or cuda:N; None for a GPU when there is one.
@@ -32,27 +32,25 @@ def make_accelerator(device: str | None, precision: str) -> Accelerator:
     Raises:
         FlairNasError: no such device here, or it cannot run that precision.
     """
-    wanted = choose_device(device)
-    check_precision(precision, wanted)
-    if wanted.type == "cuda" and wanted.index is not None:
-        torch.cuda.set_device(wanted)
+    chosen = choose_device(device)
+    check_precision(precision, chosen)
+    if chosen.type == "cuda" and chosen.index is not None:
+        torch.cuda.set_device(chosen)
     options: dict[str, Any] = {
         "mixed_precision": "bf16" if precision == "bfloat16" else "no",
-        "cpu": wanted.type == "cpu",  # else Accelerate would take a Mac's GPU
+        "cpu": chosen.type == "cpu",  # else Accelerate would take a Mac's GPU
     }
-    try:
+    with contextlib.suppress(ValueError):
         accelerator = Accelerator(**options)
-        if accelerator.device.type == wanted.type:
+        if accelerator.device.type == chosen.type:
             return accelerator
-    except ValueError:
-        pass
     # Accelerate keeps the precision and device of an earlier search in this process
     AcceleratorState._reset_state(reset_partial_state=True)
     return Accelerator(**options)
 
 
 def make_reduce(accelerator: Accelerator) -> Reduce | None:
-    """A function that averages tensors over all processes, in place; None where there is one process."""
+    """Make a function that averages tensors over all processes, in place; None for one process."""
     if accelerator.num_processes == 1:
         return None
 
@@ -60,7 +58,7 @@ def make_reduce(accelerator: Accelerator) -> Reduce | None:
         if not tensors:
             return
         flat = torch.cat([tensor.detach().flatten().to(accelerator.device) for tensor in tensors])  # one message
-        with _other_processes():
+        with _explain_lost_processes():
             reduced = accelerator.reduce(flat, reduction="mean")
         for tensor, part in zip(tensors, reduced.split([tensor.numel() for tensor in tensors])):
             tensor.copy_(part.view_as(tensor))
@@ -68,30 +66,30 @@ def make_reduce(accelerator: Accelerator) -> Reduce | None:
     return reduce
 
 
-def gathered(value: Any) -> list[Any]:
-    """The values of all processes, in the order of their numbers."""
-    with _other_processes():
-        found: list[Any] = gather_object([value])
-    return found
+def gather(value: Result) -> list[Result]:
+    """Gather the values of all processes, in the order of their numbers."""
+    with _explain_lost_processes():
+        values: list[Result] = gather_object([value])
+    return values
 
 
 def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | None:
-    """Lets the main process do something while the others wait; when it fails, all processes stop.
+    """Run a function in the main process while the others wait; if it fails, all processes stop.
 
     Args:
         accelerator: of this process.
-        work: what the main process does.
+        work: the function.
 
     Returns:
-        What `work` gives, in the main process; None in the others.
+        The result of `work` in the main process; None in the others.
 
     Raises:
-        FlairNasError: in the other processes, with the main process' error. That one raises its own.
+        FlairNasError: in the other processes, with the main process' error. The main process raises its own.
     """
     if accelerator.num_processes == 1:
         return work()
     if not accelerator.is_main_process:
-        with _other_processes():
+        with _explain_lost_processes():
             (failure,) = broadcast_object_list([None])
         if failure is not None:
             raise FlairNasError(f"the main process has stopped: {failure}")
@@ -102,14 +100,14 @@ def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | No
         with contextlib.suppress(RuntimeError):  # the others may be gone, too
             broadcast_object_list([str(error) or type(error).__name__])
         raise
-    with _other_processes():
+    with _explain_lost_processes():
         broadcast_object_list([None])
     return result
 
 
 @contextlib.contextmanager
 def only_main_logs(accelerator: Accelerator) -> Iterator[None]:
-    """Within the block the other processes log nothing: they would say the same."""
+    """Silence the log of the other processes within the block: it would repeat that of the main process."""
     log = logging.getLogger("flair_nas")
 
     def silence(record: logging.LogRecord) -> bool:
@@ -124,8 +122,8 @@ def only_main_logs(accelerator: Accelerator) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _other_processes() -> Iterator[None]:
-    """Says in plain words that a message to or from another process failed."""
+def _explain_lost_processes() -> Iterator[None]:
+    """Turn the failure of a message to or from another process into a plain error."""
     try:
         yield
     except RuntimeError as error:  # gloo's and NCCL's errors have no common type but this

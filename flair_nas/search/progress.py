@@ -1,28 +1,27 @@
-"""What one sees of a search while it runs."""
+"""Live lines and log of a search."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import Any
 
 from tqdm import tqdm
 
 from flair_nas.runs.duration import duration
 from flair_nas.runs.metric import Measure
-from flair_nas.search.protocols import Strategy
+from flair_nas.search.protocols import JSON, Strategy
 
 log = logging.getLogger("flair_nas")
 
 
 class Display:
-    """The live lines: epoch, losses, MAD and time left in one, the genotype of the moment in the other.
+    """Live lines: epoch, losses, MAD and time left in one, the present genotype in the other.
 
     Args:
-        steps: how many there will be in all.
+        steps: number of steps in all.
         progress: draw the lines; otherwise each epoch is logged.
-        measure: by which losses and epochs are shown.
+        measure: the metric that losses and epochs are shown by.
     """
 
     def __init__(self, steps: int, progress: bool, measure: Measure) -> None:
@@ -39,33 +38,32 @@ class Display:
         self.bar.close()
 
     def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
-        """Moves the bar; the losses are the means of the epoch so far.
+        """Move the bar.
 
         Args:
             epoch: from 1.
-            epochs: how many there will be.
-            training: of the training part.
-            validation: of the validation part, or None.
+            epochs: number of epochs in all.
+            training: mean loss of the training part so far in this epoch.
+            validation: mean loss of the validation part so far, or None.
             strategy: for MAD and the genotype.
         """
         self.steps_done += 1
         if not self.progress:
             return
         if self.bar.n % 10 == 0:  # deriving takes longer than drawing
-            mad = strategy.figures().get("mad", {})
             parts = [f"train {self.measure.shown_loss(training)}"]
             if validation is not None:
                 parts.append(f"valid {self.measure.shown_loss(validation)}")
-            parts += [f"MAD {name} {value:.4f}" for name, value in mad.items()]
+            parts += [f"MAD {name} {value:.4f}" for name, value in strategy.figures().get("mad", {}).items()]
             self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
             self.bar.set_postfix_str(", ".join(parts), refresh=False)
             self.line.set_description_str(strategy.genotype().one_line())
         self.bar.update()
 
-    def epoch(self, line: dict[str, Any], epochs: int) -> None:
-        """Logs an epoch."""
-        spent = time.perf_counter() - self.started
-        left = spent / max(self.steps_done, 1) * (self.steps - self.steps_done)
+    def epoch(self, line: JSON, epochs: int) -> None:
+        """Log the line of the history of an epoch."""
+        seconds = time.perf_counter() - self.started
+        left = seconds / max(self.steps_done, 1) * (self.steps - self.steps_done)
         mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
         loss, valid = line["training_loss"], self.measure.shown(line[self.measure.key])
         training = "" if loss is None else f"train {self.measure.shown_loss(loss)}, "

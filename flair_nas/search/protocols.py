@@ -193,9 +193,9 @@ class Strategy(Protocol):
 
     # --- the search ---
 
-    @abstractmethod
     def steps(self, epoch: int) -> int:
-        """Return the number of steps of an epoch, counted from 1."""
+        """Return the number of steps of an epoch, counted from 1: one pass over the training data."""
+        return self.objective.steps(epoch)
 
     @abstractmethod
     def step(self, epoch: int, step: int) -> StepFigures:

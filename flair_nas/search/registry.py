@@ -14,20 +14,20 @@ OBJECTIVES = {
     "tagging": "tagging",
     "classification": "classification",
 }
-"""Objectives by name: a module of `flair_nas.search.objectives`."""
+"""Modules of `flair_nas.search.objectives`, by the name of the objective."""
 
 SETTINGS = {
     "tagging": "flair_config:TaggingSearchConfig",
     "classification": "flair_config:ClassificationSearchConfig",
 }
-"""Settings of objectives, where they are not `SearchConfig`: a module of `flair_nas.search` and a class in it."""
+"""Settings of objectives other than `SearchConfig`: a module of `flair_nas.search` and a class in it."""
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
     "random-shared": "random_shared:SharedRandomSearch",
     "random-independent": "random_independent:IndependentRandomSearch",
 }
-"""Strategies by name: a module of `flair_nas.search.strategies` and a class in it."""
+"""Strategies, by name: a module of `flair_nas.search.strategies` and a class in it."""
 
 
 def objective_kind(name: str) -> ObjectiveModule:

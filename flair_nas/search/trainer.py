@@ -1,8 +1,8 @@
-"""The search trainer: one run folder, an exact checkpoint after each epoch, any strategy, any number of processes.
+"""Search trainer: one run folder, an exact checkpoint after each epoch, any strategy, any number of processes.
 
 OUT/config.yaml      the resolved settings      OUT/history.jsonl           a line per epoch
 OUT/genotype.json    the best genotype so far   OUT/checkpoint.pt           and checkpoint-previous.pt: the last epochs
-OUT/progress.svg     the objective's measure and MAD over epochs, at the end
+OUT/progress.svg     the objective's metric and MAD over epochs, at the end
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accelerate import Accelerator
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import say_risks
 from flair_nas.runs.metric import Measure
@@ -29,10 +28,10 @@ from flair_nas.runs.run import Run, open_run
 from flair_nas.search.build import log_derived_settings, make_objective
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import explain_failure
-from flair_nas.search.model_update import REMEDY, NotFinite
-from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
+from flair_nas.search.model_update import REMEDY
+from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.progress import Display
-from flair_nas.search.protocols import Objective
+from flair_nas.search.protocols import JSON, Data, Objective
 from flair_nas.search.registry import strategy_class
 from flair_nas.settings.fields import changed
 from flair_nas.storage.paths import user_path
@@ -40,26 +39,26 @@ from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
 
-_PLACES = ("text", "data_root", "device", "storage")  # settings that say where something is on a machine
+_PLACES = ("text", "data_root", "device", "storage")  # settings of places on a machine
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """Result of a search.
 
     Args:
-        genotype: with its origin.
-        history: what ``history.jsonl`` holds, a dictionary per epoch.
+        genotype: with its provenance.
+        history: contents of ``history.jsonl``, a dictionary per epoch.
         out: the run folder.
-        measure: by which the objective is judged; its `key` is in the history.
-        verdict: one plain sentence on how far the genotype can be relied on; empty where there is nothing to say.
+        measure: the metric that the objective is judged by; its `key` is in the history.
+        verdict: one plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
         learned: False if the search did no better than a guess without a model; the verdict says what to change.
     """
 
     __module__ = "flair_nas"
 
     genotype: Genotype
-    history: list[dict[str, Any]]
+    history: list[JSON]
     out: Path
     measure: Measure
     verdict: str = ""
@@ -70,28 +69,25 @@ def search_genotype(
     config: SearchSettings,
     out: str | Path,
     *,
-    text: Any = None,
+    text: Data = None,
     objective: Callable[[Accelerator], Objective] | None = None,
     progress: bool = True,
 ) -> SearchResult:
-    """Searches an architecture and writes everything to one folder.
+    """Search an architecture and write everything to one folder.
 
     Args:
         config: the settings.
-        out: a folder that is new or empty, or one that an earlier call with the same settings did not finish: then it
-            goes on from the last checkpoint, with the same result, to the bit on a CPU, as a run that never stopped.
-        text: what `load_text` takes, such as a Flair corpus, in place of the setting `text`.
-        objective: makes another objective than the one of the settings, on the accelerator's device, and seeds
+        out: a new or empty folder, or that of an unfinished search with the same settings. The latter goes on from its
+            last checkpoint; on a CPU, its result is the same to the bit as without the stop.
+        text: a source for `load_text`, such as a Flair corpus, in place of the setting `text`.
+        objective: makes another objective than that of the settings, on the accelerator's device, and seeds
             generators.
         progress: draw progress bars on standard error.
-
-    Returns:
-        The genotype and the history.
 
     Raises:
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
         RunStopped: after Ctrl-C; the message says how to go on.
-        OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+        OSError: a folder that cannot be written, or a full disk; the last good checkpoint is kept.
     """
     out = user_path(out)
     accelerator = make_accelerator(config.device, config.precision)
@@ -112,17 +108,17 @@ def search_genotype(
 
 
 def _open(config: SearchSettings, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
-    """The run folder, kept for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    first = ("init_range", "embedding_init_range", "frequency_bias")  # they concern the first step alone
+    """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
+    first_step = ("init_range", "embedding_init_range", "frequency_bias")
     layout = ("delimiter", "comment")  # of a corpus; its digest is in the checkpoint, too
-    may_change = [*_PLACES, *first, *layout]
+    may_change = [*_PLACES, *first_step, *layout]
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
 
 
 class _Search:
-    """One search in its folder."""
+    """Search in its folder."""
 
     def __init__(self, run: Run, objective: Objective, accelerator: Accelerator, progress: bool) -> None:
         config: SearchSettings = run.config
@@ -132,8 +128,7 @@ class _Search:
         self.reduce = make_reduce(accelerator)
         self.strategy = strategy_class(config.strategy)(objective, config, self.reduce)
         self.guess = objective.guess()
-        part = self.strategy.judged_on
-        self.judged_against = self.guess if part == "valid" else objective.guess(part)
+        self.judged_against = objective.guess(self.strategy.judged_on)
         self.epoch = 0  # the last whole one
 
     def run_all(self) -> SearchResult:
@@ -171,46 +166,41 @@ class _Search:
                         break
                     self._train_epoch(epoch, steps[epoch], display)
                 self.strategy.finish(self.progress)
-            except NotFinite as error:
+            except NotFiniteError as error:
                 kept = f"The checkpoint of epoch {self.epoch} is kept: {self.run.checkpoints.newest}"
-                raise NotFinite(f"{error} {kept if self.epoch else 'There is no checkpoint yet.'}") from None
+                raise NotFiniteError(f"{error} {kept if self.epoch else 'There is no checkpoint yet.'}") from None
         self._save(finished=True)
 
     def _train_epoch(self, epoch: int, steps: int, display: Display) -> None:
         started, started_cpu = time.perf_counter(), time.process_time()
-        self.objective.restart()  # both streams begin anew
-        training = validation = largest = 0.0
-        looked = trained_steps = 0
+        self.objective.restart()
+        training = validation = max_norm = 0.0
+        num_training = num_validation = 0
+        mean_training = mean_validation = None
         for step in range(steps):
             figures = self.strategy.step(epoch, step)
+            max_norm = max(max_norm, figures.gradient_norm)
             if figures.training_loss is not None:
-                training += figures.training_loss
-                trained_steps += 1
-            largest = max(largest, figures.gradient_norm)
+                training, num_training = training + figures.training_loss, num_training + 1
+                mean_training = training / num_training
             if figures.validation_loss is not None:
-                validation += figures.validation_loss
-                looked += 1
-            display.step(
-                epoch,
-                self.config.epochs,
-                training / max(trained_steps, 1),
-                validation / looked if looked else None,
-                self.strategy,
-            )
+                validation, num_validation = validation + figures.validation_loss, num_validation + 1
+                mean_validation = validation / num_validation
+            display.step(epoch, self.config.epochs, mean_training or 0.0, mean_validation, self.strategy)
         trained, trained_cpu = time.perf_counter(), time.process_time()
         if self.reduce is not None:  # each process has seen other columns; batch normalisation keeps their statistics
             self.reduce([buffer for buffer in self.objective.buffers() if buffer.is_floating_point()])
         loss, value = self.objective.evaluate()
         if not math.isfinite(loss):
-            self._check_weights(epoch, steps, largest)
+            self._check_weights(epoch, steps, max_norm)
             if not self.strategy.bears_nan:
-                raise NotFinite(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
+                raise NotFiniteError(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
         measure = self.objective.measure
-        line: dict[str, Any] = {
+        line: JSON = {
             "epoch": epoch,
-            "training_loss": training / trained_steps if trained_steps else None,
-            "architecture_loss": validation / looked if looked else None,
+            "training_loss": mean_training,
+            "architecture_loss": mean_validation,
             "valid_loss": loss if math.isfinite(loss) else None,
             measure.key: value if math.isfinite(value) else None,
             **({f"{guess.key}_{measure.name}": measure.of_cost(guess.cost)} if (guess := self.guess) else {}),
@@ -227,51 +217,47 @@ class _Search:
         self._write_genotype()
         display.epoch(line, self.config.epochs)
 
-    def _check_weights(self, epoch: int, steps: int, largest: float) -> None:
-        """Weights that are not finite are never saved."""
+    def _check_weights(self, epoch: int, steps: int, max_norm: float) -> None:
+        """Raise a NotFiniteError if a weight is not finite: such weights are never saved."""
         for name, weight in self.objective.module.named_parameters():
             if not weight.isfinite().all():
-                raise NotFinite(
+                raise NotFiniteError(
                     f"not finite after epoch {epoch}, step {steps}: {name}; the largest gradient of the epoch had the "
-                    f"norm {largest:g}. {REMEDY}"
+                    f"norm {max_norm:g}. {REMEDY}"
                 )
 
-    # --- what is on disk ---
+    # --- the run folder ---
 
     def _save(self, finished: bool) -> None:
-        randomness = gathered(random_state())
+        randomness = gather(random_state())
         by_main(self.accelerator, lambda: self._write_checkpoint(finished, randomness))
 
-    def _write_checkpoint(self, finished: bool, randomness: list[Any]) -> None:
+    def _write_checkpoint(self, finished: bool, randomness: list[JSON]) -> None:
         self.run.save(
             {
                 "epoch": self.epoch,
                 "finished": finished,
                 "text": self.objective.fingerprint,
-                "fixed": self._fixed(),
+                "fixed": self._describe_fixed(),
                 "model": self.objective.module.state_dict(),
                 "strategy": self.strategy.state_dict(),
-                "objective": {},
+                "objective": {},  # older versions read it
                 "random": randomness,
             }
         )
 
-    def _restore(self, state: dict[str, Any]) -> bool:
-        """Puts a checkpoint in place; whether the run was finished."""
+    def _restore(self, state: JSON) -> bool:
+        """Restore a checkpoint; return True if the run was finished."""
         newest, data = self.run.checkpoints.newest, self.objective.data
-        if (now := self.objective.fingerprint) != state["text"]:
-            if now.startswith(state["text"]):  # see flair_nas.tagging.evaluation.fingerprint_of
-                raise FlairNasError(
-                    f"{newest}: accuracy left out words without a label when this search began; choose another folder"
-                )
+        if self.objective.fingerprint != state["text"]:
             raise FlairNasError(
                 f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
                 f"choose another folder, or give back the {data}"
             )
-        fixed = state.get("fixed", self._fixed())
+        fixed = state.get("fixed", self._describe_fixed())
         if fixed and ", carry=" not in fixed:  # there was no such option
             fixed += f", carry={'gated' if '/state=' in fixed else 'ungated'}"
-        if fixed != self._fixed():
+        if fixed != self._describe_fixed():
             raise FlairNasError(
                 f"{newest}: the genotype {self.config.fixed}, which stays fixed, was {fixed} "
                 "when this search began; choose another folder, or give back the genotype"
@@ -287,24 +273,24 @@ class _Search:
         restore_random_state(state["random"][self.accelerator.process_index])
         return self.run.is_finished(self.epoch if state["finished"] else None, early=self.strategy.converged())
 
-    def _fixed(self) -> str | None:
+    def _describe_fixed(self) -> str | None:
         fixed = self.config.fixed_genotype()
         if fixed is None:
             return None
         return f"{fixed.one_line()} with " + ", ".join(f"{name}={value}" for name, value in fixed.options.items())
 
     def _kept_genotype(self) -> Genotype | None:
-        """What a finished search has written, if it is still there: its origin says when and by what it was found."""
-        found = self.strategy.genotype()
+        """Return the genotype file of a finished search, with its provenance, if it is still there."""
+        best = self.strategy.genotype()
         try:
             kept = Genotype.load(self.run.folder / "genotype.json")
         except (FlairNasError, OSError):
             return None
-        same = (kept, kept.options, kept.origin.get("figures")) == (found, found.options, self._figures())
+        same = (kept, kept.options, kept.origin.get("figures")) == (best, best.options, self._figures())
         return kept if same else None
 
-    def _figures(self) -> dict[str, Any]:
-        """For the origin of the genotype."""
+    def _figures(self) -> JSON:
+        """Return the figures for the genotype's provenance."""
         history, key = self.run.history, self.objective.measure.key
         return {
             "epochs": self.epoch,
@@ -322,14 +308,14 @@ class _Search:
         return self._failure() or self.strategy.verdict(self.run.history)
 
     def _write_genotype(self) -> Genotype:
-        origin: dict[str, Any] = {
+        origin: JSON = {
             "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
             "settings": {name: value for name, value in changed(self.config).items() if name not in _PLACES},
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
-            **({"verdict": said} if (said := self._verdict()) else {}),
+            **({"verdict": verdict} if (verdict := self._verdict()) else {}),
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)

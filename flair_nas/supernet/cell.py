@@ -19,7 +19,7 @@ from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, make_gates
-from flair_nas.supernet.layer import check_input, check_sizes, run_supernet
+from flair_nas.supernet.layer import check_arguments, check_input, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation
 
 
@@ -74,7 +74,9 @@ class CellSupernet(nn.Module):
         range_of: Callable[[int], float] = papers_range,
     ) -> None:
         super().__init__()
-        check_sizes(input_size, hidden_size, nodes, history, gate, carry, input_dropout, recurrent_dropout, init_range)
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "nodes": nodes, "history": history}
+        dropouts = {"input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
+        check_arguments(gate, carry, init_range, **sizes, **dropouts)
         check_relaxation(relaxation)
         self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout

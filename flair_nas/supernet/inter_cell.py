@@ -12,7 +12,7 @@ from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, make_gates
-from flair_nas.supernet.layer import check_sizes, run_supernet
+from flair_nas.supernet.layer import check_arguments, run_supernet
 from flair_nas.supernet.relaxation import Sampler, check_relaxation
 
 
@@ -62,8 +62,9 @@ class InterCellSupernet(nn.Module):
             raise TypeError(
                 f"cell must be a flair_nas.Genotype, got {type(cell).__name__}; load_genotype(name) gives one"
             )
-        dropouts = (input_dropout, recurrent_dropout)
-        check_sizes(input_size, hidden_size, len(cell.nodes), history, gate, carry, *dropouts, init_range)
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "history": history}
+        dropouts = {"input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
+        check_arguments(gate, carry, init_range, **sizes, **dropouts)
         if not history:
             raise ValueError("history must be at least 1: the gates are all that is searched here")
         check_relaxation(relaxation)

@@ -64,33 +64,25 @@ def check_input(input: Tensor, input_size: int) -> None:
         )
 
 
-def check_sizes(
-    input_size: int,
-    hidden_size: int,
-    nodes: int,
-    history: int,
-    gate: str,
-    carry: str,
-    input_dropout: float,
-    recurrent_dropout: float,
-    init_range: float | None,
-) -> None:
+def check_arguments(gate: str, carry: str, init_range: float | None, **numbers: float) -> None:
     """Refuse arguments of a supernet that are out of range.
+
+    Args:
+        gate: form of the gates.
+        carry: the carry of s_0.
+        init_range: the initialisation bound.
+        numbers: dropouts, and sizes, which are at least 1, or 0 for `history`.
 
     Raises:
         ValueError: it names the argument.
     """
-    for name, size, minimum in (
-        ("input_size", input_size, 1),
-        ("hidden_size", hidden_size, 1),
-        ("nodes", nodes, 1),
-        ("history", history, 0),
-    ):
-        if not isinstance(size, int) or isinstance(size, bool) or size < minimum:
-            raise ValueError(f"{name} must be a whole number of at least {minimum}, got {size!r}")
-    for name, probability in (("input_dropout", input_dropout), ("recurrent_dropout", recurrent_dropout)):
-        if not 0 <= probability < 1:
-            raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
+    for name, number in numbers.items():
+        minimum = 0 if name == "history" else 1
+        if name.endswith("_dropout"):
+            if not 0 <= number < 1:
+                raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {number!r}")
+        elif not isinstance(number, int) or isinstance(number, bool) or number < minimum:
+            raise ValueError(f"{name} must be a whole number of at least {minimum}, got {number!r}")
     if init_range is not None and not 0 < init_range < math.inf:
         raise ValueError(f"init_range must be positive and finite, got {init_range!r}")
     for name, value, known in (("gate", gate, GATE_FORMS), ("carry", carry, CARRIES)):

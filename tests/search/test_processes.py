@@ -35,7 +35,7 @@ from flair_nas.search import trainer
 from flair_nas.search.bilevel import first_order, mean_gradients, second_order
 from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.objectives import text as text_objective
-from flair_nas.search.processes import by_main, gathered, make_accelerator, make_reduce, only_main_logs
+from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.progress import Display
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
@@ -339,8 +339,8 @@ def poisoned(text: Path, out: Path) -> None:
         (in_use, r"FlairNasError: .* is in use by another process", r"the main process has stopped: .* is in use by"),
         (too_many_processes, r"FlairNasError: batch_size 4 leaves less than 2 sequences.* 2 processes and 2 parts",
          r"FlairNasError: batch_size 4 leaves less than 2"),
-        (poisoned, r"NotFinite: not finite in epoch 1, step 1: training loss nan",
-         r"NotFinite: not finite in epoch 1, step 1: training loss nan"),
+        (poisoned, r"NotFiniteError: not finite in epoch 1, step 1: training loss nan",
+         r"NotFiniteError: not finite in epoch 1, step 1: training loss nan"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )  # fmt: skip
@@ -402,7 +402,7 @@ def test_ctrl_c_ends_all_processes(to_all: bool, text: Path, tmp_path: Path) -> 
 def test_one_process_needs_no_messages() -> None:
     accelerator = make_accelerator("cpu", "float32")
     assert make_reduce(accelerator) is None
-    assert gathered({"a": 1}) == [{"a": 1}]
+    assert gather({"a": 1}) == [{"a": 1}]
     assert by_main(accelerator, lambda: 5) == 5
     with pytest.raises(KeyError):
         by_main(accelerator, lambda: {}["missing"])  # type: ignore[var-annotated]
@@ -415,7 +415,7 @@ def messages() -> dict[str, Any]:
     assert reduce is not None
     tensors = [torch.full((2, 3), float(rank)), torch.tensor(4.0 + rank), torch.zeros(0)]
     reduce(tensors)
-    found: dict[str, Any] = {"average": tensors, "gathered": gathered(rank)}
+    found: dict[str, Any] = {"average": tensors, "gather": gather(rank)}
     found["by_main"] = by_main(accelerator, lambda: f"rank {rank}")
     try:
         by_main(accelerator, lambda: json.loads("no JSON"))
@@ -432,7 +432,7 @@ def test_messages(tmp_path: Path) -> None:
     results = [outcome.result for outcome in outcomes]
     for found in results:
         assert torch.equal(found["average"][0], torch.ones(2, 3)) and float(found["average"][1]) == 5.0
-        assert found["gathered"] == [0, 1, 2]
+        assert found["gather"] == [0, 1, 2]
     assert [found["by_main"] for found in results] == ["rank 0", None, None]
     assert results[0]["error"].startswith("JSONDecodeError: ")
     assert results[1]["error"].startswith("FlairNasError: the main process has stopped: Expecting value")

@@ -37,7 +37,7 @@ from small_search import (
 )
 
 from flair_nas.drawing import progress
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import perplexity_of
 from flair_nas.library.named import load_genotype
@@ -45,7 +45,6 @@ from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped, open_run
 from flair_nas.search import convergence, trainer
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.model_update import NotFinite
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.registry import settings_class, strategy_class
 from flair_nas.search.strategies.gradient import GradientStrategy
@@ -377,7 +376,7 @@ def explode(strategy: Any) -> None:
 @pytest.mark.parametrize("spoil", [poison, explode])
 def test_a_poisoned_weight(spoil: Callable[[Any], None], finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with Stop(3, 2, spoil), pytest.raises(NotFinite) as error:
+    with Stop(3, 2, spoil), pytest.raises(NotFiniteError) as error:
         run(text, out, **THREE)
     assert re.match(
         r"not finite in epoch 3, step 3: validation loss (nan|inf); the largest gradient is that of \S+, its norm is "
@@ -393,7 +392,8 @@ def test_a_learning_rate_that_is_too_great(text: Path, tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match=r"learning_rate must be a number from 1e-12 to 1e\+06, got 1e\+30"):
         small(text, learning_rate=1e30)
     settings = {"learning_rate": 1e6, "clip": 1e12, "weight_decay": 1.0, "bptt": 6}
-    with pytest.raises(NotFinite, match=r"not finite in epoch \d, step \d+: \w+ loss .* is that of \S+, its norm is "):
+    message = r"not finite in epoch \d, step \d+: \w+ loss .* is that of \S+, its norm is "
+    with pytest.raises(NotFiniteError, match=message):
         run(text, tmp_path / "run", epochs=20, **settings)
     saved = tmp_path / "run" / "checkpoint.pt"
     if saved.exists():  # what is there is of weights that give a loss
@@ -402,7 +402,7 @@ def test_a_learning_rate_that_is_too_great(text: Path, tmp_path: Path) -> None:
 
 
 def test_there_is_no_checkpoint_yet(text: Path, tmp_path: Path) -> None:
-    with Stop(1, 1, poison), pytest.raises(NotFinite, match=r"epoch 1, step 2: .* There is no checkpoint yet\.$"):
+    with Stop(1, 1, poison), pytest.raises(NotFiniteError, match=r"epoch 1, step 2: .* There is no checkpoint yet\.$"):
         run(text, tmp_path / "run")
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml"]
 
@@ -432,7 +432,7 @@ def test_spoiled_weights_are_not_saved(finished: Path, text: Path, tmp_path: Pat
             objective.supernet.weight_hidden[0, 0] = math.inf
         return math.nan
 
-    with evaluating(3, spoil), pytest.raises(NotFinite) as error:
+    with evaluating(3, spoil), pytest.raises(NotFiniteError) as error:
         run(text, out, **THREE)
     assert re.match(
         r"not finite after epoch 3, step \d: layer\.weight_hidden; the largest gradient of the epoch had the norm \S+\."
@@ -444,7 +444,8 @@ def test_spoiled_weights_are_not_saved(finished: Path, text: Path, tmp_path: Pat
 
 
 def test_an_evaluation_that_is_not_finite_stops_a_search_by_gradient(text: Path, tmp_path: Path) -> None:
-    with evaluating(2, lambda objective: math.inf), pytest.raises(NotFinite, match="the valid loss is inf") as caught:
+    not_finite = pytest.raises(NotFiniteError, match="the valid loss is inf")
+    with evaluating(2, lambda objective: math.inf), not_finite as caught:
         run(text, tmp_path / "run", **THREE)
     assert f"The checkpoint of epoch 1 is kept: {tmp_path / 'run' / 'checkpoint.pt'}" in str(caught.value)
     assert torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["epoch"] == 1

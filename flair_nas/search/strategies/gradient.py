@@ -1,4 +1,4 @@
-"""Gradient-based search: architecture weights descend the validation loss, model weights the training loss, in turn.
+"""Gradient-based search: steps of architecture weights on the validation loss, of model weights on the training loss.
 
 DARTS (algorithm 1) and I-DARTS learn the cell; ESS (figure 4) learns cell and gates in alternating phases.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -24,19 +23,14 @@ from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
 
 PHASE_STEPS = 115
-"""Steps of a phase of joint search, by the costs that ESS publishes."""
+"""Steps of a phase of joint search, from the costs that ESS publishes."""
 
 CURVE = 20
 """Points of an epoch's MAD curve in the history."""
 
 
 class GradientStrategy(Strategy):
-    """First or second order, of the cell, the gates, or both in phases.
-
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place.
+    """Gradient-based search, first or second order, of the cell, the gates, or both in phases.
 
     Raises:
         FlairNasError: phases that are too short to tell whether MAD has settled.
@@ -44,7 +38,7 @@ class GradientStrategy(Strategy):
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
-        self.half_epochs = False  # as phases were before, for searches that began so
+        self.half_epochs = False  # True for a search of an older version, which began with such phases
         if config.learn == "joint" and config.convergence and config.convergence_steps >= self._phase_steps(1):
             raise FlairNasError(
                 f"convergence_steps {config.convergence_steps} must be less than the steps of a phase, "
@@ -76,52 +70,43 @@ class GradientStrategy(Strategy):
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
-        """Without an epoch there is no gradient; and settings that ask for opposite things."""
-        found = []
-        if config.epochs == 0:
-            found.append("epochs must be at least 1 for strategy gradient")
-        elif config.warmup_epochs >= config.epochs:
-            found.append(
-                f"warmup_epochs {config.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
-                "weight learns"
-            )
-        if config.sampling == "none" and changed(config, "temperature", "temperature_end"):
-            found.append("temperature and temperature_end belong to sampling gumbel and straight-through, not none")
-        elif config.temperature_end > config.temperature:
-            found.append(
-                f"temperature {config.temperature:g} must not be below temperature_end, {config.temperature_end:g}"
-            )
-        if config.selection != "perturbation" and changed(config, "selection_steps"):
-            found.append(f"selection_steps belongs to selection perturbation, not {config.selection}")
-        if config.selection == "perturbation" and config.most_identity is not None:
-            found.append(
-                "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"
-            )
-        return found
+        """Return a sentence for each setting without effect, and for too few epochs."""
+        sampled, perturbed = config.sampling != "none", config.selection == "perturbation"
+        checks = [
+            (config.epochs == 0, "epochs must be at least 1 for strategy gradient"),
+            (0 < config.epochs <= config.warmup_epochs,
+             f"warmup_epochs {config.warmup_epochs} must be less than epochs {config.epochs}: else no architecture "
+             "weight learns"),
+            (not sampled and changed(config, "temperature", "temperature_end"),
+             "temperature and temperature_end belong to sampling gumbel and straight-through, not none"),
+            (sampled and config.temperature_end > config.temperature,
+             f"temperature {config.temperature} must not be below temperature_end, {config.temperature_end}"),
+            (not perturbed and changed(config, "selection_steps"),
+             f"selection_steps belongs to selection perturbation, not {config.selection}"),
+            (perturbed and config.most_identity is not None,
+             "most_identity belongs to selection argmax: perturbation keeps what the supernet misses the most"),
+        ]  # fmt: skip
+        return [message for wrong, message in checks if wrong]
 
     @staticmethod
     def extendable(config: SearchSettings) -> bool:
-        """Not where the temperature falls until the last epoch, either."""
+        """Return True if neither learning rate nor temperature depends on the number of epochs."""
         return Strategy.extendable(config) and config.sampling == "none"
 
     @staticmethod
     def least_sequences(config: SearchSettings) -> int:
-        """A mixture of cells has batch normalisation, a fixed cell has none."""
+        """Return 2 for a relaxed cell, whose states are normalised over the batch."""
         return 1 if config.learn == "inter" else 2
 
     @staticmethod
     def method(config: SearchSettings) -> str:
-        """Relaxation, order, and what was searched."""
+        """Return relaxation, order and searched parts."""
         order = ("first", "second")[config.order - 1]
-        what = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
-        return f"{config.relaxation}, {order} order, {what}, n = {config.edges_per_node}, seed {config.seed}"
-
-    def steps(self, epoch: int) -> int:
-        """Those of the objective: one pass over the training data."""
-        return self.objective.steps(epoch)
+        parts = {"intra": "cell", "inter": f"gates around {config.fixed}", "joint": "cell and gates"}[config.learn]
+        return f"{config.relaxation}, {order} order, {parts}, n = {config.edges_per_node}, seed {config.seed}"
 
     def step(self, epoch: int, step: int) -> StepFigures:
-        """A step of the architecture weights whose phase it is, then one of the model weights."""
+        """Make a step of the architecture weights of the present phase, then one of the model weights."""
         self.selected, self.margins = None, []
         self._set_temperature(epoch, step)
         if step == 0:
@@ -134,9 +119,8 @@ class GradientStrategy(Strategy):
         training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
-        options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
-            validation_loss, gradients = first_order(self.objective, validation, **options)
+            validation_loss, gradients = first_order(self.objective, validation, architecture=group, reduce=self.reduce)
         else:
             validation_loss, gradients = second_order(
                 self.objective,
@@ -145,7 +129,8 @@ class GradientStrategy(Strategy):
                 learning_rate=self.model_optimizer.learning_rate(epoch, training),
                 weight_decay=self.config.weight_decay,
                 clip=self.config.clip,
-                **options,
+                architecture=group,
+                reduce=self.reduce,
             )
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
         clip_gradients(gradients, self.config.arch_clip)
@@ -160,7 +145,7 @@ class GradientStrategy(Strategy):
         return StepFigures(training_loss, validation_loss, self.model_optimizer.gradient_norm)
 
     def _turn(self, epoch: int) -> str:
-        """The part that is learned now: in a joint search the phases alternate, by convergence or budget."""
+        """Return the part to learn now: in a joint search the phases alternate, by convergence or budget."""
         if len(self.phases) == 1:
             return self.phases[0]
         if self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged:
@@ -173,7 +158,7 @@ class GradientStrategy(Strategy):
         return self.phases[self.phase]
 
     def _set_temperature(self, epoch: int, step: int) -> None:
-        """Lets the temperature of sampled shares fall evenly, from the first step to the last."""
+        """Lower the temperature of sampled mixing weights evenly, from the first step to the last."""
         config, sampler = self.config, self.objective.supernet.sampler
         if config.sampling != "none":
             done = min(1.0, (epoch - 1 + step / max(1, self.steps(epoch) - 1)) / config.epochs)
@@ -181,10 +166,10 @@ class GradientStrategy(Strategy):
             sampler.straight_through = config.sampling == "straight-through"
 
     def _phase_steps(self, epoch: int) -> int:
-        """Where the settings leave it open, about 115, an odd number of phases an epoch, three at least.
+        """Return the steps of a phase: if not set, about 115, an odd number of phases an epoch, three at least.
 
-        Both streams of data begin anew with an epoch: with an even number, cell and gates would each learn on the same
-        part of it for ever.
+        Both streams of data begin anew with an epoch. With an even number, cell and gates would each learn on the same
+        part of the data in every epoch.
         """
         if self.config.phase_steps:
             return self.config.phase_steps
@@ -196,23 +181,23 @@ class GradientStrategy(Strategy):
         return phase if steps % (2 * phase) else phase + 1
 
     def deviations(self) -> dict[str, float]:
-        """MAD of the parts that are learned."""
-        found = self.objective.supernet.mean_absolute_deviations()
-        return {name: found[name] for name in self.phases}
+        """Compute MAD of the parts that are learned."""
+        deviations = self.objective.supernet.mean_absolute_deviations()
+        return {name: deviations[name] for name in self.phases}
 
-    def figures(self) -> dict[str, Any]:
-        """MAD of each part now and in the course of the epoch, and whose turn it is."""
+    def figures(self) -> JSON:
+        """Return MAD of each part, now and in the course of the epoch, and the present phase."""
         return {"mad": self.deviations(), "mad_curve": self.curve, "phase": self.phases[self.phase]}
 
-    def end_epoch(self) -> dict[str, Any]:
-        """What `figures` gives, and the health of the search in this epoch."""
+    def end_epoch(self) -> JSON:
+        """Return the figures, and the health of the search in this epoch."""
         supernet, config = self.objective.supernet, self.config
         margins = supernet.margins(config.edges_per_node, config.avoid_first)
         self.health = measure_health(self.paths, margins, self.genotype(), self.earlier)
         return {**self.figures(), "health": self.health}
 
     def cost(self, history: Sequence[JSON]) -> float | None:
-        """Return that of the validation part; of sampled cells that of the training part, which alone runs them."""
+        """Return the cost on the validation part; for sampled cells on the training part, where alone they run."""
         if self.judged_on == "valid":
             return super().cost(history)
         loss: float | None = history[-1]["training_loss"]
@@ -228,11 +213,11 @@ class GradientStrategy(Strategy):
         return judge_weights(self.health, losses, training) if self.health else ""
 
     def converged(self) -> bool:
-        """Whether every part's MAD has settled; in a joint search, in the part's last phase."""
+        """Return True if every part's MAD has settled; in a joint search, in the part's last phase."""
         return all(window.settled for window in self.windows.values())
 
     def finish(self, progress: bool) -> None:
-        """Decides the genotype, where it is not read off the architecture weights."""
+        """Select the genotype by perturbation, if the settings say so."""
         if self.config.selection == "perturbation":
             last = self.config.epochs
             self._set_temperature(last, self.steps(last) - 1)  # a search that goes on here has made no step
@@ -242,14 +227,14 @@ class GradientStrategy(Strategy):
             restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:
-        """The one that was decided at the end, or that the architecture weights stand for now."""
+        """Return the genotype that perturbation selected, or derive one from the present architecture weights."""
         config = self.config
         return self.selected or self.objective.supernet.genotype(
             config.edges_per_node, config.avoid_first, config.most_identity
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        """Optimizers, phases and convergence."""
+    def state_dict(self) -> JSON:
+        """Return the state of optimizers, phases, convergence and health."""
         return {
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()},
             "windows": {name: window.state() for name, window in self.windows.items()},
@@ -262,14 +247,14 @@ class GradientStrategy(Strategy):
             "margins": self.margins,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts them back."""
+    def load_state_dict(self, state: JSON) -> None:
+        """Restore a state; older versions kept less."""
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
             self.windows[name].restore(state["windows"][name])
         self.phase, self.steps_in_phase = state["phase"], state["steps_in_phase"]
-        self.earlier.extend(state.get("changes", []))  # older ones have none of these
+        self.earlier.extend(state.get("changes", []))
         self.health = state.get("health")
         self.selected = Genotype.from_json(state["selected"]) if state.get("selected") else None
-        self.margins = state.get("margins", [])  # older searches kept none
+        self.margins = state.get("margins", [])
         self.half_epochs = state.get("half_epochs", True)

@@ -1,35 +1,28 @@
-"""Random search with a training of each candidate (Li and Talwalkar, UAI 2019), or successive halving of them."""
+"""Random search that trains each candidate (Li and Talwalkar, UAI 2019), or successive halving of candidates."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Collection
-from typing import Any
 
 from torch import Tensor
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings, parse_genotype
-from flair_nas.search.model_update import NotFinite
-from flair_nas.search.protocols import Objective, StepFigures
+from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.strategies.whole_cells import Candidates
 
 log = logging.getLogger("flair_nas")
 
 
 class IndependentRandomSearch(Candidates):
-    """Each candidate is trained on its own, from the same first weights and on the same text.
+    """Search that trains each candidate on its own, from the same first weights and on the same text.
 
-    With several rungs it is successive halving (Jamieson and Talwalkar, 2016): all rungs take as many steps, shared by
-    the candidates that are left; after each but the last, the worse half is out, and the others go on where they were.
-
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place.
+    With several rungs it is successive halving (Jamieson and Talwalkar, 2016). All rungs take as many steps, shared by
+    the candidates that are left. After each rung but the last, the worse half is out, and the others go on.
 
     Raises:
         FlairNasError: fewer steps than candidates.
@@ -37,33 +30,33 @@ class IndependentRandomSearch(Candidates):
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
-        """A schedule would favour the first candidates, too; and every rung needs candidates of this space."""
-        found = Candidates.contradictions(config)
+        """Return a sentence for a schedule, for too few candidates, and for candidates outside the space."""
+        problems = Candidates.contradictions(config)
         if config.schedule != "constant":
-            found.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
-        count, least = config.samples + len(config.candidates), 2 ** (config.rungs - 1)
-        if count < max(least, 1):
-            found.append(
-                f"rungs {config.rungs} halve {count} candidates to less than one: at least {least} are needed, by "
+            problems.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
+        count, minimum = config.samples + len(config.candidates), 2 ** (config.rungs - 1)
+        if count < max(minimum, 1):
+            problems.append(
+                f"rungs {config.rungs} halve {count} candidates to less than one: at least {minimum} are needed, by "
                 "samples and candidates"
             )
         for text in config.candidates:
             try:
                 genotype = parse_genotype(text)
             except FlairNasError as error:
-                found.append(f"candidates: {error}")
+                problems.append(f"candidates: {error}")
                 continue
             histories = {gate.history if gate else 0 for gate in (genotype.state_gate, genotype.input_gate)}
             if len(genotype.nodes) != config.nodes or not genotype.highway or histories != {config.history}:
-                found.append(
+                problems.append(
                     f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with gates over "
                     f"{config.history} steps"
                 )
-        return found
+        return problems
 
     @staticmethod
     def extendable(config: SearchSettings) -> bool:
-        """No: with more epochs, each candidate would have a longer share."""
+        """Return False: with more epochs, each candidate would train longer."""
         return False
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
@@ -85,20 +78,20 @@ class IndependentRandomSearch(Candidates):
 
     @property
     def candidate(self) -> int:
-        """The number of the candidate whose turn it is."""
+        """Number of the candidate whose turn it is."""
         return self.alive[self.place]
 
     def architecture(self, number: int) -> Genotype:
-        """The random ones come first, then those that were named."""
+        """Return the candidate of a number: the random ones come first, then those of the settings."""
         return self.named[number - self.samples] if number >= self.samples else super().architecture(number)
 
     def _steps_of(self, rung: int) -> range:
-        """Which of all steps a rung takes."""
+        """Return the steps of a rung, counted over the whole search."""
         first, last = (-(-at * self.total // self.config.rungs) for at in (rung, rung + 1))
         return range(first, last)
 
     def step(self, epoch: int, step: int) -> StepFigures:
-        """A training step of the candidate whose turn it is."""
+        """Make a training step of the candidate whose turn it is."""
         rung = self.steps_done * self.config.rungs // self.total
         steps = self._steps_of(rung)
         if rung != self.rung:
@@ -116,14 +109,14 @@ class IndependentRandomSearch(Candidates):
             return StepFigures(None, None, 0.0)
         try:
             loss = self._train()
-        except NotFinite as error:  # one bad architecture does not end the search
+        except NotFiniteError as error:  # one bad architecture does not end the search
             log.warning("candidate %d counts as the worst: %s", self.candidate, error)
             self.scores[self.candidate] = math.inf
             return StepFigures(None, None, 0.0)
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def _train(self) -> float:
-        """The next step of this candidate on its own way through the text, which is the same for all."""
+        """Make the candidate's next step; all candidates read the text in the same order."""
         epoch, step = 1, self.trained.get(self.candidate, 0)
         self.trained[self.candidate] = step + 1
         while step >= self.objective.steps(epoch):
@@ -150,57 +143,50 @@ class IndependentRandomSearch(Candidates):
         self.weights = {number: self.weights[number] for number in kept if number in self.weights}
         return kept
 
-    def figures(self) -> dict[str, Any]:
-        """The best score of those that are left, and where the rungs are."""
-        best = min((self.scores[number] for number in self.alive if number in self.scores), default=math.inf)
-        of_best = self.objective.measure.best(best)
-        return {"candidates": len(self.scores), **of_best, "rung": self.rung + 1, "alive": len(self.alive)}
+    def figures(self) -> JSON:
+        """Return the best score of the candidates that are left, and the rung."""
+        best = self.objective.measure.best(min(self._compared_scores(), default=math.inf))
+        return {"candidates": len(self.scores), **best, "rung": self.rung + 1, "alive": len(self.alive)}
 
     def compared(self) -> Collection[int]:
-        """Those that are left."""
+        """Return the candidates that are left."""
         return self.alive
 
     def finish(self, progress: bool) -> None:
-        """Scores the last candidate."""
+        """Score the last candidate."""
         self._end_turn()
         self.finished = True
 
     def genotype(self) -> Genotype:
-        """The best of the candidates that are left; before any is scored, the first."""
+        """Return the best of the candidates that are left; before any is scored, the first."""
         left = [number for number in self.alive if number in self.scores] or self.alive[:1]
         return self.architecture(min(left, key=lambda number: (self.scores.get(number, math.inf), number)))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on with the candidate whose turn it was.
+    def load_state_dict(self, state: JSON) -> None:
+        """Go on with the candidate whose turn it was.
 
         Raises:
-            FlairNasError: a named candidate stands for another genotype now.
+            FlairNasError: a candidate of the settings is another genotype now.
         """
         super().load_state_dict(state)
-        if self.steps_done < self.total and "trained" not in state:
-            raise FlairNasError(
-                "this search was begun by a flair-nas whose candidates read other parts of the text; begin it anew in "
-                "another folder"
-            )
-        if state.get("named", self._named()) != self._named():
+        if state["named"] != self._describe_named():
             raise FlairNasError(
                 "a genotype among the candidates has changed since this search began; choose another folder, or give "
                 "it back"
             )
         self.first_weights = state["first_weights"]
-        self.alive = state.get("alive", self.alive)  # older searches had no rungs
-        self.rung, self.place = state.get("rung", 0), state.get("place", state.get("candidate", 0))
-        self.trained, self.weights = dict(state.get("trained", {})), dict(state.get("weights", {}))
+        self.alive, self.rung, self.place = state["alive"], state["rung"], state["place"]
+        self.trained, self.weights = dict(state["trained"]), dict(state["weights"])
         self.supernet.choose(self.architecture(self.candidate))
 
-    def _named(self) -> list[str]:
+    def _describe_named(self) -> list[str]:
         return [f"{genotype.one_line()} {genotype.options}" for genotype in self.named]
 
-    def state_dict(self) -> dict[str, Any]:
-        """Scores and places, and the weights that candidates begin and go on with."""
+    def state_dict(self) -> JSON:
+        """Return scores and progress, and the weights of the candidates that go on."""
         return {
             **super().state_dict(),
-            "named": self._named(),
+            "named": self._describe_named(),
             "alive": self.alive,
             "rung": self.rung,
             "place": self.place,

@@ -6,7 +6,7 @@ import math
 
 from tqdm import tqdm
 
-from flair_nas.search.perturbation import loss_on_segments
+from flair_nas.search.perturbation import sum_segment_losses
 from flair_nas.search.protocols import StepFigures
 from flair_nas.search.strategies.whole_cells import Candidates, draw
 
@@ -15,16 +15,10 @@ FINALISTS = 10
 
 
 class SharedRandomSearch(Candidates):
-    """One set of weights, trained on another random architecture at each step; then candidates are compared with it.
-
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place.
-    """
+    """One set of weights, trained on a random architecture per step, that scores the candidates at the end."""
 
     def step(self, epoch: int, step: int) -> StepFigures:
-        """Draws an architecture and descends its training loss."""
+        """Draw an architecture and update its weights."""
         self.finished = False  # of a search that is extended
         # numbers below `samples` belong to the candidates
         self.supernet.choose(draw(self.config, self.samples + self.steps_done))
@@ -34,17 +28,17 @@ class SharedRandomSearch(Candidates):
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def finish(self, progress: bool) -> None:
-        """Scores all candidates on a few segments, and the best of them on the whole validation part."""
+        """Score all candidates on a few segments, and the best of them on the whole validation part."""
         module = self.objective.module.eval()
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
-            loss = loss_on_segments(self.objective, self.config.sample_segments, self.reduce)
+            loss = sum_segment_losses(self.objective, self.config.sample_segments, self.reduce)
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
-        scores: dict[int, float] = {}  # those of a search that was extended are of other weights
+        self.scores = {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
             self.supernet.choose(draw(self.config, number))
-            scores[number] = self.score()
-        self.scores, self.finished = scores, True
+            self.scores[number] = self.score()
+        self.finished = True
         module.train()

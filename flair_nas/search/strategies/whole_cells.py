@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.nn.init import default_range
@@ -19,41 +18,41 @@ from flair_nas.supernet import InterCellSupernet
 
 
 def draw(config: SearchSettings, number: int) -> Genotype:
-    """The architecture of that number, of the space that the settings describe."""
+    """Draw the architecture of a number, from the space that the settings describe."""
     seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
     drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
     return dataclasses.replace(drawn, gate=config.gate, carry=config.carry)
 
 
-_OF_GRADIENTS = (
+_GRADIENT_SETTINGS = (
     *("sampling", "temperature", "temperature_end", "selection", "selection_steps", "most_identity"),
     *("warmup_epochs", "arch_clip", "arch_beta2", "fresh_moments"),
 )
-"""Settings that only a gradient has a use for."""
+"""Settings of strategy gradient alone."""
 
 
 class Candidates(Strategy):
-    """A search among random cells: one supernet that runs one architecture at a time, and the scores so far."""
+    """Search among random cells: one supernet that runs one architecture at a time, and the scores so far."""
 
     finishing = "comparing the candidates"
     bears_nan = True  # a random cell has no normalisation, and one that fails is no reason to stop
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
-        """Return what is wrong with the settings: those of a gradient, and nothing to compare."""
-        found, name = [], config.strategy
-        if config.order == 2:
-            found.append(f"order 2 belongs to strategy gradient, not {name}")
-        if config.learn == "inter":
-            found.append(f"strategy {name} draws whole cells: learn must be intra or joint")
-        if config.fixed is not None:
-            found.append(f"strategy {name} draws whole cells: fixed must be left out")
-        found += [f"{setting} belongs to strategy gradient, not {name}" for setting in changed(config, *_OF_GRADIENTS)]
-        if config.avoid_first:
-            found.append(f"strategy {name} draws all edges alike: avoid_first must be left out")
-        if config.samples == 0 and not config.candidates:
-            found.append(f"samples must be at least 1 for strategy {name}")
-        return found
+        """Return a sentence for each setting of a gradient, and for nothing to compare."""
+        name = config.strategy
+        checks = {
+            f"order 2 belongs to strategy gradient, not {name}": config.order == 2,
+            f"strategy {name} draws whole cells: learn must be intra or joint": config.learn == "inter",
+            f"strategy {name} draws whole cells: fixed must be left out": config.fixed is not None,
+            f"strategy {name} draws all edges alike: avoid_first must be left out": config.avoid_first,
+            f"samples must be at least 1 for strategy {name}": config.samples == 0 and not config.candidates,
+        }
+        settings = changed(config, *_GRADIENT_SETTINGS)
+        return [
+            *(message for message, wrong in checks.items() if wrong),
+            *(f"{setting} belongs to strategy gradient, not {name}" for setting in settings),
+        ]
 
     @staticmethod
     def range_of(width: int) -> float:
@@ -69,26 +68,22 @@ class Candidates(Strategy):
         self.finished = False
         self.steps_done = 0
 
-    def steps(self, epoch: int) -> int:
-        """Those of the objective: one pass over the training data."""
-        return self.objective.steps(epoch)
-
-    def figures(self) -> dict[str, Any]:
-        """The best score so far."""
+    def figures(self) -> JSON:
+        """Return the best score so far."""
         best = min(self.scores.values(), default=math.inf)
         return {"candidates": len(self.scores), **self.objective.measure.best(best)}
 
     def score(self) -> float:
-        """That of the architecture at hand, on the whole validation part; one that is not a number is the worst."""
+        """Score the chosen architecture on the whole validation part; not a number is the worst."""
         cost = self.objective.measure.cost(self.objective.evaluate())
         return math.inf if math.isnan(cost) else cost
 
     def cost(self, history: Sequence[JSON]) -> float | None:
-        """Return that of the best candidate, once all are compared."""
+        """Return the cost of the best candidate, once all are compared."""
         return min(self._compared_scores()) if self.finished else None
 
     def verdict(self, history: Sequence[JSON]) -> str:
-        """Return how far the best is ahead, once all are compared."""
+        """Return a sentence on the lead of the best candidate, once all are compared."""
         if not self.finished:
             return ""
         unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
@@ -98,27 +93,27 @@ class Candidates(Strategy):
         return [self.scores[number] for number in self.compared() if number in self.scores]
 
     def compared(self) -> Collection[int]:
-        """The candidates that the last comparison was between."""
+        """Return the candidates of the last comparison."""
         return self.scores
 
     def converged(self) -> bool:
-        """Never: every candidate counts."""
+        """Return False: every candidate counts."""
         return False
 
     def genotype(self) -> Genotype:
-        """The best candidate; before any is scored, the one at hand."""
+        """Return the best candidate; before any is scored, the first."""
         best = min(self.scores, key=lambda number: (self.scores[number], number), default=0)
         return self.architecture(best)
 
     def architecture(self, number: int) -> Genotype:
-        """The candidate of that number."""
+        """Return the candidate of a number."""
         return draw(self.config, number)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Scores and place."""
+    def state_dict(self) -> JSON:
+        """Return scores and progress."""
         return {"scores": dict(self.scores), "steps_done": self.steps_done, "finished": self.finished}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts them back."""
+    def load_state_dict(self, state: JSON) -> None:
+        """Restore scores and progress."""
         self.scores, self.steps_done = dict(state["scores"]), state["steps_done"]
-        self.finished = state.get("finished", False)
+        self.finished = state.get("finished", False)  # older searches did not keep it
