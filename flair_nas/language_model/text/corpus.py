@@ -10,6 +10,7 @@ counts the words, the second writes their ids. Memory grows with the number of d
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -206,9 +207,7 @@ def _load(source: TextSource, settings: TextSettings, cache: Path | None, progre
     key = json.dumps({"format": _FORMAT, "text": digests, "settings": chosen}, sort_keys=True)
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
 
-    def build(folder: Path) -> dict[str, Any]:
-        return _build(text, settings, folder, progress)
-
+    build = functools.partial(_build, text, settings, progress)
     folder, built = cached_folder(TOKEN_IDS, fingerprint, build, cache)
     ids = np.memmap(folder / "ids.bin", dtype="<i4", mode="r")
     train, valid, test, _ = np.split(ids, np.cumsum([built["tokens"][name] for name in PARTS]))
@@ -299,7 +298,7 @@ def _check_blanks(corpus: TextCorpus) -> None:
 # --- building ---
 
 
-def _build(text: Text, settings: TextSettings, folder: Path, progress: bool) -> dict[str, Any]:
+def _build(text: Text, settings: TextSettings, progress: bool, folder: Path) -> dict[str, Any]:
     """Write ``ids.bin``, and return the other data on the text, for JSON."""
     train = text.parts["train"]
     with tqdm(
