@@ -82,7 +82,7 @@ def measure(folder: Path) -> dict:
     return {
         "train_tokens": len(corpus.train),
         "vocabulary": len(corpus.vocabulary),
-        "text_mb": sum(file["bytes"] for file in corpus.origin["files"].values()) / 1e6,
+        "text_mb": sum(path.stat().st_size for path in (folder / "text").iterdir()) / 1e6,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "million_words_per_second": tokens / seconds / 1e6,

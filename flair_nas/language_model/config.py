@@ -40,18 +40,13 @@ class LanguageModelSettings(TextSettings):
     word_dropout: float = setting(0.1, "probability of dropping a word's whole embedding", **PROBABILITY)
     tied: bool = setting(True, "the softmax shares the embedding's matrix (never an adaptive softmax)")
     adaptive_cutoffs: list[int] = setting(
-        [],
-        "adaptive softmax, for large vocabularies: number of types after which each cluster ends",
-        check=rising,
-        **COUNT,
+        [], "adaptive softmax, for large vocabularies: number of types up to each cluster's end", check=rising, **COUNT
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
     optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
-    lower_after: list[int] = setting(
-        [], "epochs after which the learning rate is divided by ten", check=rising, **COUNT
-    )
+    lower_after: list[int] = setting([], "epochs after which the learning rate falls to a tenth", check=rising, **COUNT)
     weight_decay: float = setting(8e-7, "weight decay", low=0, high=1e3)
     clip: float = setting(0.25, "maximum norm of the gradients", low=1e-12, high=1e12)
     averaging: bool = setting(True, "switch to averaged SGD when the validation loss stops improving")
@@ -66,10 +61,7 @@ class LanguageModelSettings(TextSettings):
     valid_batch_size: int = setting(64, "columns for the perplexity after each epoch, which is approximate", **COUNT)
     eval_batch_size: int = setting(1, "columns for the final perplexity; 1 is exact, more are approximate", **COUNT)
     rollbacks: int = setting(
-        0,
-        "maximum number of times to go back to the best epoch after a loss that is not finite (as DARTS)",
-        low=0,
-        high=1000,
+        0, "how many losses that are not finite to answer by going back to the best epoch (as DARTS)", low=0, high=1000
     )
     init_range: float | None = setting(
         None, "initialisation bound of the layer (1.17 / sqrt(H), which is 0.04 at 850, as in the papers' code)",

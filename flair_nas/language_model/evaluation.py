@@ -10,8 +10,8 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.perplexity import (
     StreamScore,
+    compute_losses_by_sentence,
     evaluate_stream,
-    losses_by_sentence,
     perplexity_of,
     sentence_losses,
 )
@@ -72,7 +72,7 @@ def evaluate_language_model(
     if not by_sentence:
         score = evaluate_stream(saved.model, ids, batch_size=batch_size, first=end, progress=progress)
         return TextScore(*score, share)
-    sums = sentence_losses(losses_by_sentence(saved.model, ids, end, progress=progress), ids == end)
+    sums = sentence_losses(compute_losses_by_sentence(saved.model, ids, end, progress=progress), ids == end)
     means = [(total / count, int(count)) for total, count in [*sums.tolist(), sums.sum(0).tolist()]]
     *sentences, whole = (StreamScore(loss, perplexity_of(loss), tokens) for loss, tokens in means)
     return TextScore(*whole, share, tuple(sentences))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,8 @@ from flair_nas.language_model.cross_entropy import cross_entropies, mean_cross_e
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.state import RecurrentState
 
-State = TypeVar("State", Tensor, tuple[Any, ...], RecurrentState, None)
+LayerState: TypeAlias = Tensor | tuple[Any, ...] | RecurrentState | None
+"""The state of a layer: a tensor, a tuple of tensors (as of an LSTM), a `RecurrentState`, or None at the start."""
 
 _DIVISOR = 4  # of the adaptive softmax: each cluster of rarer words is narrower by this
 
@@ -29,7 +30,7 @@ class LanguageModelLoss(NamedTuple):
 
     total: Tensor
     cross_entropy: Tensor
-    state: Any
+    state: LayerState
 
 
 class LanguageModel(nn.Module):
@@ -109,7 +110,7 @@ class LanguageModel(nn.Module):
                 nn.init.uniform_(self.decoder.weight, -init_range, init_range)
             nn.init.zeros_(self.decoder.bias)
 
-    def forward(self, tokens: Tensor, state: Any = None) -> tuple[Tensor, Tensor, Any]:
+    def forward(self, tokens: Tensor, state: LayerState = None) -> tuple[Tensor, Tensor, LayerState]:
         """Run the layer over a segment.
 
         Args:
@@ -209,14 +210,8 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def detach(state: State) -> State:
-    """Detach the state of a layer from the graph, for truncated back-propagation.
-
-    Args:
-        state: a tensor, a tuple of tensors (as of an LSTM), a `RecurrentState`, or None.
-    """
-    if state is None:
-        return None
-    if isinstance(state, (Tensor, RecurrentState)):
-        return state.detach()
-    return tuple(detach(part) for part in state)
+def detach(state: LayerState) -> LayerState:
+    """Detach the state of a layer from the graph, for truncated back-propagation."""
+    if isinstance(state, tuple) and not isinstance(state, RecurrentState):
+        return tuple(detach(part) for part in state)
+    return None if state is None else state.detach()

@@ -58,20 +58,19 @@ def evaluate_stream(
     Raises:
         FlairNasError: fewer tokens than columns.
     """
-    sums = [
-        (float(losses.double().sum()), losses.numel())
-        for losses in _segment_losses(model, ids, batch_size, bptt, first, progress)
-    ]
-    tokens = sum(count for _, count in sums)
-    loss = math.fsum(total for total, _ in sums) / tokens
-    return StreamScore(loss, perplexity_of(loss), tokens)
+    tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
+    steps = bptt or max(1, TOKENS_AT_ONCE // batch_size)
+    with _bar(targets.numel(), progress) as bar:
+        segments = _losses(model, tokens, targets, steps, bar)
+        sums = [float(losses.double().sum()) for losses in segments]
+    loss = math.fsum(sums) / targets.numel()
+    return StreamScore(loss, perplexity_of(loss), targets.numel())
 
 
 def stream_losses(
     model: LanguageModel,
     ids: NDArray[np.integer[Any]] | Tensor,
     *,
-    bptt: int | None = None,
     first: int | None = None,
     progress: bool = False,
 ) -> NDArray[np.float32]:
@@ -80,7 +79,6 @@ def stream_losses(
     Args:
         model: evaluated without dropout; it keeps its mode.
         ids: the stream, [tokens].
-        bptt: steps per forward pass; it changes time and memory alone.
         first: id to read before the stream, as of the end of a sentence; then the first token is predicted too.
         progress: draw a progress bar on standard error.
 
@@ -90,11 +88,14 @@ def stream_losses(
     Raises:
         FlairNasError: no tokens.
     """
-    parts = [losses[:, 0].float().cpu().numpy() for losses in _segment_losses(model, ids, 1, bptt, first, progress)]
-    return np.concatenate(parts)
+    tokens, targets = _columns(ids, 1, first)  # [T, 1] each
+    with _bar(len(targets), progress) as bar:
+        losses = torch.cat(list(_losses(model, tokens, targets, TOKENS_AT_ONCE, bar)))
+    values: NDArray[np.float32] = losses[:, 0].float().cpu().numpy()
+    return values
 
 
-def losses_by_sentence(
+def compute_losses_by_sentence(
     model: LanguageModel, ids: NDArray[np.integer[Any]], end: int, *, progress: bool = False
 ) -> NDArray[np.float32]:
     """Compute the loss of each token in nats, each sentence without the context of those before it.
@@ -115,7 +116,7 @@ def losses_by_sentence(
     lengths = stops - starts
     losses = np.empty(len(ids), dtype=np.float32)
     order = np.argsort(lengths, kind="stable")
-    with tqdm(total=len(ids), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
+    with _bar(len(ids), progress) as bar:
         while len(order):
             sizes = np.arange(1, len(order) + 1) * lengths[order]  # of batches of the 1, 2, ... shortest sentences
             batch, order = np.split(order, [max(1, int(np.sum(sizes <= TOKENS_AT_ONCE)))])
@@ -156,18 +157,8 @@ PERPLEXITY = Measure("perplexity", "perplexity", perplexity_of, scale="log")
 """The metric of language models."""
 
 
-def _segment_losses(
-    model: LanguageModel,
-    ids: NDArray[np.integer[Any]] | Tensor,
-    batch_size: int,
-    bptt: int | None,
-    first: int | None,
-    progress: bool,
-) -> Iterator[Tensor]:
-    """Yield the losses of the predicted tokens, a segment [T, B] at a time."""
-    tokens, targets = _columns(ids, batch_size, first)  # [T, B] each
-    with tqdm(total=targets.numel(), desc="evaluating", unit="token", disable=not progress, leave=False) as bar:
-        yield from _losses(model, tokens, targets, bptt or max(1, TOKENS_AT_ONCE // batch_size), bar)
+def _bar(tokens: int, progress: bool) -> tqdm[Any]:
+    return tqdm(total=tokens, desc="evaluating", unit="token", disable=not progress, leave=False)
 
 
 def _losses(model: LanguageModel, tokens: Tensor, targets: Tensor, steps: int, bar: tqdm[Any]) -> Iterator[Tensor]:

@@ -80,16 +80,9 @@ class _Variational(nn.Module):
     def _run_masked(
         self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run one layer with a mask on h.
+        """Run a layer with a mask of h [B, H] on [T, B, D] and the parts of its first state [B, H].
 
-        Args:
-            layer: the layer.
-            input: [T, B, D].
-            firsts: the parts of the first state, [B, H] each.
-            mask: [B, H].
-
-        Returns:
-            The output, [T, B, H], and the parts of the final state, [B, H] each.
+        Return the output [T, B, H], and the parts of the final state [B, H].
         """
         raise NotImplementedError
 
@@ -181,17 +174,7 @@ def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
 
 
 def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
-    """Run a loop over columns, and return its columns as rows.
-
-    Args:
-        loop: function of products, `sources` and a mask [H, B], which returns [H, steps * B].
-        weight: the weight of h, [gates * H, H].
-        sources: the tensors of the loop, by the names of its arguments.
-        mask: [B, H].
-
-    Returns:
-        [steps, B, H].
-    """
+    """Run a loop with a weight of h [gates * H, H] and a mask of h [B, H], and return its columns as [steps, B, H]."""
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
     # as a product with columns takes it; under autocast cast once, not at every step
     weight = weight.to(torch.mm(weight[:1], weight[:1].t()).dtype)

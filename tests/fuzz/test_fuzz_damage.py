@@ -303,7 +303,7 @@ def test_a_damaged_cache_of_token_ids_is_made_again(text: str, folder: Path, pla
     def read() -> tuple[Any, ...]:
         corpus = load_text(text, cache=cache)
         ids = [part.tolist() for part in (corpus.train, corpus.valid, corpus.test)]
-        return ids, corpus.vocabulary, corpus.origin
+        return ids, corpus.vocabulary
 
     cache = folder / "ids"
     expected = read()

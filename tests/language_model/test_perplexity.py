@@ -13,7 +13,12 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model import perplexity
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import evaluate_stream, losses_by_sentence, perplexity_of, stream_losses
+from flair_nas.language_model.perplexity import (
+    compute_losses_by_sentence,
+    evaluate_stream,
+    perplexity_of,
+    stream_losses,
+)
 from flair_nas.nn.searched_rnn import SearchedRNN
 
 VOCABULARY, SIZE, LENGTH = 13, 5, 101
@@ -48,7 +53,7 @@ def test_batch_1_is_exact_whatever_the_segments(layer: str, bptt: int | None) ->
     assert score.tokens == LENGTH - 1
     assert score.loss == pytest.approx(sum(losses) / len(losses), rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(score.loss))
-    np.testing.assert_allclose(stream_losses(model, STREAM, bptt=bptt), losses, rtol=1e-6)
+    np.testing.assert_allclose(stream_losses(model, STREAM), losses, rtol=1e-6)
 
 
 def test_a_first_token_has_every_token_predicted() -> None:
@@ -80,7 +85,7 @@ def test_each_sentence_has_the_losses_that_it_has_alone(
     ids = np.concatenate([STREAM, [end, end, 1, 2, end]]).astype(np.int32)  # an empty one among them
     sentences = np.split(ids, np.flatnonzero(ids == end)[:-1] + 1)
     alone = [plain_losses(model, np.concatenate([[end], sentence])) for sentence in sentences]
-    losses = losses_by_sentence(model, ids, end)
+    losses = compute_losses_by_sentence(model, ids, end)
     np.testing.assert_allclose(losses, np.concatenate(alone), rtol=1e-6)
     expected = [(sum(of_one), len(of_one)) for of_one in alone]
     np.testing.assert_allclose(perplexity.sentence_losses(losses, ids == end), expected, rtol=1e-6)

@@ -21,14 +21,9 @@ class TextSettings:
         "folder of train and valid text, a file, train=FILE,valid=FILE, or demo, the bundled text (./demo is a folder)",
     )
     valid_share: float | None = setting(
-        None,
-        "without a valid file: share of the training lines, from their end, that becomes it, as 0.1",
-        low=1e-6,
-        high=0.99,
+        None, "without a valid file: share of the training lines, from their end, as 0.1", low=1e-6, high=0.99
     )
-    vocabulary_size: int | None = setting(
-        None, "maximum number of types; the most frequent ones stay", low=4, high=10**8
-    )
+    vocabulary_size: int | None = setting(None, "maximum number of types, the most frequent ones", low=4, high=10**8)
     min_count: int = setting(1, "words with fewer occurrences in the training part become <unk>", **COUNT)
     lowercase: bool = setting(False, "read words in lower case")
 

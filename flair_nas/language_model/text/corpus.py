@@ -10,6 +10,7 @@ counts the words, the second writes their ids. Memory grows with the number of d
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -99,8 +100,6 @@ class TextCorpus:
         valid: ids, int32 [tokens], memory-mapped and read-only.
         test: ids, int32 [tokens], memory-mapped and read-only; None if there is no test part.
         fingerprint: SHA-256 of text and settings in hexadecimal.
-        origin: JSON data on the source: files with sizes and digests, settings, tokens of each part, and the source of
-            the valid part.
     """
 
     name: str
@@ -109,7 +108,6 @@ class TextCorpus:
     valid: Ids
     test: Ids | None
     fingerprint: str
-    origin: dict[str, Any]
 
     @cached_property
     def unknown_shares(self) -> dict[str, float]:
@@ -209,14 +207,10 @@ def _load(source: TextSource, settings: TextSettings, cache: Path | None, progre
     key = json.dumps({"format": _FORMAT, "text": digests, "settings": chosen}, sort_keys=True)
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
 
-    def build(folder: Path) -> dict[str, Any]:
-        return _build(text, settings, folder, progress)
-
+    build = functools.partial(_build, text, settings, progress)
     folder, built = cached_folder(TOKEN_IDS, fingerprint, build, cache)
     ids = np.memmap(folder / "ids.bin", dtype="<i4", mode="r")
-    tokens = built["tokens"]
-    train, valid, test, _ = np.split(ids, np.cumsum([tokens[name] for name in PARTS]))
-    train_file = text.parts["train"].name
+    train, valid, test, _ = np.split(ids, np.cumsum([built["tokens"][name] for name in PARTS]))
     corpus = TextCorpus(
         name=text.name,
         vocabulary=Vocabulary(tuple(built["words"]), tuple(built["counts"])),
@@ -224,13 +218,6 @@ def _load(source: TextSource, settings: TextSettings, cache: Path | None, progre
         valid=valid,
         test=test if "test" in text.parts else None,
         fingerprint=fingerprint,
-        origin={
-            "text": text.name,
-            "files": {name: {"file": p.name, "bytes": p.size, "sha256": p.digest} for name, p in text.parts.items()},
-            "settings": chosen,
-            "valid": text.parts["valid"].name if "valid" in text.parts else f"{built['valid']} of {train_file}",
-            "tokens": {name: count for name, count in tokens.items() if count},
-        },
     )
     say_unknown(corpus.name, corpus.unknown_shares)
     _check_blanks(corpus)
@@ -311,7 +298,7 @@ def _check_blanks(corpus: TextCorpus) -> None:
 # --- building ---
 
 
-def _build(text: Text, settings: TextSettings, folder: Path, progress: bool) -> dict[str, Any]:
+def _build(text: Text, settings: TextSettings, progress: bool, folder: Path) -> dict[str, Any]:
     """Write ``ids.bin``, and return the other data on the text, for JSON."""
     train = text.parts["train"]
     with tqdm(
@@ -324,9 +311,9 @@ def _build(text: Text, settings: TextSettings, folder: Path, progress: bool) -> 
     ) as bar:
         counts = {name: _count(part, bar.update) for name, part in text.parts.items()}
         tokens = {name: counts[name].total() if name in counts else 0 for name in PARTS}
-        before_valid, valid_source = counts["train"], ""
+        before_valid = counts["train"]
         if settings.valid_share is not None:
-            before_valid, valid_source = _count_before_valid(train, counts["train"], settings.valid_share)
+            before_valid = _count_before_valid(train, before_valid, settings.valid_share)
             num_train = before_valid.total()
             tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
         vocabulary = _choose_vocabulary(before_valid, settings, train.label)
@@ -334,7 +321,7 @@ def _build(text: Text, settings: TextSettings, folder: Path, progress: bool) -> 
             for part in text.parts.values():
                 for ids in vocabulary.encode(part.read(bar.update)):
                     stream.write(ids.data)
-    return {"tokens": tokens, "valid": valid_source, "words": vocabulary.words, "counts": vocabulary.counts}
+    return {"tokens": tokens, "words": vocabulary.words, "counts": vocabulary.counts}
 
 
 def _count(part: TextPart, advance: Advance) -> Counter[str]:
@@ -345,28 +332,20 @@ def _count(part: TextPart, advance: Advance) -> Counter[str]:
     return counts
 
 
-def _count_before_valid(train: TextPart, counts: Counter[str], share: float) -> tuple[Counter[str], str]:
-    """Count the words before the last share of the lines, or of the words of a text of one line.
-
-    Args:
-        train: the part to count in.
-        counts: number of occurrences of each word and of `LINE_END` in the whole part.
-        share: share of the lines or words that becomes the valid part.
-
-    Returns:
-        The number of occurrences of each word and of `LINE_END`, and the source of the valid part in words.
-    """
+def _count_before_valid(train: TextPart, counts: Counter[str], share: float) -> Counter[str]:
+    """Return the part of all counts before the last share of the lines, or of the words of a text of one line."""
     lines, tokens, words = counts[LINE_END], counts.total(), train.read(lambda count: None)
-    unit = "lines" if lines > 1 else "words"
     if lines > 1:
         before = Counter(_first_lines(words, lines - min(max(round(share * lines), 1), lines - 1)))
     else:
         before = Counter(itertools.islice(words, tokens - min(max(round(share * tokens), 2), tokens - 1)))
-    source = f"the last {100 * share:.4g} % of the {unit}"
     for where, found in (("before", before), ("in", counts - before)):
         if found.keys() <= {LINE_END}:
-            raise FlairNasError(f"{train.label}: there are no words {where} {source}; choose another valid_share")
-    return before, source
+            raise FlairNasError(
+                f"{train.label}: there are no words {where} the last {100 * share:.4g} % of the "
+                f"{'lines' if lines > 1 else 'words'}; choose another valid_share"
+            )
+    return before
 
 
 def _first_lines(words: Iterable[str], lines: int) -> Iterator[str]:
@@ -378,16 +357,7 @@ def _first_lines(words: Iterable[str], lines: int) -> Iterator[str]:
 
 
 def _choose_vocabulary(counts: Counter[str], settings: TextSettings, label: str) -> Vocabulary:
-    """Return the words that get ids.
-
-    Args:
-        counts: number of occurrences of each word and of `LINE_END` in the training part, by first occurrence.
-        settings: the limits of the vocabulary.
-        label: name of the training part in messages.
-
-    Raises:
-        FlairNasError: the vocabulary has fewer than two words.
-    """
+    """Return the words that get ids, from the counts of the training part by first occurrence."""
     words = [word for word, _ in counts.most_common() if word not in (LINE_END, END, UNKNOWN)]
     kept = [word for word in words if counts[word] >= settings.min_count]
     kept = kept[: None if settings.vocabulary_size is None else settings.vocabulary_size - 2]

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.storage.paths import how_to_convert, siblings, user_path
@@ -37,23 +37,7 @@ _FILES_ARGUMENT = re.compile(r"(train|valid|test)=")
 
 Advance: TypeAlias = Callable[[int], object]
 FilePath: TypeAlias = "str | os.PathLike[str]"
-TextSource: TypeAlias = "FilePath | Mapping[str, FilePath | None] | SentenceCorpus"
-
-
-class SentenceCorpus(Protocol):
-    """The shape of a Flair corpus. Flair need not be imported to recognise one."""
-
-    @property
-    def train(self) -> Any:
-        """The training sentences, or None."""
-
-    @property
-    def dev(self) -> Any:
-        """The validation sentences, or None."""
-
-    @property
-    def test(self) -> Any:
-        """The test sentences, or None."""
+TextSource: TypeAlias = object  # FilePath | Mapping[str, FilePath | None] | flair.data.Corpus
 
 
 class TextPart(NamedTuple):
@@ -61,7 +45,6 @@ class TextPart(NamedTuple):
 
     Args:
         label: its name in messages: a path, or a part of a Flair corpus.
-        name: its short name, without folders.
         size: bytes.
         digest: SHA-256 of the file's bytes, or of the words of a Flair corpus.
         read: function that reads the words anew, with `LINE_END` after the last word of each line. It reports the
@@ -69,7 +52,6 @@ class TextPart(NamedTuple):
     """
 
     label: str
-    name: str
     size: int
     digest: str
     read: Callable[[Advance], Iterator[str]]
@@ -112,7 +94,7 @@ def find_text(source: TextSource, lowercase: bool) -> Text:
         if path.is_dir():
             return _folder_text(path, lowercase)
         return Text(_text_name(path), {"train": _file_part(path, lowercase)})
-    if all(hasattr(source, name) for name in ("train", "dev", "test")):
+    if all(hasattr(source, name) for name in ("train", "dev", "test")):  # so Flair need not be imported
         return _flair_text(source, lowercase)
     raise FlairNasError(
         f"text must be a folder, a file, files by part or a Flair corpus, got {type(source).__name__}; "
@@ -245,7 +227,7 @@ def _file_part(path: Path, lowercase: bool) -> TextPart:
     def read(advance: Advance) -> Iterator[str]:
         return itertools.chain.from_iterable(_read_file(path, digest, lowercase, advance))
 
-    return TextPart(str(path), path.name, size, digest, read)
+    return TextPart(str(path), size, digest, read)
 
 
 def _read_file(path: Path, digest: str, lowercase: bool, advance: Advance) -> Iterator[list[str]]:
@@ -301,7 +283,7 @@ def _check_unchanged(label: str, unchanged: bool) -> None:
 # --- Flair ---
 
 
-def _flair_text(corpus: SentenceCorpus, lowercase: bool) -> Text:
+def _flair_text(corpus: Any, lowercase: bool) -> Text:
     datasets = {"train": corpus.train, "valid": corpus.dev, "test": corpus.test}
     parts = {part: _flair_part(part, data, lowercase) for part, data in datasets.items() if data is not None}
     if "train" not in parts:
@@ -336,4 +318,4 @@ def _flair_part(part: str, dataset: Any, lowercase: bool) -> TextPart:
     for _ in sentences(sizes.append, whole):
         pass
     digest = whole.hexdigest()
-    return TextPart(label, label, sum(sizes), digest, read)
+    return TextPart(label, sum(sizes), digest, read)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import itertools
-import json
 import logging
 import os
 import shutil
@@ -104,9 +103,6 @@ def test_a_folder_of_three_parts(tmp_path: Path) -> None:
     assert words_of(corpus, "valid") == ["the", UNKNOWN, "ran", END]
     assert words_of(corpus, "test") == [UNKNOWN, "dog", "saw", END]
     assert corpus.vocabulary.index("dog") == 1 and corpus.vocabulary.index("bird") == 6 and len(corpus.vocabulary) == 7
-    assert corpus.origin["tokens"] == {"train": 10, "valid": 4, "test": 4}
-    assert corpus.origin["valid"] == "valid.txt" and corpus.origin["files"]["train"]["bytes"] == len(TRAIN)
-    json.dumps(corpus.origin)
     for part in (corpus.train, corpus.valid, corpus.test):
         assert isinstance(part, np.memmap) and part.dtype == np.int32
         with pytest.raises(ValueError, match="read-only"):
@@ -115,7 +111,7 @@ def test_a_folder_of_three_parts(tmp_path: Path) -> None:
 
 def test_the_test_part_may_be_missing(tmp_path: Path) -> None:
     corpus = load_text(folder_of(tmp_path, train=TRAIN, valid=VALID))
-    assert corpus.test is None and "test" not in corpus.origin["tokens"]
+    assert corpus.test is None
 
 
 def test_empty_lines_count_as_in_the_code_of_the_field(tmp_path: Path) -> None:
@@ -259,7 +255,7 @@ def test_demo_is_the_bundled_text_and_a_folder_of_that_name_is_given_by_its_path
         words = plainly_read(bundled / f"{part}.txt")
         known = [word if word in corpus.vocabulary.words else UNKNOWN for word in words]
         assert words_of(corpus, part) == known and words.count(END) == sentences
-    assert corpus.name == "demo" and corpus.origin["text"] == "demo"
+    assert corpus.name == "demo"
     for own in ("./demo", Path("demo"), tmp_path / "demo"):
         assert words_of(load_text(own), "train") == plainly_read(tmp_path / "demo" / "train.txt")
     assert "'dmo': there is no such folder or file; demo is the bundled text" in error_of("dmo")
@@ -299,7 +295,6 @@ def test_a_missing_valid_part_is_refused_unless_a_share_is_given(tmp_path: Path)
         assert words_of(corpus, "train") == [word for i in range(18) for word in (f"w{i}", "x", END)]
         assert words_of(corpus, "valid") == [UNKNOWN, "x", END] * 2
         assert sum(corpus.vocabulary.counts) == 54 and corpus.vocabulary.index("w18") == corpus.vocabulary.index("?")
-        assert corpus.origin["valid"] == "the last 10 % of the lines of train.txt"
 
 
 def test_a_valid_part_beside_a_file_that_was_given_alone_is_named(tmp_path: Path) -> None:
@@ -328,7 +323,6 @@ def test_the_share_is_of_the_last_lines(text: str, share: float, size: int) -> N
 def test_the_share_of_a_text_of_one_line_is_of_its_words(tmp_path: Path) -> None:
     corpus = load_text(folder_of(tmp_path, text="a b " * 50) / "text.txt", valid_share=0.1)
     assert (len(corpus.train), len(corpus.valid)) == (91, 10)
-    assert corpus.origin["valid"] == "the last 10 % of the words of text.txt"
 
 
 def test_a_share_beside_a_valid_part_is_refused(tmp_path: Path) -> None:
