@@ -57,7 +57,7 @@ class Gate:
     nodes: tuple[GateNode, ...]
 
     def __post_init__(self) -> None:
-        _check_size(self.nodes, "nodes of a gate")
+        check_size(self.nodes, "nodes of a gate")
         if not is_list(self.nodes) or not all(isinstance(node, GateNode) for node in self.nodes):
             raise GenotypeError("a sequence of GateNode", found=self.nodes, place="nodes of a gate")
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -82,8 +82,8 @@ def in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
         return edges
 
 
-def _check_size(nodes: object, place: str) -> None:
-    """Raise an error if there are more than `MAX_NODES` nodes."""
+def check_size(nodes: object, place: str) -> None:
+    """Raise an error if there are more than `MAX_NODES` nodes; readers check before they make an object of each."""
     if isinstance(nodes, Sized) and len(nodes) > MAX_NODES:
         raise GenotypeError(f"at most {MAX_NODES:,} nodes, not {len(nodes):,}", place=place)
 
@@ -91,7 +91,7 @@ def _check_size(nodes: object, place: str) -> None:
 def check_nodes(nodes: object) -> tuple[tuple[Edge, ...], ...]:
     """Return the edges into each node of a cell in their order; raise an error if they are faulty."""
     place = "cell.nodes"
-    _check_size(nodes, place)
+    check_size(nodes, place)
     if not is_list(nodes) or not all(is_list(edges) for edges in nodes):
         raise GenotypeError("for each node a sequence of edges", found=nodes, place=place)
     if not nodes:

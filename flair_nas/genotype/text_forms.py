@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from flair_nas.errors import shown
-from flair_nas.genotype.parts import Edge, Gate, GateNode, is_list
+from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size, is_list
 from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
 
 _MAX_PRINTED = 100 * MAX_NODES  # characters, since Python's parser needs much memory for each
@@ -64,6 +64,7 @@ def fields_from_data(data: object) -> dict[str, Json]:
         raise GenotypeError(expected, found=version, place="version")
     cell = _object(top["cell"], "cell", ("nodes", "output"))
     nodes = _list(cell["nodes"], "cell.nodes")
+    check_size(nodes, "cell.nodes")
     output = _list(cell["output"], "cell.output")
     if not output:
         raise GenotypeError("at least one output node", found=[], place="cell.output")
@@ -134,8 +135,10 @@ def fields_from_line(text: str) -> dict[str, Json]:
     cell, colon, outputs = cell.partition(":")
     if colon and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
         raise GenotypeError("output nodes joined by dots, such as :2.5", found=outputs, place="cell.output")
+    nodes = cell.split("-")
+    check_size(nodes, "cell.nodes")
     fields: dict[str, Json] = {
-        "nodes": [_line_edges(node.split("+"), f"cell.nodes[{i}]") for i, node in enumerate(cell.split("-"))],
+        "nodes": [_line_edges(node.split("+"), f"cell.nodes[{index}]") for index, node in enumerate(nodes)],
         "output": [int(number) for number in outputs.split(".")] if colon else (),
     }
     for gate in gates:
@@ -143,8 +146,8 @@ def fields_from_line(text: str) -> dict[str, Json]:
         key = f"{name}_gate"
         if key not in ("state_gate", "input_gate") or not equals or key in fields:
             raise GenotypeError("one /state= and one /input= at most", found=f"/{gate}")
-        nodes = enumerate(node.split("+") for node in body.split("-"))
-        fields[key] = Gate(tuple(GateNode(op, _line_edges(edges, f"{key}.nodes[{i}]")) for i, (op, *edges) in nodes))
+        parts = enumerate(node.split("+") for node in body.split("-"))
+        fields[key] = Gate(tuple(GateNode(op, _line_edges(edges, f"{key}.nodes[{i}]")) for i, (op, *edges) in parts))
     return fields
 
 
@@ -168,6 +171,7 @@ def fields_from_darts(recurrent: object, concat: Iterable[object] | None) -> dic
     """
     if not is_list(recurrent):
         raise GenotypeError("a list of (operation, tail) pairs", found=recurrent, place="recurrent")
+    check_size(recurrent, "recurrent")
     nodes = []
     for index, entry in enumerate(recurrent):
         pairs = [entry] if not is_list(entry) or (len(entry) == 2 and isinstance(entry[0], str)) else entry
