@@ -1,4 +1,4 @@
-"""flair-nas genotypes: list, show, draw, fetch, compare, draw at random and check genotypes."""
+"""flair-nas genotypes: list, show, draw, fetch, publish, compare, sample and check genotypes."""
 
 from __future__ import annotations
 
@@ -31,39 +31,40 @@ A genotype is a bundled name, a file of any written form, the folder of a search
 (https://... or hf://owner/name[@revision], each with #sha256=... if you like)."""
 
 _FORMATS = ("svg", "png", "dot", "txt")
-MEASURED = "zoo-small"  # the table whose figures bundled genotypes tell, as "zoo-small: COLUMN, FIGURE"
+MEASURED = "zoo-small"
+"""The table with figures of bundled genotypes; their key in `origin` is ``zoo-small: COLUMN, FIGURE``."""
 
 
 def add_parser(verbs: Any) -> None:
-    """Adds the verb with its actions to the command's parser."""
+    """Add the verb with its actions to the command's parser."""
     genotypes = verbs.add_parser("genotypes", help="list, show, draw, compare and fetch genotypes", description=__doc__)
     actions = genotypes.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    parser = add_action(actions, "list", "List the bundled genotypes, or given ones.", EXAMPLES)
+    parser = add_action(actions, "list", "List the bundled genotypes, or others.", EXAMPLES)
     parser.set_defaults(run=list_all)
-    parser.add_argument("genotypes", nargs="*", metavar="GENOTYPE", help="these (all bundled ones without any)")
+    parser.add_argument("genotypes", nargs="*", metavar="GENOTYPE", help="genotypes (default: the bundled ones)")
     _add_sizes(parser)
 
-    parser = add_action(actions, "show", "Show one: its equations, where it is from, its size.", EXAMPLES)
+    parser = add_action(actions, "show", "Show one: its equations, its provenance, its size.", EXAMPLES)
     parser.set_defaults(run=show)
     parser.add_argument("genotype", metavar="GENOTYPE")
     _add_sizes(parser)
 
     parser = add_action(actions, "draw", "Draw one as a picture, or all bundled ones.", EXAMPLES)
     parser.set_defaults(run=draw)
-    parser.add_argument("genotype", metavar="GENOTYPE", help="or all: the bundled ones, as SVG, into a folder")
-    parser.add_argument("--out", metavar="FILE", required=True, help=f"its ending says the form: {', '.join(_FORMATS)}")
-    parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG is as its reader is)")
+    parser.add_argument("genotype", metavar="GENOTYPE", help="or all: draw the bundled ones as SVG into a folder")
+    parser.add_argument("--out", metavar="FILE", required=True, help=f"its suffix is the format: {', '.join(_FORMATS)}")
+    parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG follows the reader's system)")
 
-    parser = add_action(actions, "compare", "Show two side by side, and how far they are apart.", EXAMPLES)
+    parser = add_action(actions, "compare", "Show two side by side, and their edit distance.", EXAMPLES)
     parser.set_defaults(run=compare)
     parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
 
-    parser = add_action(actions, "get", "Fetch one into the cache, which all commands read.", EXAMPLES)
+    parser = add_action(actions, "get", "Fetch one into the cache of all commands.", EXAMPLES)
     parser.set_defaults(run=get)
     parser.add_argument("source", metavar="SOURCE", help="https://... or hf://owner/name[@revision]")
-    parser.add_argument("--refresh", action="store_true", help="fetch it anew, also when it is in the cache")
-    parser.add_argument("--out", metavar="FILE", help="also write it to a file, as it was fetched")
+    parser.add_argument("--refresh", action="store_true", help="fetch it again if it is in the cache")
+    parser.add_argument("--out", metavar="FILE", help="also write the fetched file here")
 
     parser = add_action(actions, "publish", "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
     parser.set_defaults(run=publish)
@@ -73,24 +74,24 @@ def add_parser(verbs: Any) -> None:
 
     parser = add_action(actions, "random", "Draw one at random.", EXAMPLES)
     parser.set_defaults(run=draw_at_random)
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the draw (default: 1)")
-    parser.add_argument("--nodes", type=int, default=8, metavar="N", help="of the cell (default: 8)")
-    parser.add_argument("--edges-per-node", type=int, default=1, metavar="N", help="into each node (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default: 1)")
+    parser.add_argument("--nodes", type=int, default=8, metavar="N", help="nodes of the cell (default: 8)")
+    parser.add_argument("--edges-per-node", type=int, default=1, metavar="N", help="edges into each node (default: 1)")
     parser.add_argument("--history", type=int, default=0, metavar="N", help="m of both gates; 0: none (default: 0)")
-    parser.add_argument("--out", metavar="FILE", help="also write it to a file, as JSON")
+    parser.add_argument("--out", metavar="FILE", help="also write it here as JSON")
 
     parser = add_action(actions, "validate", "Check files; the exit code is 2 if one cannot be used.", EXAMPLES)
     parser.set_defaults(run=validate)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="files, folders of searches, bundled names")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a file, the folder of a search, or a bundled name")
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hidden-size", type=int, default=256, metavar="N", help="H of what is counted (default: 256)")
-    parser.add_argument("--input-size", type=int, default=256, metavar="N", help="D of what is counted (default: 256)")
+    parser.add_argument("--hidden-size", type=int, default=256, metavar="N", help="H of the layer (default: 256)")
+    parser.add_argument("--input-size", type=int, default=256, metavar="N", help="D of the layer (default: 256)")
 
 
 def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
-    """How many weights a layer of one direction has, and how many multiplications and additions a token takes."""
+    """Return the weights of a layer in one direction, and its FLOP per token."""
     if min(arguments.hidden_size, arguments.input_size) < 1:
         raise FlairNasError("--hidden-size and --input-size must be at least 1")
     import torch
@@ -105,50 +106,58 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def list_all(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes list``."""
+    """Run ``flair-nas genotypes list``."""
     from flair_nas.genotype.complexity import edge_depth
     from flair_nas.library.named import bundled_names, load_genotype
 
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
     for name in arguments.genotypes or bundled_names():
         genotype = load_genotype(name)
-        weights, work = _size(genotype, arguments)
-        origin = genotype.origin
-        given = origin.get("figures")
-        figures = given if isinstance(given, dict) else {}
-        published = [
-            f"{part} {figures[key]:g}"
-            for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
-            if key in figures
-        ]
-        measured = [
-            f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' (')[0]}"
-            for key, text in figures.items()
-            if key.startswith(f"{MEASURED}: ")
-        ]
-        gates = "+".join(
-            f"{part} {gate.history}"
-            for part, gate in (("state", genotype.state_gate), ("input", genotype.input_gate))
-            if gate is not None
-        )
-        words = (str(origin.get("method", "-")), str(origin.get("corpus", "-")))
-        rows.append((brief(name).strip("'"), *words, str(len(genotype.nodes)), str(edge_depth(genotype)), gates or "-",
-                     f"{weights:,}", f"{work:,}", ", ".join(published) or "-",
-                     ", ".join(measured) or "-"))  # fmt: skip
+        weights, flop = _size(genotype, arguments)
+        gates = (("state", genotype.state_gate), ("input", genotype.input_gate))
+        rows.append((
+            brief(name).strip("'"),
+            str(genotype.origin.get("method", "-")),
+            str(genotype.origin.get("corpus", "-")),
+            str(len(genotype.nodes)),
+            str(edge_depth(genotype)),
+            "+".join(f"{part} {gate.history}" for part, gate in gates if gate is not None) or "-",
+            f"{weights:,}",
+            f"{flop:,}",
+            *_figures(genotype),
+        ))  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
-    print(f"weights and FLOP of one direction, {sizes}; published: test perplexity, as the papers have it")
+    print(f"weights and FLOP of one direction, {sizes}; published: test perplexity in the papers")
     print(
-        "measured: all alike at a small size, test perplexity on PTB, test F1 on WNUT-2017, mean ± standard deviation "
+        "measured: small models of equal size, test perplexity on PTB, test F1 on WNUT-2017, mean ± standard deviation "
         "over seeds, or one seed (docs/figures.md)"
     )
     return 0
 
 
+def _figures(genotype: Genotype) -> tuple[str, str]:
+    """Return the published and the measured figures of a genotype as text."""
+    figures = genotype.origin.get("figures")
+    if not isinstance(figures, dict):
+        return "-", "-"
+    published = [
+        f"{part} {figures[key]:g}"
+        for part, key in (("PTB", "ptb_test_perplexity_published"), ("WT2", "wikitext2_test_perplexity_published"))
+        if key in figures
+    ]
+    measured = [
+        f"{key.removeprefix(f'{MEASURED}: ').partition(',')[0]} {str(text).partition(' (')[0]}"
+        for key, text in figures.items()
+        if key.startswith(f"{MEASURED}: ")
+    ]
+    return ", ".join(published) or "-", ", ".join(measured) or "-"
+
+
 def show(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes show``."""
+    """Run ``flair-nas genotypes show``."""
     from flair_nas.drawing.cell import COLOURS
     from flair_nas.drawing.graph import text_of
     from flair_nas.genotype.complexity import edge_depth
@@ -156,7 +165,7 @@ def show(arguments: argparse.Namespace) -> int:
     from flair_nas.library.named import load_genotype
 
     genotype = load_genotype(arguments.genotype)
-    weights, work = _size(genotype, arguments)
+    weights, flop = _size(genotype, arguments)
     print(genotype.one_line())
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print(text_of(genotype, {**COLOURS, "dead": "#808080"} if coloured else None), end="")
@@ -166,12 +175,12 @@ def show(arguments: argparse.Namespace) -> int:
         title = words_of(name)
         print("\n  ".join([f"{title}:" if lines else f"{title}: {value}", *(f"{key}: {text}" for key, text in lines)]))
     sizes = f"H = {arguments.hidden_size}, D = {arguments.input_size}"
-    print(f"one direction, {sizes}: {weights:,} weights, {work:,} FLOP a token; depth {edge_depth(genotype)}")
+    print(f"one direction, {sizes}: {weights:,} weights, {flop:,} FLOP a token; depth {edge_depth(genotype)}")
     return 0
 
 
 def draw(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes draw``."""
+    """Run ``flair-nas genotypes draw``."""
     from flair_nas.library.named import bundled_names, load_genotype
 
     out = user_path(arguments.out)
@@ -187,15 +196,16 @@ def draw(arguments: argparse.Namespace) -> int:
 
 
 def _write(genotype: Genotype, path: Path, dark: bool) -> None:
+    """Write a picture in the format of its suffix."""
     from flair_nas.drawing.cell import to_dot, to_png, to_svg
     from flair_nas.drawing.graph import text_of
 
-    form = path.suffix.removeprefix(".").lower()
-    made = {"svg": to_svg, "dot": to_dot, "txt": text_of}
-    if form == "png":
+    suffix = path.suffix.removeprefix(".").lower()
+    text_formats = {"svg": to_svg, "dot": to_dot, "txt": text_of}
+    if suffix == "png":
         data = to_png(genotype, dark=dark)
-    elif form in made:
-        data = made[form](genotype).encode()
+    elif suffix in text_formats:
+        data = text_formats[suffix](genotype).encode()
     else:
         raise FlairNasError(f"--out {brief(str(path))} must end in one of .{', .'.join(_FORMATS)}")
     with whole_file(path) as temporary:
@@ -203,45 +213,45 @@ def _write(genotype: Genotype, path: Path, dark: bool) -> None:
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes compare``."""
+    """Run ``flair-nas genotypes compare``."""
     from flair_nas.drawing.graph import graph_equations
     from flair_nas.genotype.complexity import edit_distance
     from flair_nas.library.named import load_genotype
 
-    if (given := len(arguments.genotypes)) != 2:
-        raise FlairNasError(f"two genotypes are compared, and {given} {'is' if given == 1 else 'are'} given")
+    if len(arguments.genotypes) != 2:
+        raise FlairNasError(f"genotypes compare takes two genotypes, got {len(arguments.genotypes)}")
     genotypes = [load_genotype(name) for name in arguments.genotypes]
     parts = [
         {graph.title.partition(",")[0]: [graph.title, *graph_equations(graph)] for graph in genotype.graphs()}
         for genotype in genotypes
     ]
     names = [*dict.fromkeys([*parts[0], *parts[1]]), "options"]
-    for of, genotype in zip(parts, genotypes):
-        of["options"] = [f"{name} {value}" for name, value in genotype.options.items()]
-    width = max(len(line) for of in parts for lines in of.values() for line in (*lines, arguments.genotypes[0]))
+    for part, genotype in zip(parts, genotypes):
+        part["options"] = [f"{name} {value}" for name, value in genotype.options.items()]
+    width = max(len(line) for part in parts for lines in part.values() for line in (*lines, arguments.genotypes[0]))
     print(f"  {arguments.genotypes[0].ljust(width)}  {arguments.genotypes[1]}")
     for name in names:
         print(f"{name}:")
-        for left, right in itertools.zip_longest(*(of.get(name, []) for of in parts), fillvalue="-"):
+        for left, right in itertools.zip_longest(*(part.get(name, []) for part in parts), fillvalue="-"):
             print(f"{' ' if left == right else '*'} {left.ljust(width)}  {right}")
     distance = edit_distance(*genotypes)
     other = "; options differ" if genotypes[0].options != genotypes[1].options else ""
-    print(f"edit distance: {distance} (edges, gate entries and output nodes that only one of them has){other}")
+    print(f"edit distance: {distance} (edges, gate entries and output nodes of only one of them){other}")
     return 0
 
 
 def get(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes get``."""
+    """Run ``flair-nas genotypes get``."""
     from flair_nas.library.https import download
     from flair_nas.library.named import bundled_names, is_address
 
     if not is_address(arguments.source):
         if arguments.source in bundled_names():
-            raise FlairNasError(f"{arguments.source} is bundled, so there is nothing to fetch; genotypes show has it")
+            raise FlairNasError(f"{arguments.source} is bundled; show it with: flair-nas genotypes show")
         hint = did_you_mean(arguments.source, bundled_names())
         raise FlairNasError(
             f"{brief(arguments.source)} is no https:// or hf:// address and no bundled genotype; {hint}"
-            "genotypes list names the bundled ones, which want no fetching"
+            "list the bundled ones with: flair-nas genotypes list"
         )
     path, pinned = download(arguments.source, refresh=arguments.refresh)
     print(Genotype.load(path).one_line())
@@ -255,7 +265,7 @@ def get(arguments: argparse.Namespace) -> int:
 
 
 def publish(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes publish``."""
+    """Run ``flair-nas genotypes publish``."""
     from flair_nas.library.card import publish_genotype
     from flair_nas.library.named import load_genotype
 
@@ -263,12 +273,12 @@ def publish(arguments: argparse.Namespace) -> int:
     repository = repository_of(arguments)
     for path in publish_genotype(load_genotype(arguments.genotype), out, repository, arguments.license):
         print(path)
-    print(f"look through the card, then: hf upload {repository} {typed(out)}")
+    print(f"check the card, then: hf upload {repository} {typed(out)}")
     return 0
 
 
 def draw_at_random(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes random``."""
+    """Run ``flair-nas genotypes random``."""
     try:
         genotype = random_genotype(arguments.seed, arguments.nodes, arguments.edges_per_node, arguments.history)
     except ValueError as error:
@@ -280,7 +290,7 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas genotypes validate``."""
+    """Run ``flair-nas genotypes validate``."""
     from flair_nas.library.named import bundled_names, load_genotype
 
     faults = 0

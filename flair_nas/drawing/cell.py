@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from flair_nas.drawing.graph import Drawable, Graph, Layout, Vertex, layout
+from flair_nas.drawing.graph import Drawable, Graph, Routes, Vertex, layout
 
 Point = tuple[float, float]
 
@@ -50,7 +50,7 @@ def place_shapes(genotype: Drawable) -> tuple[list[Shape], float, float]:
     shapes: list[Shape] = []
     top, width = float(_MARGIN), 0.0
     for graph in genotype.graphs():
-        graph_shapes, right, bottom = _place_graph(graph, layout(graph), top)
+        graph_shapes, right, bottom = _place_graph(graph, top)
         shapes += graph_shapes
         top, width = bottom + _MARGIN, max(width, right)
     return shapes, width + _MARGIN, top
@@ -60,20 +60,17 @@ def _height(vertex: Vertex) -> int:
     return _ROW_HEIGHT * max(1, len(vertex.reads))
 
 
-def _place_graph(graph: Graph, arrangement: Layout, top: float) -> tuple[list[Shape], float, float]:
+def _place_graph(graph: Graph, top: float) -> tuple[list[Shape], float, float]:
     """Return the shapes of a graph, its right border and its bottom."""
+    columns, routes = layout(graph)
     vertices = {vertex.key: vertex for vertex in graph.vertices}
-    heights = [
-        [_height(vertices[name]) if name in vertices else _ROW_HEIGHT / 2 for name in column]
-        for column in arrangement.columns
-    ]
+    heights = [[_height(vertices[n]) if n in vertices else _ROW_HEIGHT / 2 for n in column] for column in columns]
     max_height = max(sum(column) + _ROW_GAP * (len(column) - 1) for column in heights)
     entries, exits = dict[str, Point](), dict[str, Point]()  # ends and starts of edges
     boxes, x = list[Shape](), float(_MARGIN)
-    for column, column_heights in zip(arrangement.columns, heights):
+    for column, column_heights in zip(columns, heights):
         y = top + _TITLE_HEIGHT + (max_height - sum(column_heights) - _ROW_GAP * (len(column) - 1)) / 2
-        widths = ((_OP_WIDTH * bool(vertices[n].reads) + _BOX_WIDTH if n in vertices else 0) for n in column)
-        width = max(widths)
+        width = max((_OP_WIDTH * bool(vertices[n].reads) + _BOX_WIDTH if n in vertices else 0) for n in column)
         for name, height in zip(column, column_heights):
             entries[name], exits[name] = (x, y + height / 2), (x + width, y + height / 2)
             if name in vertices:
@@ -84,15 +81,15 @@ def _place_graph(graph: Graph, arrangement: Layout, top: float) -> tuple[list[Sh
     title = f"{graph.title}:  {graph.result}"
     right = max(x - _COLUMN_GAP, _MARGIN + 7.0 * (len(title) + 1))
     heading = Shape("text", (_MARGIN, top + 8), title, "ink", style="bold start")
-    return [heading, *_edges(vertices, arrangement, entries, exits), *boxes], right, top + _TITLE_HEIGHT + max_height
+    return [heading, *_edges(vertices, routes, entries, exits), *boxes], right, top + _TITLE_HEIGHT + max_height
 
 
 def _edges(
-    vertices: Mapping[str, Vertex], arrangement: Layout, entries: Mapping[str, Point], exits: Mapping[str, Point]
+    vertices: Mapping[str, Vertex], routes: Routes, entries: Mapping[str, Point], exits: Mapping[str, Point]
 ) -> list[Shape]:
     """Return a curve for each edge, through the columns between tail and head."""
     paths = []
-    for (head, number), route in arrangement.routes.items():
+    for (head, number), route in routes.items():
         x, y = entries[head]
         points = [exits[route[0]]]
         for name in route[1:-1]:

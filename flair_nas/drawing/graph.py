@@ -43,17 +43,8 @@ class Graph:
     vertices: tuple[Vertex, ...]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Columns of a graph's vertices, by their distance from the inputs.
-
-    Args:
-        columns: from top to bottom, the keys of vertices and the names of edges that pass through.
-        routes: the keys and names from tail to head for each edge, by its head and its number among the head's edges.
-    """
-
-    columns: tuple[tuple[str, ...], ...]
-    routes: Mapping[tuple[str, int], tuple[str, ...]]
+Routes = dict[tuple[str, int], tuple[str, ...]]
+"""The names from tail to head for each edge, by its head and its number among the head's edges."""
 
 
 class Drawable(Protocol):
@@ -115,16 +106,19 @@ def _levels(graph: Graph) -> dict[str, int]:
 # --- layout: levels, then an order in each that crosses few edges (Sugiyama, Tagawa and Toda, 1981) ---
 
 
-def layout(graph: Graph, sweeps: int = 12) -> Layout:
-    """Arrange vertices in columns, and order each column so that few edges cross.
+def layout(graph: Graph, sweeps: int = 12) -> tuple[list[list[str]], Routes]:
+    """Arrange vertices in columns by their distance from the inputs, and order each so that few edges cross.
 
     Args:
         graph: a cell or a gate.
         sweeps: how often columns are ordered by their neighbours, forwards and backwards in turn.
+
+    Returns:
+        The keys of vertices and the names of passing edges in each column, from top to bottom, and the routes.
     """
     levels = _levels(graph)
     columns: list[list[str]] = [[] for _ in range(1 + max(levels.values()))]
-    routes: dict[tuple[str, int], tuple[str, ...]] = {}
+    routes: Routes = {}
     for vertex in graph.vertices:
         columns[levels[vertex.key]].append(vertex.key)
         for number, (_, tail) in enumerate(vertex.reads):
@@ -139,7 +133,7 @@ def layout(graph: Graph, sweeps: int = 12) -> Layout:
         _order_columns(columns, links, forwards=sweep % 2 == 0)
         if _crossings(columns, links) < _crossings(best, links):
             best = [list(column) for column in columns]
-    return Layout(tuple(map(tuple, best)), routes)
+    return best, routes
 
 
 def _order_columns(columns: list[list[str]], links: Sequence[tuple[str, str]], forwards: bool) -> None:

@@ -83,7 +83,7 @@ def in_order(edges: Iterable[Edge]) -> tuple[Edge, ...]:
 
 
 def check_size(nodes: object, place: str) -> None:
-    """Raise an error if there are more than `MAX_NODES` nodes."""
+    """Raise an error if there are more than `MAX_NODES` nodes; readers check before they make an object of each."""
     if isinstance(nodes, Sized) and len(nodes) > MAX_NODES:
         raise GenotypeError(f"at most {MAX_NODES:,} nodes, not {len(nodes):,}", place=place)
 

@@ -146,10 +146,8 @@ def fields_from_line(text: str) -> dict[str, Json]:
         key = f"{name}_gate"
         if key not in ("state_gate", "input_gate") or not equals or key in fields:
             raise GenotypeError("one /state= and one /input= at most", found=f"/{gate}")
-        parts = (node.split("+") for node in body.split("-"))
-        fields[key] = Gate(
-            tuple(GateNode(op, _line_edges(edges, f"{key}.nodes[{index}]")) for index, (op, *edges) in enumerate(parts))
-        )
+        parts = enumerate(node.split("+") for node in body.split("-"))
+        fields[key] = Gate(tuple(GateNode(op, _line_edges(edges, f"{key}.nodes[{i}]")) for i, (op, *edges) in parts))
     return fields
 
 

@@ -1,4 +1,4 @@
-"""The text that stands for a searched layer, wherever one is asked for: a genotype, then options after commas."""
+"""Layer specs: a genotype, then options after commas, such as ``i-darts-ptb,recurrent_dropout=0.25``."""
 
 from __future__ import annotations
 
@@ -12,52 +12,51 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import OPTION_NAMES, Genotype
-from flair_nas.library.named import UnknownGenotype, bundled_names, instead_of, load_genotype
+from flair_nas.library.named import UnknownGenotypeError, bundled_names, load_genotype, suggest_source
 
 log = logging.getLogger("flair_nas")
 
 LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
-"""The arguments of `SearchedRNN` that are no sizes."""
+"""Arguments of `SearchedRNN` that a layer spec can set."""
 
 
 def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> tuple[Genotype, dict[str, float]]:
-    """Splits such a text into its genotype, options of the genotype applied, and the arguments of `SearchedRNN`.
+    """Return a layer spec's genotype, with its options applied, and the arguments of `SearchedRNN`.
 
     Args:
-        text: what `load_genotype` takes, then options after commas:
-            ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
-        others: what the caller also knows, LSTM for one; it takes no options, and errors list it.
-        name: what errors call the text.
+        text: a source as for `load_genotype`, then options: ``i-darts-ptb,recurrent_dropout=0.25,combine=mean``.
+        others: further layers of the caller, such as LSTM; they take no options, and errors list them.
+        name: the setting that the text belongs to, for errors.
 
     Raises:
-        FlairNasError: nothing is known by that name (the known ones and close matches are listed), a faulty genotype,
-            or an option that does not exist or cannot be read.
+        FlairNasError: the source is unknown (the error lists names and close matches), its genotype is faulty, or an
+            option is unknown, repeated or no number.
     """
-    where = f"{name} {brief(text)}"
+    place = f"{name} {brief(text)}"
     source, options = _split_options(text)
-    if source.upper() in [other.upper() for other in others] and options:
-        raise FlairNasError(f"{where}: the options are for searched cells; {source} takes none")
+    if options and source.upper() in [other.upper() for other in others]:
+        raise FlairNasError(f"{place}: the options are for searched cells; {source} takes none")
     changes: dict[str, Any] = {}
     numbers: dict[str, float] = {}
     for option, value in options:
         if option not in (*OPTION_NAMES, *LAYER_NUMBERS) or not value:
-            shown = f"{option}={value}" if value else option
             known = ", ".join((*OPTION_NAMES, *LAYER_NUMBERS))
-            raise FlairNasError(f"{where}: unknown option {brief(shown)}; the options are {known}, as name=value")
+            written = brief(f"{option}={value}" if value else option)
+            raise FlairNasError(f"{place}: unknown option {written}; the options are {known}, as name=value")
         if option in changes or option in numbers:
-            raise FlairNasError(f"{where}: the option {brief(option)} comes twice")
+            raise FlairNasError(f"{place}: the option {brief(option)} comes twice")
         if option in LAYER_NUMBERS:
             try:
                 numbers[option] = float(value)
             except ValueError:
-                raise FlairNasError(f"{where}: {option} must be a number, got {brief(value)}") from None
+                raise FlairNasError(f"{place}: {option} must be a number, got {brief(value)}") from None
         else:
             changes[option] = {"true": True, "false": False}.get(value.lower(), value) if option == "highway" else value
     try:
         return dataclasses.replace(load_genotype(source), **changes), numbers
-    except UnknownGenotype:
+    except UnknownGenotypeError:
         names = (*others, *bundled_names())
-        hint = instead_of(source, names)
+        hint = suggest_source(source, names)
         raise FlairNasError(
             f"unknown {name} {brief(source)}. {hint[:1].upper()}{hint[1:]}Known: {', '.join(names)}; "
             "or a genotype file, its https:// or hf:// address, or a one-line genotype."
@@ -65,20 +64,20 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
 
 
 def text_of(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
-    """The text that `parse_rnn` reads as this genotype (but for its origin) and these arguments of `SearchedRNN`."""
-    usual = Genotype(genotype.nodes).options
-    options = {name: value for name, value in genotype.options.items() if value != usual[name]} | dict(numbers or {})
+    """Return the layer spec of a genotype, without its origin, and of arguments of `SearchedRNN`."""
+    defaults = Genotype(genotype.nodes).options
+    options = {name: value for name, value in genotype.options.items() if value != defaults[name]} | dict(numbers or {})
     return ",".join([genotype.one_line(), *(f"{name}={value}" for name, value in options.items())])
 
 
 def comparable(architecture: str) -> str:
-    """A layer's description as it is compared with that of another version of flair-nas.
+    """Return a layer's description in the form of this version, to compare it with that of another version.
 
-    Genotypes are in the newest format, without their origin; the range that weights started in is left out, as it is no
-    matter to a run that goes on.
+    Genotypes get the newest format and lose their origin. The initialisation bound is left out, since it does not
+    matter to a run that continues.
 
     Args:
-        architecture: JSON with a genotype, which what printing a module shows may follow; or the latter alone.
+        architecture: JSON with a genotype, the printed form of a module, or the first followed by the second.
 
     Raises:
         GenotypeError: it holds a genotype that cannot be used.
@@ -90,17 +89,17 @@ def comparable(architecture: str) -> str:
     if isinstance(data, dict):
         nested = "genotype" in data
         genotype = Genotype.from_dict(data["genotype"] if nested else {"origin": {}, **data})
-        known = dataclasses.replace(genotype, origin={}).to_dict()
-        architecture = json.dumps({**data, "genotype": known} if nested else known) + architecture[end:]
+        newest = dataclasses.replace(genotype, origin={}).to_dict()
+        architecture = json.dumps({**data, "genotype": newest} if nested else newest) + architecture[end:]
     return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
 def say_risks(text: str, others: Sequence[str] = ()) -> None:
-    """Says so where a layer that is about to be trained learns nothing, or carries the gated state unasked.
+    """Log a warning if a layer learns nothing, or if it carries the gated state by default.
 
     Args:
-        text: what stands for it, as `parse_rnn` takes it.
-        others: layers of which nothing is said.
+        text: the layer spec.
+        others: layers without such risks.
     """
     if text.upper() in [other.upper() for other in others]:
         return
@@ -122,17 +121,17 @@ def say_risks(text: str, others: Sequence[str] = ()) -> None:
 
 
 def carries_gated_unasked(genotype: Genotype, text: str) -> bool:
-    """Whether a layer carries the gated state, as files of version 1 do, and the text for it does not say so.
+    """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec does not ask for it.
 
     Args:
-        genotype: what `parse_rnn` has read of the text.
-        text: that text.
+        genotype: the result of `parse_rnn`.
+        text: the layer spec.
     """
     return genotype.carries_gated and "carry" not in dict(_split_options(text)[1])
 
 
 def _split_options(text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Splits ``source,name=value,...``; commas before that, as in a path or a written genotype, stay."""
+    """Return source and options of ``source,name=value,...``; commas in the source, as in a path, stay."""
     options: list[tuple[str, str]] = []
     parts = text.split(",")
     while len(parts) > 1:

@@ -77,14 +77,12 @@ def test_two_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "options differ" not in text
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"), [(["nao"], "and 1 is given"), (["nao", "gdas", "nsas"], "and 3 are given")]
-)
+@pytest.mark.parametrize(("names", "expected"), [(["nao"], "got 1"), (["nao", "gdas", "nsas"], "got 3")])
 def test_two_are_compared_and_no_other_number(
     names: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["genotypes", "compare", *names]) == 2
-    assert f"two genotypes are compared, {expected}" in capsys.readouterr().err
+    assert f"genotypes compare takes two genotypes, {expected}" in capsys.readouterr().err
 
 
 def test_options_are_compared_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -105,7 +103,7 @@ def test_options_are_compared_too(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_a_bundled_name_is_checked_and_need_not_be_fetched(capsys: pytest.CaptureFixture[str]) -> None:
     assert "darts-v2: sigmoid0-relu1" in said(capsys, "validate", "darts-v2")
     assert main(["genotypes", "get", "darts-v2"]) == 2
-    assert "darts-v2 is bundled, so there is nothing to fetch" in capsys.readouterr().err
+    assert "darts-v2 is bundled; show it with: flair-nas genotypes show" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

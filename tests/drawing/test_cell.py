@@ -150,7 +150,7 @@ def test_the_colour_blind_can_tell_operations_apart(kind: str) -> None:
 
 def test_columns_are_ordered_so_that_few_edges_cross() -> None:
     (graph,) = Genotype.parse("tanh0-relu0-sigmoid2-tanh1").graphs()
-    columns = layout(graph).columns
+    columns, _ = layout(graph)
     assert [len(column) for column in columns] == [1, 2, 2]
     first, second = columns[1], columns[2]
     assert [first.index("s1"), first.index("s2")] == [second.index("s4"), second.index("s3")]  # straight lines
