@@ -386,11 +386,8 @@ def _settings_of(model: Path) -> dict[str, Any]:
 
 def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
     check_batch_size(arguments.batch_size)
-    import flair
-
-    from flair_nas.runs.device import choose_device
     from flair_nas.tagging.prediction import load_tagger
+    from flair_nas.tagging.quiet import set_flair_device
 
-    if arguments.device is not None:
-        flair.device = choose_device(arguments.device)
+    set_flair_device(arguments.device)
     return load_tagger(arguments.model)

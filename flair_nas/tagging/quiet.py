@@ -1,4 +1,4 @@
-"""Settings of Flair that hold within a block: what it prints, and the device on which it computes."""
+"""Settings of Flair, what it prints and the device on which it computes: within a block, or for a whole command."""
 
 from __future__ import annotations
 
@@ -27,8 +27,22 @@ def flair_device(name: str | None) -> Iterator[None]:
     Raises:
         FlairNasError: there is no such device here.
     """
-    with mock.patch.object(flair, "device", flair.device if name is None else choose_device(name)):
+    with mock.patch.object(flair, "device", flair.device):
+        set_flair_device(name)
         yield
+
+
+def set_flair_device(name: str | None) -> None:
+    """Have Flair compute on a device, for a whole command.
+
+    Args:
+        name: cpu, cuda or cuda:N; None leaves Flair's own choice.
+
+    Raises:
+        FlairNasError: there is no such device here.
+    """
+    if name is not None:
+        flair.device = choose_device(name)
 
 
 @contextlib.contextmanager

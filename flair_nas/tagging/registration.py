@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.tagging.data.embedding_names import FAST_TEXT
 from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
 
 if TYPE_CHECKING:
@@ -113,7 +114,13 @@ def _loading(from_state: Callable[..., Any]) -> Callable[..., Any]:
     def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
         if SAVED_KEY in state:  # Flair does not save the directions
             kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
-        return from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
+        saved = state.get("embeddings")
+        names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
+        tagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
+        for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
+            if name == FAST_TEXT:  # given by flair-nas
+                member.name = name
+        return tagger
 
     return init_model_with_state_dict
 

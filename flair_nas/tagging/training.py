@@ -14,7 +14,7 @@ import logging
 import statistics
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -158,9 +158,8 @@ def _extend_settings(run: Run) -> TaggerConfig:
     if not written.exists():
         return config
     before = read_run_settings(written, TaggerConfig)
-    seeds = list(
-        dict.fromkeys(config.seeds if set(before.seeds) <= set(config.seeds) else [*before.seeds, *config.seeds])
-    )
+    is_longer = set(before.seeds) <= set(config.seeds)
+    seeds = list(dict.fromkeys(config.seeds if is_longer else [*before.seeds, *config.seeds]))
     parts = {seed: run.part(f"seed-{seed}") for seed in seeds}
     trained = [seed for seed, part in parts.items() if (part.folder / "metrics.json").exists()]
     seeds = [seed for seed in seeds if seed in trained or seed in config.seeds]
@@ -383,12 +382,13 @@ def _run_trainer(
 ) -> None:
     """Run Flair's trainer; the plugin evaluates, anneals and saves, as Flair's own state cannot be resumed exactly."""
     train_only = Corpus(train=_training_part(config, corpus), sample_missing_splits=False)
-    with (
-        no_flair_remarks("Corpus: ", "Test data not provided"),  # the trainer sees one part only
-        warnings.catch_warnings(),
-        _autocast_dtype(torch.bfloat16 if config.precision == "bfloat16" else None),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(no_flair_remarks("Corpus: ", "Test data not provided"))  # the trainer sees one part only
+        stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", category=FutureWarning, module="flair.trainers")  # of Flair's own calls
+        if config.precision == "bfloat16":  # a surrounding autocast would keep its cached weights
+            stack.callback(torch.set_autocast_gpu_dtype, torch.get_autocast_gpu_dtype())
+            torch.set_autocast_gpu_dtype(torch.bfloat16)
         ModelTrainer(tagger, train_only).train_custom(
             folder,
             learning_rate=config.learning_rate,
@@ -404,14 +404,3 @@ def _run_trainer(
             create_loss_file=False,
             plugins=[plugin],
         )
-
-
-@contextlib.contextmanager
-def _autocast_dtype(dtype: torch.dtype | None) -> Iterator[None]:
-    """Set the dtype of autocast on GPUs within the block; a surrounding autocast would keep its cached weights."""
-    before = torch.get_autocast_gpu_dtype()
-    torch.set_autocast_gpu_dtype(dtype or before)
-    try:
-        yield
-    finally:
-        torch.set_autocast_gpu_dtype(before)

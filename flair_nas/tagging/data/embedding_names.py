@@ -16,6 +16,9 @@ from flair.embeddings.token import (
 
 from flair_nas.errors import FlairNasError
 
+FAST_TEXT = "/fasttext"
+"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
+
 _NAMELESS = (OneHotEmbeddings, PooledFlairEmbeddings, HashEmbeddings)
 """Embeddings whose names Flair 0.15 does not save."""
 
@@ -34,7 +37,7 @@ def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
     for number, member in enumerate(members):
         name = re.sub(r"^\d+-", "", member.name)
         if isinstance(member, FastTextEmbeddings):
-            member.name = "/fasttext"  # sorts first, as does the temporary file that names it after loading
+            member.name = FAST_TEXT
         else:
             member.name = name if isinstance(member, _NAMELESS) else f"{number}-{name}"
     for name, count in Counter(member.name for member in members).items():

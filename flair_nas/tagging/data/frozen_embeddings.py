@@ -63,9 +63,8 @@ def _describe_changing(embeddings: TokenEmbeddings) -> str:
 
 
 def keep_frozen(
-    embeddings: TokenEmbeddings, corpus: TaggingCorpus, *, on_disk: bool | None = None, progress: bool = False,
-    cache: Path | None = None,
-) -> None:  # fmt: skip
+    embeddings: TokenEmbeddings, corpus: TaggingCorpus, *, on_disk: bool | None = None, progress: bool = False
+) -> None:
     """Store the vectors of a stack's frozen embeddings in all words of a corpus, so that Flair does not compute them.
 
     The random state stays as it is.
@@ -76,7 +75,6 @@ def keep_frozen(
         on_disk: keep the vectors in a file of the cache, which processes share, or in memory. Default: in memory if a
             quarter of the free memory is enough.
         progress: draw a progress bar.
-        cache: the folder of caches, see `flair_nas.storage.paths.cache_root`.
 
     Raises:
         FlairNasError: the cache cannot be written.
@@ -84,30 +82,33 @@ def keep_frozen(
     """
     randomness = random_state()  # listing sentences draws, too
     members = frozen_members(embeddings)
-    sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
+    sentences = _all_sentences(corpus)
     names = [name for member in members for name in member.get_names()]
     if not all(name in token._embeddings for sentence in sentences for token in sentence for name in names):
         if others := _describe_changing(embeddings):
             log.info("%s: embedded anew for each batch: %s", corpus.name, others)
-        _keep(members, names, sentences, corpus.name, on_disk, progress, cache)
+        _keep(members, names, sentences, corpus.name, on_disk, progress)
     restore_random_state(randomness)
 
 
-def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus, cache: Path | None = None) -> bool:
+def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus) -> bool:
     """Return True if the cache has the vectors that `keep_frozen` would compute.
 
     Args:
         embeddings: a tagger's embeddings.
         corpus: the corpus.
-        cache: the folder of caches, see `flair_nas.storage.paths.cache_root`.
     """
-    sentences = [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
-    return (cache_root(cache) / VECTORS.folder / _fingerprint(frozen_members(embeddings), sentences)).exists()
+    fingerprint = _fingerprint(frozen_members(embeddings), _all_sentences(corpus))
+    return (cache_root() / VECTORS.folder / fingerprint).exists()
+
+
+def _all_sentences(corpus: TaggingCorpus) -> list[Sentence]:
+    return [s for part in ("train", "dev", "test") for s in sentences_of(getattr(corpus.corpus, part))]
 
 
 def _keep(
     members: Sequence[TokenEmbeddings], names: Sequence[str], sentences: Sequence[Sentence], corpus: str,
-    on_disk: bool | None, progress: bool, cache: Path | None,
+    on_disk: bool | None, progress: bool,
 ) -> None:  # fmt: skip
     """Compute the vectors, or map those of the cache, and store them in the words."""
     widths = _widths(members, sentences[0], names)
@@ -129,7 +130,7 @@ def _keep(
         return {"corpus": corpus, "embeddings": list(names)}
 
     if on_disk:
-        folder, _ = cached_folder(VECTORS, _fingerprint(members, sentences), write, cache)
+        folder, _ = cached_folder(VECTORS, _fingerprint(members, sentences), write, None)
         mapped = torch.from_file(str(folder / "vectors.bin"), size=words * width, dtype=torch.float32)
         matrix = mapped.view(words, width)  # [words, D]
         log.info("vectors of the %d words of %s, %.1f GB: %s", words, corpus, size / 1e9, folder)
