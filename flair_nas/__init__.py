@@ -1,15 +1,14 @@
 """Searched recurrent cells for Flair.
 
-Importing this package loads neither torch nor Flair. It sees to it that Flair's `SequenceTagger` and
-`DocumentRNNEmbeddings` accept genotypes as `rnn_type`, and that Flair's CRF loss takes linear time, whichever of the
-two packages is imported first.
+Importing this package loads neither torch nor Flair. It lets Flair's `SequenceTagger` and `DocumentRNNEmbeddings`
+accept genotypes as `rnn_type`, and makes Flair's CRF loss take linear time, in either order of the two imports.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wrapt import register_post_import_hook
 
@@ -88,7 +87,7 @@ _HOMES = {
 __all__ = [*_HOMES]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'flair_nas' has no attribute {name!r}")
     return getattr(import_module(f"flair_nas.{_HOMES[name]}"), name)
@@ -105,7 +104,7 @@ _HOOKS = {
     "flair.models.sequence_tagger_utils.crf": ("patches.viterbi_loss", "register_crf"),
     "flair.models.sequence_tagger_utils.viterbi": ("patches.viterbi_loss", "register_viterbi_loss"),
 }
-"""Modules of Flair, and what is done to each once it is imported: a module of `tagging/` and its function."""
+"""Modules of Flair, and the function of `tagging/` (its module and name) that is called after each is imported."""
 
 
 def _hook(home: str, name: str) -> Callable[[ModuleType], None]:

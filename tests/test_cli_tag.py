@@ -213,7 +213,7 @@ def test_flags_win_over_files_and_both_over_presets(corpus: str, tmp_path: Path,
         (["--resume", "{tmp}/takn"], "(there is no such folder; did you mean {tmp}/taken?)"),
         (["--corpus", "demo", "--out", "{tmp}/run", "--rnn", "{tmp}/takn"], "Did you mean {tmp}/taken? Known"),
         (["--corpus", "demo", "--out", "{tmp}/run", "--rnn", "{tmp}"], "no genotype.json in the folder {tmp}."),
-        (["--corpus", "demo", "--out", "{tmp}/run", "--seeds", "1", "2"], "'2'; several numbers are parted by commas"),
+        (["--corpus", "demo", "--out", "{tmp}/run", "--seeds", "1", "2"], "'2'; separate several numbers by commas"),
         (["--resume", "{tmp}/taken"], "holds no run to go on with"),
     ],
 )  # fmt: skip
@@ -485,7 +485,7 @@ def test_predict_refuses_what_it_cannot_use(
     (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
-        (["--model", model, "good", file], f"{str(file)!r} is a file: --text {file} tags what is in it"),
+        (["--model", model, "good", file], f"{str(file)!r} is a file: --text {file} tags its lines"),
         (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
         (["--model", model, "--batch-size", "0", "good"], "--batch-size must be at least 1"),
         (["--model", tmp_path / "none", "good"], "none: there is no such model; give the folder"),
