@@ -23,7 +23,7 @@ def takes_flair_names(config_type: type[Config]) -> type[Config]:
     make = config_type.__init__
 
     @functools.wraps(make)
-    def __init__(self: Config, *values: Any, **named: Any) -> None:
+    def initialise(self: Config, *values: Any, **named: Any) -> None:
         names = kinds_of(type(self))
         known = [*names, *flair_names(type(self))]
         for name in named:
@@ -32,7 +32,7 @@ def takes_flair_names(config_type: type[Config]) -> type[Config]:
                 raise TypeError(f"{type(self).__name__} has no setting {name!r}; {hint}it has {', '.join(names)}")
         make(self, *values, **own_names(type(self), named))
 
-    config_type.__init__ = __init__  # type: ignore[method-assign,assignment]
+    config_type.__init__ = initialise  # type: ignore[method-assign,assignment]
     return config_type
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-class SettingsProblems(FlairNasError):
+class SettingsError(FlairNasError):
     """The error for settings that cannot be used."""
 
 
@@ -21,10 +21,10 @@ def raise_problems(problems: Sequence[str]) -> None:
     """Raise one error that names all problems.
 
     Raises:
-        SettingsProblems: there are problems.
+        SettingsError: there are problems.
     """
     if problems:
-        raise SettingsProblems("settings that cannot be used: " + "; ".join(problems))
+        raise SettingsError("settings that cannot be used: " + "; ".join(problems))
 
 
 def problems_of(config: DataclassInstance) -> list[str]:

@@ -12,7 +12,7 @@ import yaml
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
 from flair_nas.settings.aliases import flair_names, own_names
 from flair_nas.settings.fields import kinds_of
-from flair_nas.settings.validation import SettingsProblems
+from flair_nas.settings.validation import SettingsError
 from flair_nas.storage.paths import read_file, user_path
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
     kinds = kinds_of(config_type)
     try:
         data = own_names(config_type, read_mapping(path))
-    except SettingsProblems as error:
+    except SettingsError as error:
         raise FlairNasError(f"{path}: {error}") from None
     data.pop("about", None)  # the description of a preset
     unknown = [key for key in data if key not in kinds]
