@@ -1,4 +1,4 @@
-"""Runs the command as ``python -m flair_nas``."""
+"""The command as ``python -m flair_nas``."""
 
 import sys
 

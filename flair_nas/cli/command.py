@@ -23,19 +23,20 @@ EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect),
 
 
 class _Parser(argparse.ArgumentParser):
-    """One whose errors are a line, like all others of the command, and offer what may have been meant."""
+    """A parser whose errors are one line, with a suggestion for a word that is close to a known one."""
 
     def error(self, message: str) -> NoReturn:
         choice = re.fullmatch(r"argument \w+: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
         if choice:
             known = re.findall(r"[\w-]+", choice[2])
             message = f"unknown: {brief(choice[1])}; {did_you_mean(choice[1], known)}there are {', '.join(known)}"
+        message = re.sub(r"^argument (--[\w-]+)[^:]*: must", r"\1 must", message)
         raise FlairNasError(f"{message}; {self.prog} --help tells more")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command."""
-    parser = _Parser(
+    """Return the parser of the whole command."""
+    parser: argparse.ArgumentParser = _Parser(
         prog="flair-nas",
         description="Searched recurrent cells for Flair: find them on text, and train and use taggers with them.",
         epilog=EXIT_CODES,
@@ -46,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--version",
         action="version",
         version=f"flair-nas {__version__}",
-        help="show the version; with -v those of libraries and the kernels used here, too",
+        help="show the version; with -v also those of libraries, and the kernels",
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for add_parser in (add_search, add_select, add_tag, add_lm, add_tables, add_genotypes):
@@ -63,26 +64,25 @@ def run(argv: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    words = list(argv)
     try:
-        if sorted(words) in (["--version", "-v"], ["--verbose", "--version"]):
+        if sorted(argv) in (["--version", "-v"], ["--verbose", "--version"]):
             from flair_nas.cli.version import describe
 
             print(*describe(), sep="\n")
             return 0
-        arguments, unknown = build_parser().parse_known_args(words)
+        arguments, unknown = build_parser().parse_known_args(argv)
         if unknown:
-            raise FlairNasError(_about(unknown, arguments))
+            raise FlairNasError(_describe_unknown(unknown, arguments))
         return int(arguments.run(arguments))
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
+    except BrokenPipeError:  # the reader of the output ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # first, since one that Ctrl-C led to (no room for the last file) has to be known
+    except OSError as error:  # before the next: a Ctrl-C may have led to it, as on a full disk
         return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except Exception as error:
-        if _comes_from_interrupt(error):  # some libraries turn a Ctrl-C while they are imported into their own error
+        if _comes_from_interrupt(error):  # libraries may convert it while they are imported
             return _fail("stopped", 130)
         if isinstance(error, FlairNasError):
             return _fail(str(error), 2)
@@ -91,12 +91,12 @@ def run(argv: Sequence[str]) -> int:
         raise
 
 
-def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
-    """What is said of words that no flag or argument stands for."""
+def _describe_unknown(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
+    """Return the error for words that are neither flags nor arguments."""
     flag = next((word.partition("=")[0] for word in unknown if word.startswith("-")), None)
     if flag is None:
-        listed = hasattr(arguments, "seeds") and all(word.isdigit() for word in unknown)
-        hint = "; several numbers are parted by commas: --seeds 1,2,3" if listed else ""
+        are_numbers = hasattr(arguments, "seeds") and all(word.isdigit() for word in unknown)
+        hint = "; separate several numbers by commas: --seeds 1,2,3" if are_numbers else ""
         return f"unexpected: {' '.join(map(brief, unknown))}{hint}"
     known = list(arguments.action._option_string_actions)
     if flag in known:
@@ -105,12 +105,13 @@ def _about(unknown: Sequence[str], arguments: argparse.Namespace) -> str:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    from flair_nas.runs.memory import is_out_of_memory  # it loads torch, which parsing need not
+    from flair_nas.runs.memory import is_out_of_memory  # it loads torch
 
     return is_out_of_memory(error)
 
 
 def _comes_from_interrupt(error: BaseException | None) -> bool:
+    """Return True if a KeyboardInterrupt is among the causes of an error."""
     seen: set[int] = set()  # an error can be its own cause
     while error is not None and id(error) not in seen:
         if isinstance(error, KeyboardInterrupt):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, check_batch_size, settings_of_run
-from flair_nas.cli.log import quiet_libraries
-from flair_nas.errors import FlairNasError
+from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add_setting_flags, count, settings_of_run
+from flair_nas.cli.log import quiet_libraries, shows_progress
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
+    from flair_nas.cli.flags import Actions
     from flair_nas.language_model.compare import Comparison, WordChange
 
 log = logging.getLogger("flair_nas")
@@ -28,25 +27,25 @@ TRAIN_EXAMPLES = """examples:
   flair-nas lm train --resume runs/ptb
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
-train, valid and test files, one sentence a line, words parted by blanks.
-Options of a searched cell follow its name and win over settings: --rnn i-darts-ptb,recurrent_dropout=0.1 (there,
-dropout is that between layers, whereas --dropout is that of the output)."""
+train, valid and test files: one sentence per line, words separated by blanks.
+Options of a searched cell follow its name and win over settings: --rnn i-darts-ptb,recurrent_dropout=0.1. There,
+dropout is the one between layers; --dropout is the one of the output."""
 
 EVALUATE_EXAMPLES = """examples:
   flair-nas lm evaluate --model runs/lm --text ptb/
   flair-nas lm evaluate --model runs/lm --text more.txt --json
   flair-nas lm evaluate --model runs/lm --text more.txt --by-sentence
 
-The figure that counts is that of --batch-size 1: the whole text in one go, each word predicted once from all before
-it. A larger batch is faster and approximate, since each of its columns begins without context."""
+With --batch-size 1 each word is predicted once, from all words before it. A larger batch is faster but approximate:
+each of its columns begins without context."""
 
 COMPARE_EXAMPLES = """examples:
   flair-nas lm compare runs/lstm runs/lm --text ptb/
   flair-nas lm compare runs/lstm runs/lm --text ptb/ --part valid --top 8 --min-occurrences 5"""
 
 
-def add_parser(verbs: Any) -> None:
-    """Adds the verb with its sub-verbs to the command's parser."""
+def add_parser(verbs: Actions) -> None:
+    """Add the verb and its actions."""
     lm = verbs.add_parser("lm", help="train, evaluate and compare language models", description=__doc__)
     actions = lm.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_train(actions)
@@ -57,7 +56,7 @@ def add_parser(verbs: Any) -> None:
 # --- train ---
 
 
-def _add_train(actions: Any) -> None:
+def _add_train(actions: Actions) -> None:
     help = "Train a language model with a searched cell, an LSTM or a GRU."
     parser = add_action(actions, "train", help, TRAIN_EXAMPLES)
     parser.set_defaults(run=train)
@@ -66,14 +65,14 @@ def _add_train(actions: Any) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas lm train``."""
+    """Run ``flair-nas lm train``."""
     message = "--out DIR is needed: the folder for model, settings, history, checkpoints and figures"
     config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", message)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.training import train_language_model
 
-    metrics = train_language_model(config, out, progress=_draws(arguments))
+    metrics = train_language_model(config, out, progress=shows_progress(arguments))
     print(format_metrics(metrics))
     print(f"model: {out / 'model.pt'}; figures: {out / 'metrics.json'}; history: {out / 'history.jsonl'}")
     if config.text is not None:
@@ -82,10 +81,10 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:
-    """The figures of a run in a few lines.
+    """Return the figures of a run in a few lines.
 
     Args:
-        metrics: what `train_language_model` returned.
+        metrics: the result of `train_language_model`.
     """
     lines = []
     for part in ("valid", "test"):
@@ -107,7 +106,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 
 def _score(part: str, perplexity: float, tokens: int, unknown_share: float | None, how: str) -> str:
     unknown = "" if unknown_share is None else f", {100 * unknown_share:.1f} % of the words <unk>"
-    return f"{part} perplexity".lstrip() + f": {perplexity:.2f} ({tokens:,} tokens{unknown}{how})"
+    return f"{part} perplexity: {perplexity:.2f} ({tokens:,} tokens{unknown}{how})".lstrip()
 
 
 def _approximation(batch_size: int) -> str:
@@ -117,25 +116,24 @@ def _approximation(batch_size: int) -> str:
 # --- evaluate ---
 
 
-def _add_evaluate(actions: Any) -> None:
-    parser = add_action(actions, "evaluate", "Perplexity of a trained language model on a text.", EVALUATE_EXAMPLES)
+def _add_evaluate(actions: Actions) -> None:
+    parser = add_action(actions, "evaluate", "Compute the perplexity of a language model on a text.", EVALUATE_EXAMPLES)
     parser.set_defaults(run=evaluate)
-    parser.add_argument("--model", required=True, metavar="PATH", help="the folder of a training run, or its model.pt")
+    parser.add_argument("--model", required=True, metavar="PATH", help="folder of a training run, or its model.pt")
     _add_text(parser)
     parser.add_argument(
         "--batch-size",
-        type=int,
+        type=count,
         default=1,
         metavar="N",
         help="columns of text; more than 1 is approximate (default: 1)",
     )
     parser.add_argument("--by-sentence", action="store_true", help="score each line by itself, and all lines together")
-    _add_output(parser)
+    add_output_flags(parser)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas lm evaluate``."""
-    check_batch_size(arguments.batch_size)
+    """Run ``flair-nas lm evaluate``."""
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.evaluation import evaluate_language_model
@@ -149,7 +147,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         part=part,
         batch_size=arguments.batch_size,
         by_sentence=arguments.by_sentence,
-        progress=_draws(arguments),
+        progress=shows_progress(arguments),
         device=choose_device(arguments.device),
     )
     whole = is_one_file(arguments.text)
@@ -168,25 +166,23 @@ def evaluate(arguments: argparse.Namespace) -> int:
 # --- compare ---
 
 
-def _add_compare(actions: Any) -> None:
-    parser = add_action(actions, "compare", "The words for which two language models differ most.", COMPARE_EXAMPLES)
-    parser.set_defaults(run=compare)
-    parser.add_argument("a", metavar="A", help="the first model: the folder of a training run, or its model.pt")
-    parser.add_argument("b", metavar="B", help="the second model")
-    _add_text(parser)
-    parser.add_argument("--top", type=int, default=20, metavar="N", help="words of each kind (default: 20)")
-    parser.add_argument(
-        "--min-occurrences", type=int, default=1, metavar="N", help="leave out words that are less often (default: 1)"
+def _add_compare(actions: Actions) -> None:
+    parser = add_action(
+        actions, "compare", "List the words for which two language models differ most.", COMPARE_EXAMPLES
     )
-    _add_output(parser)
+    parser.set_defaults(run=compare)
+    parser.add_argument("a", metavar="A", help="first model: folder of a training run, or its model.pt")
+    parser.add_argument("b", metavar="B", help="second model")
+    _add_text(parser)
+    parser.add_argument("--top", type=count, default=20, metavar="N", help="words per table (default: 20)")
+    parser.add_argument(
+        "--min-occurrences", type=count, default=1, metavar="N", help="leave out rarer words (default: 1)"
+    )
+    add_output_flags(parser)
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas lm compare``."""
-    for name in ("top", "min_occurrences"):
-        if getattr(arguments, name) < 1:
-            flag = "--" + name.replace("_", "-")
-            raise FlairNasError(f"{flag} must be at least 1, got {getattr(arguments, name)}")
+    """Run ``flair-nas lm compare``."""
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.compare import compare_language_models
@@ -197,7 +193,7 @@ def compare(arguments: argparse.Namespace) -> int:
         arguments.b,
         arguments.text,
         part=_part(arguments),
-        progress=_draws(arguments),
+        progress=shows_progress(arguments),
         device=choose_device(arguments.device),
     )
     if arguments.json:
@@ -209,18 +205,18 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1) -> str:
-    """A comparison as tables.
+    """Return a comparison as tables.
 
     Args:
-        comparison: what `compare_language_models` returned.
-        top: words in each table.
-        min_occurrences: words that are less often are left out.
+        comparison: the result of `compare_language_models`.
+        top: the number of words per table.
+        min_occurrences: the smallest number of occurrences of a word.
     """
-    found = comparison.to_dict(0)
+    figures = comparison.to_dict(0)
     lines = [
-        f"{comparison.tokens:,} tokens: perplexity {found['perplexity_a']:.2f} of A, {found['perplexity_b']:.2f} of B; "
-        f"mean loss {comparison.loss_a:.4f} and {comparison.loss_b:.4f}, B - A {comparison.difference:+.4f}; "
-        f"{100 * comparison.unknown_share:.1f} % of the words <unk>"
+        f"{comparison.tokens:,} tokens: perplexity {figures['perplexity_a']:.2f} of A, "
+        f"{figures['perplexity_b']:.2f} of B; mean loss {comparison.loss_a:.4f} and {comparison.loss_b:.4f}, "
+        f"B - A {comparison.difference:+.4f}; {100 * comparison.unknown_share:.1f} % of the words <unk>"
     ]
     tables = (
         ("better in B", comparison.improved(top, min_occurrences)),
@@ -228,11 +224,11 @@ def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1
         ("most frequent", comparison.frequent(top)),
     )
     for title, words in tables:
-        lines += ["", *_table(title, words)]
+        lines += ["", *_format_table(title, words)]
     return "\n".join(lines)
 
 
-def _table(title: str, words: Sequence[WordChange]) -> list[str]:
+def _format_table(title: str, words: Sequence[WordChange]) -> list[str]:
     width = max([len(title), *(len(word.word) for word in words)])
     heads = f"{'B - A':>8} {'loss A':>8} {'loss B':>8} {'here':>8} {'in train':>10}"
     lines = [f"{title:<{width}} {heads}"]
@@ -246,14 +242,14 @@ def _table(title: str, words: Sequence[WordChange]) -> list[str]:
 
 
 def _add_text(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", required=True, metavar="PATH", help="a folder with parts, or one file")
+    parser.add_argument("--text", required=True, metavar="PATH", help="folder with parts, or one file")
     parser.add_argument(
-        "--part", choices=("train", "valid", "test"), help="part of a folder (test, or valid where there is none)"
+        "--part", choices=("train", "valid", "test"), help="part of a folder (default: test, else valid)"
     )
 
 
 def _part(arguments: argparse.Namespace) -> str:
-    """The part that is named; test, or valid, and said so, where there is no test."""
+    """Return the part of ``--part``, else test, else valid with a warning."""
     from flair_nas.language_model.saved import is_one_file
     from flair_nas.language_model.text.sources import find_text
 
@@ -261,16 +257,6 @@ def _part(arguments: argparse.Namespace) -> str:
         return str(arguments.part)
     parts = () if is_one_file(arguments.text) else find_text(arguments.text, False).parts
     if parts and "test" not in parts and "valid" in parts:
-        log.warning("%s has no test part; what follows is of valid", arguments.text)
+        log.warning("%s has no test part; valid is used", arguments.text)
         return "valid"
     return "test"
-
-
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N (a GPU when there is one)")
-
-
-def _draws(arguments: argparse.Namespace) -> bool:
-    """Whether progress bars are wanted and can be drawn."""
-    return not arguments.quiet and sys.stderr.isatty()

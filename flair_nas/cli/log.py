@@ -1,4 +1,4 @@
-"""What the package itself says while a command runs: one plain line each, on standard error."""
+"""Messages of a command: one plain line each, on standard error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import sys
 import warnings
 
 
+def shows_progress(arguments: argparse.Namespace) -> bool:
+    """Return True if progress bars are wanted and standard error is a terminal."""
+    return not arguments.quiet and sys.stderr.isatty()
+
+
 def quiet_libraries(arguments: argparse.Namespace) -> None:
-    """Lets flair-nas speak on standard error, and libraries warn only when asked. Loads neither torch nor Flair.
+    """Send the log of flair-nas to standard error, and silence warnings unless ``--verbose`` is given.
 
     Args:
         arguments: with `quiet` and `verbose`.
@@ -25,7 +30,7 @@ def quiet_libraries(arguments: argparse.Namespace) -> None:
 
 
 def quiet_flair(arguments: argparse.Namespace) -> None:
-    """As `quiet_libraries`, and sends Flair's log to standard error, too, where it speaks only when asked.
+    """Do the same, and send Flair's log to standard error: warnings and errors unless ``--verbose`` is given.
 
     Args:
         arguments: with `quiet` and `verbose`.

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
-from flair_nas.cli.flags import add_action, add_run_flags, add_setting_flags, refuse_flags_of, said_of, settings_of_run
-from flair_nas.cli.log import quiet_flair
+from flair_nas.cli.flags import (
+    add_action,
+    add_run_flags,
+    add_setting_flags,
+    peek_setting,
+    refuse_flags_of,
+    settings_of_run,
+)
+from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TAGGING, TEXT
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.settings.resolve import peek, preset_names
 from flair_nas.storage.paths import typed
+
+if TYPE_CHECKING:
+    from flair_nas.cli.flags import Actions
 
 EXAMPLES = """examples:
   flair-nas select --corpus wnut_17 --budget 2h --out runs/wnut
@@ -22,35 +31,35 @@ EXAMPLES = """examples:
   flair-nas select --text my_text/ --preset ptb-small --budget 4h --out runs/text
   flair-nas select --resume runs/wnut --budget 4h
 
-All layers begin with the first seed; after a third of the epochs, and again later, the better half goes on (of language
-models, after a tenth the better quarter). The best on dev and the layer to beat (--rnn) are trained with fresh seeds
-and scored on test, once: report.md says which is better, by how much, and how sure that is. Settings come from the
-defaults, then --preset, then --config, then flags; the later wins."""
+All layers start with the first seed. After a third of the epochs, and again later, the better half continues (of
+language models, the better quarter after a tenth). The best on dev and the baseline (--rnn) are trained with fresh
+seeds and scored once on test: report.md says which is better, by how much, and how sure that is. Settings come from
+the defaults, then --preset, then --config, then flags; the later wins."""
 
-_OUT = "folder for the report, the best model, and a folder of each training"
+_OUT = "folder for the report, the best model and all trainings"
 _VARIANTS: dict[str, type[SelectSettings]] = {
     "taggers (--corpus)": SelectConfig,
     "language models (--text)": TextSelectConfig,
 }
 
 
-def add_parser(verbs: Any) -> None:
-    """Adds the verb to the command's parser."""
+def add_parser(verbs: Actions) -> None:
+    """Add the verb."""
     summary = "Compare recurrent layers on a corpus or a text within a budget, and train the best."
     parser = add_action(verbs, "select", summary, EXAMPLES)
     parser.set_defaults(run=run)
     add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", _OUT)
     parser.add_argument(
-        "--estimate", action="store_true", help="time a few batches, say what the budget allows, and stop"
+        "--estimate", action="store_true", help="time a few batches, show what the budget allows, and exit"
     )
     add_setting_flags(parser, SelectSettings, **_VARIANTS)
 
 
 def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
-    """The settings of language models where a text is named, or a preset of theirs; else of taggers."""
+    """Return the class of settings: of language models with a text or one of their presets, else of taggers."""
     if arguments.text and arguments.corpus:
         raise FlairNasError("give --corpus or --text: taggers are compared on the one, language models on the other")
-    text = arguments.text or said_of("text", TEXT.presets, arguments)
+    text = arguments.text or peek_setting("text", TEXT.presets, arguments)
     chosen, other = (TextSelectConfig, SelectConfig) if text else (SelectConfig, TextSelectConfig)
     if arguments.preset in preset_names(TEXT.presets):
         chosen, other = TextSelectConfig, SelectConfig
@@ -60,12 +69,12 @@ def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas select``."""
+    """Run ``flair-nas select``."""
     chosen = _settings_class(arguments)
     if arguments.rnn is None and peek("rnn", kind="", preset=None, file=arguments.config) is None and arguments.preset:
-        arguments.rnn = "lstm"  # a preset's is what its paper trained, and no layer to beat
+        arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
     if arguments.estimate and not arguments.resume:
-        arguments.out = arguments.out or "."  # where nothing is written
+        arguments.out = arguments.out or "."  # nothing is written
     config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
     with exit_on_signal():
         quiet_flair(arguments)
@@ -76,15 +85,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.estimate:
         print(*estimate_selection(config, out if arguments.resume else None), sep="\n")
         return 0
-    found = select_layer(config, out, progress=not arguments.quiet and sys.stderr.isatty())
-    config = found.config
+    selection = select_layer(config, out, progress=shows_progress(arguments))
+    config, answer = selection.config, selection.answer
     named = [layer.name for layer in named_layers(config)] if config.candidates else []
-    print(shortened(found.report, named=named), end="")
+    print(shortened(selection.report, named=named), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
-    print(line_of(found.answer, config))  # what is above may be pages
-    if found.answer.found_nothing:
+    print(line_of(answer, config))  # the report may be pages long
+    if answer.found_nothing:
         print(f"next: {what_finds_more(config)}")
-    elif flags := what_settles(found.answer, config):
+    elif flags := what_settles(answer, config):
         print(f"next: keep {config.rnn}, or: flair-nas select --resume {typed(out)} {flags}")
     elif isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")

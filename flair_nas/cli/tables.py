@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from flair_nas.cli.flags import add_action, add_list_flag, add_setting_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair
@@ -14,6 +14,9 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.tables.config import TableConfig
 
+if TYPE_CHECKING:
+    from flair_nas.cli.flags import Actions
+
 EXAMPLES = """examples:
   flair-nas tables run wnut-small --data-root DATASETS --embeddings word:vectors.gensim char --out runs/wnut
   flair-nas tables run mine.yaml --text my_text/ --budget 8h --out runs/mine
@@ -21,38 +24,36 @@ EXAMPLES = """examples:
   flair-nas tables show runs/mine --format latex
   flair-nas tables show runs/mine --picture mine.svg
 
-A table is a YAML file: docs/tables.md says what is in it. What has been run is never run again."""
+A table is a YAML file, which docs/tables.md describes. A finished run is never repeated."""
 
 
-def add_parser(verbs: Any) -> None:
-    """Adds the verb with its sub-verbs to the command's parser."""
+def add_parser(verbs: Actions) -> None:
+    """Add the verb and its actions."""
     tables = verbs.add_parser("tables", help="run and show tables of layers by corpora", description=__doc__)
     actions = tables.add_subparsers(title="actions", metavar="ACTION", required=True)
     parser = add_action(actions, "run", "Run what a table needs.", EXAMPLES)
     parser.set_defaults(run=run)
-    # the table first: a flag that takes several words would take it for one of them
+    # TABLE comes first: a flag with several words would take it
     parser.usage = "%(prog)s [TABLE] --out DIR [settings]\n       %(prog)s --resume DIR [settings]"
-    parser.add_argument("given", nargs="?", metavar="TABLE", help="as --table: a YAML file, or a bundled name")
-    parser.add_argument("--out", metavar="DIR", help="folder for the ledger, the table and a folder of each run")
-    parser.add_argument("--resume", metavar="DIR", help="go on with the table in this folder")
-    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, as OUT/config.yaml is")
+    parser.add_argument("given", nargs="?", metavar="TABLE", help="the same as --table: a YAML file or a bundled name")
+    parser.add_argument("--out", metavar="DIR", help="folder for the ledger, the table and all runs")
+    parser.add_argument("--resume", metavar="DIR", help="resume the table in this folder")
+    parser.add_argument("--config", metavar="FILE", help="YAML file of settings, such as OUT/config.yaml")
     add_list_flag(parser, "tables")
     parser.set_defaults(preset=None)
     add_setting_flags(parser, TableConfig)
-    parser = add_action(actions, "show", "Show a table as far as it has been run.", EXAMPLES)
+    parser = add_action(actions, "show", "Show the finished part of a table.", EXAMPLES)
     parser.set_defaults(run=show)
-    parser.add_argument("folder", metavar="DIR", help="what `tables run` was given as --out")
+    parser.add_argument("folder", metavar="DIR", help="the --out folder of `tables run`")
+    parser.add_argument("--format", choices=("markdown", "csv", "latex"), default="markdown", help="default: markdown")
     parser.add_argument(
-        "--format", choices=("markdown", "csv", "latex"), default="markdown", help="how (default: markdown)"
-    )
-    parser.add_argument(
-        "--picture", metavar="FILE", help="also draw it, seeds as points, mean and deviation as bars (.svg, .png, .pdf)"
+        "--picture", metavar="FILE", help="also draw it: seeds as points, mean and deviation as bars (.svg, .png, .pdf)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas tables run``."""
-    message = "--out DIR is needed: the folder for the ledger, the table and a folder of each run"
+    """Run ``flair-nas tables run``."""
+    message = "--out DIR is needed: the folder for the ledger, the table and all runs"
     if arguments.given is not None:
         if arguments.table is not None:
             raise FlairNasError(f"give the table once, as {brief(arguments.given)} or by --table")
@@ -62,22 +63,22 @@ def run(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
         from flair_nas.tables.running import run_table
 
-    _, _, left = run_table(config, out)
+    _, _, remaining = run_table(config, out)
     print((out / "table.md").read_text(encoding="utf-8"), end="")
     print(f"table: {out / 'table.md'}; each run: {out / 'runs'}")
-    if left:
-        print(f"{left}; go on with: flair-nas tables run --resume {typed(out)}")
+    if remaining:
+        print(f"{remaining}; go on with: flair-nas tables run --resume {typed(out)}")
     return 0
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas tables show``."""
+    """Run ``flair-nas tables show``."""
     from flair_nas.experiments.ledger import Ledger
     from flair_nas.tables.running import COPY
     from flair_nas.tables.showing import FORMATS, grid_of, panels_of
     from flair_nas.tables.spec import load_table
 
-    folder = _folder_of_run(arguments.folder)
+    folder = _find_folder(arguments.folder)
     table = load_table(str(folder / COPY))
     ledger = Ledger(folder / "ledger.json")
     if arguments.picture is not None:
@@ -92,11 +93,14 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _folder_of_run(given: str) -> Path:
-    """The folder that a table was run in; each of its files stands for it.
+def _find_folder(given: str) -> Path:
+    """Return the folder of a table's runs.
+
+    Args:
+        given: the folder, or a file in it.
 
     Raises:
-        FlairNasError: it is none.
+        FlairNasError: it holds no table.
     """
     from flair_nas.tables.running import COPY
     from flair_nas.tables.spec import bundled_tables
@@ -107,7 +111,7 @@ def _folder_of_run(given: str) -> Path:
         return folder
     if (path.is_file() and path.suffix in (".yaml", ".yml")) or (given in bundled_tables() and not path.exists()):
         raise FlairNasError(
-            f"{brief(given)} is a table, and what has been run of it is in another folder: run it by flair-nas tables "
-            f"run {typed(Path(given))} --out DIR, and show it by flair-nas tables show DIR"
+            f"{brief(given)} is a table, and its runs are in another folder: run it by flair-nas tables run "
+            f"{typed(Path(given))} --out DIR, and show it by flair-nas tables show DIR"
         )
     raise FlairNasError(f"{brief(given)} holds no table (no {COPY} and ledger.json in it)")

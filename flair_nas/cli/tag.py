@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from flair_nas.cli.flags import (
     add_action,
     add_hub_flags,
+    add_output_flags,
     add_run_flags,
     add_setting_flags,
-    check_batch_size,
+    count,
     repository_of,
     settings_of_run,
 )
-from flair_nas.cli.log import quiet_flair
+from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.hugging_face import PREFIX
 from flair_nas.library.layer_spec import parse_rnn
@@ -31,7 +32,9 @@ from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig
 
 if TYPE_CHECKING:
-    from flair.models import SequenceTagger
+    from flair.data import Sentence
+
+    from flair_nas.cli.flags import Actions
 
 TRAIN_EXAMPLES = """examples:
   flair-nas tag train --corpus demo --rnn i-darts-ptb --embeddings one-hot char --epochs 20 --out runs/demo
@@ -52,13 +55,13 @@ PUBLISH_EXAMPLES = """example:
   flair-nas tag publish --model runs/mine --repository owner/name --license mit --language en --out hub/"""
 
 MODEL_HELP = (
-    "the folder of a training run, hf://owner/name, or a model file; Flair's files (.pt) are pickles, and reading one "
-    "runs the code in it: take them only from where you trust"
+    "folder of a training run, hf://owner/name, or model file; a .pt file is a pickle and can run code: load only "
+    "files that you trust"
 )
 
 
-def add_parser(verbs: Any) -> None:
-    """Adds the verb with its sub-verbs to the command's parser."""
+def add_parser(verbs: Actions) -> None:
+    """Add the verb and its actions."""
     tag = verbs.add_parser("tag", help="train, evaluate and use sequence taggers", description=__doc__)
     actions = tag.add_subparsers(title="actions", metavar="ACTION", required=True)
     _add_train(actions)
@@ -70,7 +73,7 @@ def add_parser(verbs: Any) -> None:
 # --- train ---
 
 
-def _add_train(actions: Any) -> None:
+def _add_train(actions: Actions) -> None:
     parser = add_action(actions, "train", "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES)
     parser.set_defaults(run=train)
     add_run_flags(parser, "tagging", "folder for model, settings, figures and predictions")
@@ -78,7 +81,7 @@ def _add_train(actions: Any) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas tag train``."""
+    """Run ``flair-nas tag train``."""
     message = "--out DIR is needed: the folder for model, settings, figures and predictions"
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
     if config.rnn.upper() not in FLAIR_TYPES:
@@ -87,39 +90,36 @@ def train(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers
 
-    progress = not arguments.quiet and sys.stderr.isatty()
-    metrics = train_taggers(config, out, progress=progress, verbose=arguments.verbose)
-    print(format_metrics(metrics))
-    for line in what_next(metrics, config, out):
-        print(line)
+    metrics = train_taggers(config, out, progress=shows_progress(arguments), verbose=arguments.verbose)
+    print(format_metrics(metrics), *suggest_next(metrics, config, out), sep="\n")
     return 0
 
 
-def what_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[str]:
-    """What the figures of a run want its user to know and to do.
+def suggest_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[str]:
+    """Return the conclusions from the figures of a run, its files, and the next command.
 
     Args:
-        metrics: what `train_taggers` returned.
-        config: its settings.
+        metrics: the result of `train_taggers`.
+        config: the settings of the run.
         out: its folder.
     """
     longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
     knows_no_words = set(config.embeddings) <= {*OF_THE_CORPUS}
     if not any(result["dev_f1"] for result in metrics["seeds"]):
-        # of warnings that scrolled by and a table of zeros, nobody should go on to tagging
-        what = [f"train longer ({longer})", "with another learning rate", "on more sentences"]
+        remedies = [f"train longer ({longer})", "with another learning rate", "on more sentences"]
         if knows_no_words:
-            what.insert(0, "take --embeddings that know words before training (a new --out)")
+            remedies.insert(0, "take --embeddings that know words before training (a new --out)")
         useless = "nothing was found on dev in any epoch, so this tagger is of no use yet"
-        return [useless, f"next: {', '.join(what[:-1])}, or {what[-1]}"]
+        return [useless, f"next: {', '.join(remedies[:-1])}, or {remedies[-1]}"]
     lines = []
-    was_last = all(result["best_epoch"] == result["epochs"] == config.epochs for result in metrics["seeds"])
-    if was_last and not config.train_with_dev:
+    best_was_last = all(result["best_epoch"] == result["epochs"] == config.epochs for result in metrics["seeds"])
+    if best_was_last and not config.train_with_dev:
         better = "; --embeddings that know words before training may find more, too" if knows_no_words else ""
         lines.append(f"the best epoch was the last one, so more epochs may find more: {longer}{better}")
     if len(metrics["seeds"]) == 1 and metrics["measure"] == "micro F1":
-        more = f"flair-nas tag train --resume {typed(out)} --seeds {_more_seeds(config.seeds[0])}"
-        lines.append(f"one seed: differences of several points are chance; how large they are: {more}")
+        seeds = ",".join(map(str, dict.fromkeys([config.seeds[0], 1, 2, 3])))
+        more = f"flair-nas tag train --resume {typed(out)} --seeds {seeds}"
+        lines.append(f"one seed: differences of several points can be chance; to measure them: {more}")
     why = "the first" if config.train_with_dev else "the best on dev"
     of_seed = f" (of seed {metrics['model_seed']}, {why})" if len(metrics["seeds"]) > 1 else ""
     parts = "dev.txt, test.txt" if "test_f1" in metrics["summary"] else "dev.txt"
@@ -129,29 +129,22 @@ def what_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[
     return [*lines, f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."']
 
 
-def _more_seeds(seed: int) -> str:
-    return ",".join(map(str, dict.fromkeys([seed, 1, 2, 3])))
-
-
 def format_metrics(metrics: dict[str, Any]) -> str:
-    """The figures of a run as a table.
+    """Return the figures of a run as a table.
 
     Args:
-        metrics: what `train_taggers` returned.
+        metrics: the result of `train_taggers`.
     """
-
-    def figure(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2f}"
-
-    name_of = {"micro F1": "F1", "accuracy": "acc."}[metrics["measure"]]
-    lines = [f"{'seed':>8} {'dev ' + name_of:>8} {'test ' + name_of:>9} {'epochs':>7} {'best':>5} {'s/epoch':>8}"]
+    metric = {"micro F1": "F1", "accuracy": "acc."}[metrics["measure"]]
+    lines = [f"{'seed':>8} {'dev ' + metric:>8} {'test ' + metric:>9} {'epochs':>7} {'best':>5} {'s/epoch':>8}"]
     for result in metrics["seeds"]:
+        dev, test = ("-" if result[name] is None else f"{result[name]:.2f}" for name in ("dev_f1", "test_f1"))
         lines.append(
-            f"{result['seed']:>8} {figure(result['dev_f1']):>8} {figure(result['test_f1']):>9} "
-            f"{result['epochs']:>7} {result['best_epoch']:>5} {result['seconds_per_epoch']:>8.1f}"
+            f"{result['seed']:>8} {dev:>8} {test:>9} {result['epochs']:>7} {result['best_epoch']:>5} "
+            f"{result['seconds_per_epoch']:>8.1f}"
         )
     summary = metrics["summary"]
-    for name, label in (("dev_f1", f"dev {name_of}"), ("test_f1", f"test {name_of}")):
+    for name, label in (("dev_f1", f"dev {metric}"), ("test_f1", f"test {metric}")):
         if name in summary:
             deviation = f" ± {summary[name]['sd']:.2f}" if summary[name]["sd"] is not None else ""
             lines.append(f"{label}: {summary[name]['mean']:.2f}{deviation}")
@@ -165,118 +158,141 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 # --- evaluate ---
 
 
-def _add_evaluate(actions: Any) -> None:
-    parser = add_action(
-        actions,
-        "evaluate",
-        "Entity F1 of a tagger, by type, counted by seqeval and by Flair (accuracy for token labels).",
-    )
+def _add_evaluate(actions: Actions) -> None:
+    help = "Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."
+    parser = add_action(actions, "evaluate", help)
     parser.set_defaults(run=evaluate)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--corpus", help="wnut_17, conll_03, conll_2000, demo, or a folder of column files (that of the run)"
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument(
+        "--corpus",
+        help="wnut_17, conll_03, conll_2000, demo, or a folder of column files (default: the corpus of the run)",
     )
-    what.add_argument("--file", help="one column file")
+    data.add_argument("--file", help="one column file")
     parser.add_argument(
         "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
     )
-    parser.add_argument("--label-type", help="gold label (default: the tagger's own)")
+    parser.add_argument("--label-type", help="gold label (default: that of the tagger)")
+    of_run = "(default: as in the run)"
     parser.add_argument(
-        "--columns", help="columns of the files, from 0: text=0,ner=3 (those of the run; else the last holds the label)"
+        "--columns", help="columns, from 0: text=0,ner=3 (default: as in the run, else the last holds the label)"
     )
-    parser.add_argument(
-        "--delimiter",
-        "--column-delimiter",
-        metavar="TEXT",
-        help="what parts columns (that of the run; see tag train)",
-    )
-    parser.add_argument(
-        "--comment", "--comment-symbol", metavar="TEXT", help="how comments begin (as in the run; see tag train)"
-    )
-    parser.add_argument("--data-root", metavar="DIR", help="folder with the named corpora (Flair's cache)")
-    parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag, predicted tag")
+    parser.add_argument("--delimiter", "--column-delimiter", metavar="TEXT", help=f"column separator {of_run}")
+    parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {of_run}")
+    parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
+    parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag and predicted tag to this file")
     _add_batch_size(parser)
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+    add_output_flags(parser)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas tag evaluate``."""
+    """Run ``flair-nas tag evaluate``."""
     if arguments.predictions is not None:
-        _check_predictions(user_path(arguments.predictions), user_path(arguments.model))  # not after minutes of work
+        _check_predictions(user_path(arguments.predictions), user_path(arguments.model))
     _check_model(arguments.model)
-    of_run = _settings_of(user_path(arguments.model))
+    settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
     if corpus_of_run:
-        if not isinstance(of_run.get("corpus"), str):
-            what = f"{arguments.model} has no settings of a tagger's training beside it, which would tell its corpus"
-            raise FlairNasError(f"--corpus or --file is needed: {what}")
-        arguments.corpus = of_run["corpus"]
-        arguments.data_root = arguments.data_root or of_run.get("data_root")
+        if not isinstance(settings.get("corpus"), str):
+            missing = f"{arguments.model} has no settings of a tagger's training beside it, which would name its corpus"
+            raise FlairNasError(f"--corpus or --file is needed: {missing}")
+        arguments.corpus = settings["corpus"]
+        arguments.data_root = arguments.data_root or settings.get("data_root")
     with exit_on_signal():
         quiet_flair(arguments)
-        from flair_nas.tagging.data.column_files import parse_columns, read_column_file
-        from flair_nas.tagging.data.corpora import NAMES, load_corpus
         from flair_nas.tagging.evaluation import evaluate_tagger
+        from flair_nas.tagging.prediction import load_tagger
+        from flair_nas.tagging.quiet import set_flair_device
 
-    tagger = _load_tagger(arguments)
-    names = ("columns", "delimiter", "comment")
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
-    of_own = of_run and arguments.corpus not in NAMES  # files of one's own are laid out as in training
-    layout = TaggerConfig(**{**({name: of_run.get(name) for name in names} if of_own else {}), **given})
-    columns = parse_columns(layout.columns) if layout.columns else None
-    how: dict[str, Any] = {"delimiter": layout.delimiter, "comment": layout.comment}
+    set_flair_device(arguments.device)
+    tagger = load_tagger(arguments.model)
     label_type = arguments.label_type or tagger.label_type
+    sentences = _read_sentences(arguments, settings, label_type, corpus_of_run)
+    evaluation = evaluate_tagger(
+        tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
+    )
+    if arguments.json:
+        print(json.dumps(evaluation.report, indent=2))
+        return 0
+    source, size = arguments.file or f"{arguments.part} of {arguments.corpus}", len(sentences)
+    print(f"{source}: {size:,} sentence{'s' * (size != 1)}")
+    print(evaluation.text)
+    return 0
+
+
+def _read_sentences(
+    arguments: argparse.Namespace, settings: dict[str, Any], label_type: str, corpus_of_run: bool
+) -> list[Sentence]:
+    """Read the sentences of ``--file``, or of a part of ``--corpus``.
+
+    Args:
+        arguments: of ``tag evaluate``.
+        settings: those of the tagger's run; its files and the user's have the same columns.
+        label_type: the gold label.
+        corpus_of_run: True if the corpus comes from the settings.
+    """
+    from flair_nas.tagging.data.column_files import parse_columns, read_column_file
+    from flair_nas.tagging.data.corpora import NAMES, load_corpus
+
+    names = ("columns", "delimiter", "comment")
+    flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+    of_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
+    layout = TaggerConfig(**{**of_run, **flags})
+    columns = parse_columns(layout.columns) if layout.columns else None
+    form: dict[str, Any] = {"delimiter": layout.delimiter, "comment": layout.comment}
     try:
         if arguments.file is not None:
-            sentences = read_column_file(arguments.file, columns, label_type, **how)
-        else:
-            corpus = load_corpus(
-                arguments.corpus, label_type=label_type, columns=columns, **how, data_root=arguments.data_root
-            ).corpus
+            return read_column_file(arguments.file, columns, label_type, **form)
+        corpus = load_corpus(
+            arguments.corpus, label_type=label_type, columns=columns, **form, data_root=arguments.data_root
+        ).corpus
     except FlairNasError as error:
         notes = []
-        if of_own and (kept := ", ".join(f"{name} {of_run[name]}" for name in names if of_run.get(name))) and not given:
+        if not flags and (kept := ", ".join(f"{name} {value}" for name, value in of_run.items() if value)):
             notes.append(f"{kept}, as the tagger was trained; --columns says others")
         if arguments.corpus not in (None, *NAMES):
             notes.append("as the run has it; --corpus says another" if corpus_of_run else "a single file: --file")
         raise FlairNasError(f"{error} ({'; '.join(notes)})" if notes else str(error)) from None
-    if arguments.corpus is not None:
-        part = getattr(corpus, arguments.part)
-        if not part:
-            there = ", ".join(name for name in ("train", "dev", "test") if getattr(corpus, name))
-            raise FlairNasError(f"corpus {arguments.corpus} has no {arguments.part} part; --part takes {there}")
-        sentences = list(part)
-    evaluation = evaluate_tagger(
-        tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
-    )
-    if not arguments.json:
-        what, count = arguments.file or f"{arguments.part} of {arguments.corpus}", len(sentences)
-        print(f"{what}: {count:,} sentence{'s' * (count != 1)}")
-    print(json.dumps(evaluation.report, indent=2) if arguments.json else evaluation.text)
-    return 0
+    part = getattr(corpus, arguments.part)
+    if not part:
+        parts = ", ".join(name for name in ("train", "dev", "test") if getattr(corpus, name))
+        raise FlairNasError(f"corpus {arguments.corpus} has no {arguments.part} part; --part takes {parts}")
+    return list(part)
 
 
-def _add_batch_size(parser: argparse.ArgumentParser) -> None:
-    flags = ("--batch-size", "--mini-batch-size")
-    parser.add_argument(*flags, type=int, default=32, metavar="N", help="sentences per batch (default: 32)")
+def _check_predictions(path: Path, model: Path) -> None:
+    """Raise an error if predictions cannot be written, or would replace the model."""
+    check_writable(path)
+    if path.exists() and any(file.exists() and path.samefile(file) for file in (model, model / "model.pt")):
+        raise FlairNasError(f"--predictions {path} is the model itself; name another file")
+
+
+def _read_run_settings(model: Path) -> dict[str, Any]:
+    """Return the settings of the training or selection that a model is from; empty if there are none.
+
+    Args:
+        model: the folder of the run or of a seed, or a file in it.
+    """
+    folder = model.parent if model.is_file() else model
+    folder = folder.parent if folder.name.startswith("seed-") else folder
+    settings = folder / "config.yaml"
+    return read_mapping(settings) if settings.exists() else {}
 
 
 # --- publish ---
 
 
-def _add_publish(actions: Any) -> None:
+def _add_publish(actions: Actions) -> None:
     parser = add_action(actions, "publish", "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES)
     parser.set_defaults(run=publish)
-    parser.add_argument("--model", metavar="DIR", required=True, help="the folder of a finished training run of yours")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder for model, card and genotype")
+    parser.add_argument("--model", metavar="DIR", required=True, help="folder of a finished training run of yours")
+    parser.add_argument("--out", metavar="DIR", required=True, help="new folder for model, card and genotype")
     add_hub_flags(parser)
-    parser.add_argument("--language", metavar="CODE", help="of the text, as en (left out without)")
+    parser.add_argument("--language", metavar="CODE", help="language of the text, such as en")
 
 
 def publish(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas tag publish``."""
+    """Run ``flair-nas tag publish``."""
     repository = repository_of(arguments)
     with exit_on_signal():
         quiet_flair(arguments)
@@ -284,8 +300,7 @@ def publish(arguments: argparse.Namespace) -> int:
 
     run, out = user_path(arguments.model), user_path(arguments.out)
     files, fault = publish_tagger(run, out, repository, arguments.license, arguments.language)
-    for path in files:
-        print(path)
+    print(*files, sep="\n")
     if fault:
         print(f"as a pickle alone: {fault}")
     print(f"models hold words of their training text; look through the card, then: hf upload {repository} {typed(out)}")
@@ -295,27 +310,53 @@ def publish(arguments: argparse.Namespace) -> int:
 # --- predict ---
 
 
-def _add_predict(actions: Any) -> None:
-    parser = add_action(actions, "predict", "Tag text, one sentence a line.", PREDICT_EXAMPLES)
+def _add_predict(actions: Actions) -> None:
+    parser = add_action(actions, "predict", "Tag text, one sentence per line.", PREDICT_EXAMPLES)
     parser.set_defaults(run=predict)
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (standard input without any)")
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (default: standard input)")
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    parser.add_argument("--text", metavar="FILE", help="file with one sentence a line; - for standard input")
+    parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
-    parser.add_argument("--tokenized", action="store_true", help="words are separated by blanks or tabs already")
+    parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
     _add_batch_size(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
 
-def _check_predictions(path: Path, model: Path) -> None:
-    check_writable(path)
-    if path.exists() and any(file.exists() and path.samefile(file) for file in (model, model / "model.pt")):
-        raise FlairNasError(f"--predictions {path} is the model itself; name another file")
-
-
 def predict(arguments: argparse.Namespace) -> int:
-    """Runs ``flair-nas tag predict``."""
+    """Run ``flair-nas tag predict``."""
     _check_model(arguments.model)
+    _check_sentences(arguments)
+    with exit_on_signal():
+        quiet_flair(arguments)
+        from flair_nas.tagging.prediction import FORMATS, load_tagger, tag_lines
+        from flair_nas.tagging.quiet import set_flair_device
+
+    set_flair_device(arguments.device)
+    tagger = load_tagger(arguments.model)
+    lines = iter(arguments.sentences) if arguments.sentences else _read_lines(arguments.text)
+    lines, copies = itertools.tee(lines)
+    form = FORMATS[arguments.format]
+    is_typed = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
+    if is_typed and not arguments.quiet:
+        print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
+    batch_size = 1 if is_typed else arguments.batch_size  # answer each line at once
+    num_labels, num_sentences = 0, 0
+    for line, sentence in zip(copies, tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)):
+        print(form(line, sentence, tagger.label_type), flush=not arguments.text)
+        if sentence is not None:
+            num_labels += len(sentence.get_labels(tagger.label_type))
+            num_sentences += 1
+    if num_sentences and not num_labels and not arguments.quiet:
+        print(
+            f"flair-nas: nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}; `flair-nas tag "
+            "evaluate` says how much this tagger finds in labelled ones",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _check_sentences(arguments: argparse.Namespace) -> None:
+    """Raise an error if the text to tag is not given, or not as intended."""
     if arguments.sentences and arguments.text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
     if arguments.text not in (None, "-") and not (path := user_path(arguments.text)).is_file():
@@ -323,71 +364,35 @@ def predict(arguments: argparse.Namespace) -> int:
     for number, sentence in enumerate(arguments.sentences, start=1):
         if os.path.isfile(sentence):
             raise FlairNasError(
-                f"{brief(sentence)} is a file: --text {typed(sentence)} tags what is in it; a sentence that reads like "
-                "that can be given on standard input"
+                f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines; to tag its name, use standard "
+                "input"
             )
         if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
             raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
-    with exit_on_signal():
-        quiet_flair(arguments)
-        from flair_nas.tagging.prediction import FORMATS, tag_lines
-
-    tagger = _load_tagger(arguments)
-    lines = iter(arguments.sentences) if arguments.sentences else _lines(arguments.text)
-    lines, given = itertools.tee(lines)
-    written = FORMATS[arguments.format]
-    by_hand = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
-    batch_size = 1 if by_hand else arguments.batch_size  # one who types wants the answer to each line
-    if by_hand and not arguments.quiet:
-        print("type one sentence a line; Ctrl-D ends", file=sys.stderr)
-    found, read = 0, 0
-    tagged = tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)
-    for line, sentence in zip(given, tagged):
-        print(written(line, sentence, tagger.label_type), flush=not arguments.text)
-        if sentence is not None:
-            found, read = found + len(sentence.get_labels(tagger.label_type)), read + 1
-    if read and not found and not arguments.quiet:
-        print(
-            f"flair-nas: nothing found in {read:,} sentence{'s' * (read > 1)}; `flair-nas tag evaluate` says how "
-            "much this tagger finds in labelled ones",
-            file=sys.stderr,
-        )
-    return 0
 
 
-def _lines(path: str | None) -> Iterator[str]:
-    name = "standard input" if path in (None, "-") else path
-    with sys.stdin.buffer if path is None or path == "-" else open(user_path(path), "rb") as stream:
+def _read_lines(path: str | None) -> Iterator[str]:
+    is_input = path is None or path == "-"
+    with sys.stdin.buffer if is_input else open(user_path(path or ""), "rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise FlairNasError(
-                    f"{name}, line {number}: not UTF-8 ({error.reason}); {how_to_convert(line)}"
+                    f"{'standard input' if is_input else path}, line {number}: not UTF-8 ({error.reason}); "
+                    f"{how_to_convert(line)}"
                 ) from None
 
 
 # --- shared ---
 
 
+def _add_batch_size(parser: argparse.ArgumentParser) -> None:
+    flags = ("--batch-size", "--mini-batch-size")
+    parser.add_argument(*flags, type=count, default=32, metavar="N", help="sentences per batch (default: 32)")
+
+
 def _check_model(name: str) -> None:
-    """Refuses a path that leads nowhere, before Flair is loaded, which takes seconds."""
+    """Raise an error if a path does not exist, before Flair is loaded, which takes seconds."""
     if not name.startswith(PREFIX) and not user_path(name).exists():
         raise FlairNasError(no_model(user_path(name)))
-
-
-def _settings_of(model: Path) -> dict[str, Any]:
-    """What the settings of a run say, training or selection, whose folder, file or seed this is; empty without."""
-    folder = model.parent if model.is_file() else model
-    folder = folder.parent if folder.name.startswith("seed-") else folder
-    settings = folder / "config.yaml"
-    return read_mapping(settings) if settings.exists() else {}
-
-
-def _load_tagger(arguments: argparse.Namespace) -> SequenceTagger:
-    check_batch_size(arguments.batch_size)
-    from flair_nas.tagging.prediction import load_tagger
-    from flair_nas.tagging.quiet import set_flair_device
-
-    set_flair_device(arguments.device)
-    return load_tagger(arguments.model)

@@ -1,8 +1,7 @@
-"""Description of this installation for reports of problems: ``flair-nas --version -v``."""
+"""Description of this installation: ``flair-nas --version -v``."""
 
 from __future__ import annotations
 
-import ctypes
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
@@ -14,10 +13,10 @@ from flair_nas.version import __version__
 
 
 def describe() -> list[str]:
-    """Return versions and the engines that are used here; native kernels are compiled if need be.
+    """Return the versions and the engines in use. Native kernels are compiled if necessary.
 
     Raises:
-        FlairNasError: ``FLAIR_NAS_KERNELS`` has a value that is not known.
+        FlairNasError: ``FLAIR_NAS_KERNELS`` has an unknown value.
     """
     lines = [f"flair-nas {__version__}", f"Python {platform.python_version()}"]
     for package in ("torch", "flair"):
@@ -25,11 +24,11 @@ def describe() -> list[str]:
             lines.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             lines.append(f"{package}: not installed")
-    lines += [f"kernels on CPU: {_on_cpu()}", f"kernels on CUDA: {_on_cuda()}"]
+    lines += [f"kernels on CPU: {_describe_cpu_engine()}", f"kernels on CUDA: {_describe_cuda_engine()}"]
     return [*lines, f"{dispatch.VARIABLE}: {dispatch.setting()}"]
 
 
-def _on_cpu() -> str:
+def _describe_cpu_engine() -> str:
     wanted = dispatch.setting()
     if wanted in ("plain", "columns"):
         return f"{wanted}, as {dispatch.VARIABLE} says"
@@ -37,15 +36,11 @@ def _on_cpu() -> str:
     if built.library is None:
         instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
         return f"{instead}: {built.reason}"
-    return f"native{_instructions(built.library)}, compiled with {built.compiler}; {built.place}"
+    isa = f" {build.told(built.library, 'flair_nas_isa')}" if hasattr(built.library, "flair_nas_isa") else ""
+    return f"native{isa}, compiled with {built.compiler}; {built.place}"
 
 
-def _instructions(library: ctypes.CDLL) -> str:
-    """Return the instruction set that the library was compiled for, after a blank, or an empty string."""
-    return f" {build.told(library, 'flair_nas_isa')}" if hasattr(library, "flair_nas_isa") else ""
-
-
-def _on_cuda() -> str:
+def _describe_cuda_engine() -> str:
     if not torch.cuda.is_available():
         return "none, this PyTorch sees no GPU"
     name = {"plain": "plain", "native": "none (native kernels are for CPUs)"}.get(dispatch.setting(), "columns")

@@ -21,7 +21,7 @@ from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.settings.yaml_files import UnknownSettings, to_yaml
 from flair_nas.storage.files import is_unfinished, sum_of_data, write_text
-from flair_nas.storage.locks import Held, locked
+from flair_nas.storage.locks import LockHeldError, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flair_nas")
 
-_LOCK = ".lock"
+LOCK = ".lock"
 _MAX_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
 
 Config = TypeVar("Config", bound="DataclassInstance")
@@ -258,7 +258,7 @@ def _check(out: Path, config: Config, may_change: Collection[str], quantity: str
     written = out / "config.yaml"
     # another process may be writing: list the folder before looking for the config.yaml that comes with its files
     paths = list(out.iterdir()) if out.exists() else []
-    others = [path for path in paths if path.name != _LOCK and not is_unfinished(path)]
+    others = [path for path in paths if path.name != LOCK and not is_unfinished(path)]
     if not written.exists():
         if any(os.path.lexists(path) for path in others):
             raise FlairNasError(
@@ -286,8 +286,8 @@ def _lock(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes while the block runs."""
     with contextlib.ExitStack() as stack:
         try:
-            fault = stack.enter_context(locked(folder / _LOCK))
-        except Held as holder:
+            fault = stack.enter_context(locked(folder / LOCK))
+        except LockHeldError as holder:
             raise FlairNasError(
                 f"{folder} is in use by {holder}; wait until it has ended, or choose another folder"
             ) from None

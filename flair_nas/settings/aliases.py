@@ -13,36 +13,37 @@ from flair_nas.settings.validation import raise_problems
 
 
 def flair_names(config_type: type) -> dict[str, str]:
-    """The names of settings by Flair's names of them, where those are others."""
+    """Return the names of settings by Flair's names for them, where these differ."""
     fields = dataclasses.fields(config_type)
     return {field.metadata["flair"]: field.name for field in fields if field.metadata["flair"]}
 
 
 def takes_flair_names(config_type: type[Config]) -> type[Config]:
-    """Lets a dataclass of settings be made with Flair's names, too: ``TaggerConfig(max_epochs=10)``."""
+    """Let the constructor of a dataclass of settings accept Flair's names: ``TaggerConfig(max_epochs=10)``."""
     make = config_type.__init__
 
     @functools.wraps(make)
-    def __init__(self: Any, *values: Any, **named: Any) -> None:
-        kind: Any = type(self)
-        known = [*kinds_of(kind), *flair_names(kind)]
+    def initialise(self: Config, *values: Any, **named: Any) -> None:
+        names = kinds_of(type(self))
+        known = [*names, *flair_names(type(self))]
         for name in named:
             if name not in known:
                 hint = did_you_mean(name, known)
-                raise TypeError(f"{kind.__name__} has no setting {name!r}; {hint}it has {', '.join(kinds_of(kind))}")
-        make(self, *values, **own_names(kind, named))
+                raise TypeError(f"{type(self).__name__} has no setting {name!r}; {hint}it has {', '.join(names)}")
+        make(self, *values, **own_names(type(self), named))
 
-    config_type.__init__ = __init__  # type: ignore[method-assign]
+    config_type.__init__ = initialise  # type: ignore[method-assign,assignment]
     return config_type
 
 
 def own_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The same settings with Flair's names replaced by ours.
+    """Return settings with Flair's names replaced by ours.
 
     Raises:
-        FlairNasError: one is given by both names.
+        FlairNasError: a setting has both names.
     """
     own = flair_names(config_type)
-    both = [f"{own[name]} is also {name}, give one of them" for name in named if name in own and own[name] in named]
-    raise_problems(both)
+    raise_problems(
+        [f"{own[name]} is also {name}, give one of them" for name in named if name in own and own[name] in named]
+    )
     return {own.get(name, name): value for name, value in named.items()}

@@ -1,6 +1,6 @@
-"""Settings of a command: fields that carry their help and range, presets, YAML files, and problems named all at once.
+"""Fields of settings, which carry their help and range.
 
-A command's settings are a dataclass whose fields are made by `setting`:
+The settings of a command are a dataclass whose fields are made by `setting`:
 
     @dataclass
     class MyConfig:
@@ -18,10 +18,12 @@ import shlex
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-Config = TypeVar("Config")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
+Config = TypeVar("Config", bound="DataclassInstance")
 
 COUNT: dict[str, Any] = {"low": 1, "high": 1_000_000}
 """The range of a setting that counts something: sizes, steps, epochs."""
@@ -41,34 +43,41 @@ def setting(
     before: Any = None,
     flair: str | None = None,
 ) -> Any:
-    """A field of a dataclass of settings, annotated as int, float, bool, str or a list of one of these, or ``| None``;
-    or as ``bool | int``, which is on, off, or on with a number.
+    """Make a field of settings.
+
+    Its annotation is int, float, bool, str, a list of one of these, or one of these with ``| None``. ``bool | int``
+    is a switch that is on, off, or on with a number.
 
     Args:
-        default: the value when none is given. A list is copied; an empty one says that the list may be empty.
+        default: the default. A list is copied for each instance. An empty list allows empty lists.
         help: one line for ``--help``.
-        low: the smallest number that can be used (of a list, the smallest entry).
-        high: the largest one.
-        choices: the only values (of a list: entries) that can be used.
-        check: is given a value of the right type and range, and gives what is wrong with it, as "must be even", or "".
-        before: what runs did that began before there was this setting, if that is not the default.
-        flair: what Flair calls it, if that is another name; both can be written.
+        low: the smallest number, or entry of a list.
+        high: the largest number, or entry of a list.
+        choices: the allowed values, or entries of a list.
+        check: a function that returns the problem of a value of the right type and range, as "must be even", or "".
+        before: the value in runs that began before this setting existed, if it is not the default.
+        flair: Flair's name of the setting, if it differs.
     """
-    limits = {"low": low, "high": high, "choices": choices, "check": check}
-    metadata = {"help": help, **limits, "before": before, "flair": flair}
+    metadata = {"help": help, "low": low, "high": high, "choices": choices, "check": check}
+    metadata |= {"before": before, "flair": flair}
     if isinstance(default, list):
         return dataclasses.field(default_factory=lambda: list(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field."""
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
 class Kind(NamedTuple):
-    """What a setting's annotation says.
+    """The type of a setting.
 
     Args:
         type: int, float, bool or str.
-        many: a list of these.
-        optional: None is a value, too.
-        switch: it is an int, and true and false are values, too.
+        many: True for a list of these.
+        optional: True if None is allowed.
+        switch: True for an int that can also be true or false.
     """
 
     type: type
@@ -79,18 +88,18 @@ class Kind(NamedTuple):
 
 @functools.cache
 def kinds_of(config_type: type) -> Mapping[str, Kind]:
-    """The kind of each setting, in order.
+    """Return the type of each setting by name, in order.
 
     Raises:
-        TypeError: an annotation that settings cannot have; a mistake in the program.
+        TypeError: a setting has an annotation that is not supported.
     """
     hints = typing.get_type_hints(config_type)
     return types.MappingProxyType(
-        {field.name: _kind(field.name, hints[field.name]) for field in dataclasses.fields(config_type)}
+        {field.name: _read_annotation(field.name, hints[field.name]) for field in dataclasses.fields(config_type)}
     )
 
 
-def _kind(name: str, hint: Any) -> Kind:
+def _read_annotation(name: str, hint: Any) -> Kind:
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     optional = type(None) in parts
     parts = tuple(part for part in parts if part is not type(None))
@@ -106,45 +115,36 @@ def _kind(name: str, hint: Any) -> Kind:
     return Kind(hint, many, optional)
 
 
-def changed(config: Any, *names: str) -> dict[str, Any]:
-    """The settings that are not the defaults, by name.
+def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
+    """Return the settings that differ from their defaults, by name.
 
     Args:
         config: the settings.
-        names: which ones to look at, in this order; all, if there are none.
+        names: the settings to compare, in this order; all without names.
     """
-    defaults = {
-        field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-        for field in dataclasses.fields(config)
-    }
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(config)}
     values = {name: getattr(config, name) for name in names or defaults}
     return {name: value for name, value in values.items() if value != defaults[name]}
 
 
-def as_flags(config: Any, config_type: type) -> str:
-    """The flags that give settings as they are, without those that are the defaults.
+def as_flags(config: DataclassInstance, config_type: type) -> str:
+    """Return the command-line flags of the settings that differ from their defaults.
 
     Args:
         config: the settings.
-        config_type: their dataclass, or one that they inherit from, whose settings are wanted alone.
+        config_type: their class or a base class; only its settings are returned.
     """
-    flags, names = [], kinds_of(config_type)
+    flags, kinds = [], kinds_of(config_type)
     for setting, value in changed(config).items():
-        if setting not in names:
+        if setting not in kinds:
             continue
         name = setting.replace("_", "-")
         if isinstance(value, bool):
             flags.append(f"--{name}" if value else f"--no-{name}")
-        elif isinstance(value, list) and names[setting].type is str:
+        elif isinstance(value, list) and kinds[setting].type is str:
             flags.append(f"--{name} {shlex.join(value)}")
         else:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            between = "=" if text.startswith("-") else " "  # else it would be taken for a flag
+            between = "=" if text.startswith("-") else " "  # a leading minus would look like a flag
             flags.append(f"--{name}{between}{shlex.quote(text)}")
     return " ".join(flags)
-
-
-# --- problems ---
-
-
-# --- files and presets ---

@@ -1,104 +1,105 @@
-"""Checks of settings; all problems are named at once."""
+"""Checks of settings. One error names all problems."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.settings.fields import Kind, kinds_of
+from flair_nas.settings.fields import Kind, default_of, kinds_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
-def problems_of(config: Any) -> list[str]:
-    """Return every setting of the wrong type or out of its range, in words."""
-    return problems_in(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
-
-
-class SettingsProblems(FlairNasError):
-    """Settings that cannot be used."""
+class SettingsError(FlairNasError):
+    """The error for settings that cannot be used."""
 
 
 def raise_problems(problems: Sequence[str]) -> None:
     """Raise one error that names all problems.
 
     Raises:
-        SettingsProblems: if there are any.
+        SettingsError: there are problems.
     """
     if problems:
-        raise SettingsProblems("settings that cannot be used: " + "; ".join(problems))
+        raise SettingsError("settings that cannot be used: " + "; ".join(problems))
+
+
+def problems_of(config: DataclassInstance) -> list[str]:
+    """Return the problems of all settings: wrong types and values out of range."""
+    return problems_in(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
 
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with values of the settings of a class, each by itself, in words."""
-    kinds, found = kinds_of(config_type), []
+    """Return the problems of some settings of a class, each checked by itself."""
+    problems = []
     for field in dataclasses.fields(config_type):
         if field.name in values:
             value = values[field.name]
-            if problem := _problem(field, kinds[field.name], value):
-                found.append(f"{field.name} {problem}, got {brief(value)}")
-    return found
+            if problem := _find_problem(field, kinds_of(config_type)[field.name], value):
+                problems.append(f"{field.name} {problem}, got {brief(value)}")
+    return problems
 
 
-def _problem(field: dataclasses.Field[Any], kind: Kind, value: Any) -> str:
+def _find_problem(field: dataclasses.Field[Any], kind: Kind, value: Any) -> str:
     if value is None and kind.optional:
         return ""
-    low, high, choices = (field.metadata.get(name) for name in ("low", "high", "choices"))
-    fits = functools.partial(_fits, kind=kind, low=low, high=high, choices=choices)
+    limits = field.metadata
     if kind.many:
-        may_be_empty = field.default_factory is not dataclasses.MISSING and not field.default_factory()
-        if not (isinstance(value, list) and all(map(fits, value)) and (value or may_be_empty)):
-            return f"must be {_list_in_words(kind, low, high, choices, may_be_empty)}"
-    elif not fits(value):
-        return f"must be {_one_in_words(kind, low, high, choices)}"
-    check = field.metadata.get("check")
+        can_be_empty = default_of(field) == []
+        is_list = isinstance(value, list) and all(_fits(entry, kind, limits) for entry in value)
+        if not is_list or not (value or can_be_empty):
+            return f"must be {_describe_list(kind, limits, can_be_empty)}"
+    elif not _fits(value, kind, limits):
+        return f"must be {_describe_value(kind, limits)}"
+    check = limits.get("check")
     return check(value) if check else ""
 
 
-def _fits(value: Any, kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None) -> bool:
+def _fits(value: Any, kind: Kind, limits: Mapping[str, Any]) -> bool:
+    """Return True if a value, or an entry of a list, has the right type and is in range."""
+    low, high, choices = limits.get("low"), limits.get("high"), limits.get("choices")
     if choices is not None and value not in choices:
         return False
     if kind.switch and isinstance(value, bool):
         return True
     if kind.type in (bool, str):
-        # an optional text may be empty, which says as much as none
+        # an optional text can be empty, which means the same as None
         return isinstance(value, kind.type) and bool(value or kind.type is bool or kind.optional)
     if isinstance(value, bool) or not isinstance(value, int if kind.type is int else (int, float)):
         return False
-    finite = float("-inf") < value < float("inf")  # false for NaN, and no overflow for a long int
-    return finite and (low is None or low <= value) and (high is None or value <= high)
+    is_finite = float("-inf") < value < float("inf")  # False for NaN; math.isfinite overflows for a long int
+    return is_finite and (low is None or low <= value) and (high is None or value <= high)
 
 
-def _one_in_words(kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None) -> str:
-    if choices is not None:
-        return f"one of {', '.join(map(str, choices))}"
+def _describe_value(kind: Kind, limits: Mapping[str, Any]) -> str:
+    if limits.get("choices") is not None:
+        return f"one of {', '.join(map(str, limits['choices']))}"
     word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind.type]
-    return "true, false or " * kind.switch + word + _range_in_words(low, high)
+    return "true, false or " * kind.switch + word + _describe_range(limits)
 
 
-def _list_in_words(
-    kind: Kind, low: float | None, high: float | None, choices: Sequence[str] | None, may_be_empty: bool
-) -> str:
-    if choices is not None:
-        return f"a list of {', '.join(map(str, choices))}"
+def _describe_list(kind: Kind, limits: Mapping[str, Any], can_be_empty: bool) -> str:
+    if limits.get("choices") is not None:
+        return f"a list of {', '.join(map(str, limits['choices']))}"
     word, example = {
         int: ("whole numbers", ", as [1, 2]"),
         float: ("numbers", ", as [0.1, 0.2]"),
         bool: ("true or false", ""),
         str: ("texts", ""),
     }[kind.type]
-    return f"a list of {word}{_range_in_words(low, high)}{'' if may_be_empty else ' with at least one entry'}{example}"
+    return f"a list of {word}{_describe_range(limits)}{'' if can_be_empty else ' with at least one entry'}{example}"
 
 
-def _range_in_words(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return ""
-    if high is None:
-        return f" of at least {_short(low)}"
-    return f" of at most {_short(high)}" if low is None else f" from {_short(low)} to {_short(high)}"
+def _describe_range(limits: Mapping[str, Any]) -> str:
+    low, high = (_shorten(limits.get(name)) for name in ("low", "high"))
+    if low and high:
+        return f" from {low} to {high}"
+    return f" of at least {low}" if low else f" of at most {high}" if high else ""
 
 
-def _short(number: float | None) -> str:
-    short = f"{number:g}"
-    return short if float(short) == number else str(number)
+def _shorten(number: float | None) -> str:
+    short = "" if number is None else f"{number:g}"
+    return short if number is None or float(short) == number else str(number)

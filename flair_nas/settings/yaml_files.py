@@ -1,29 +1,32 @@
-"""Settings in YAML files."""
+"""YAML files of settings."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
 from flair_nas.settings.aliases import flair_names, own_names
 from flair_nas.settings.fields import kinds_of
-from flair_nas.settings.validation import SettingsProblems
+from flair_nas.settings.validation import SettingsError
 from flair_nas.storage.paths import read_file, user_path
 
-_MOST_BYTES = 100_000  # of a file of settings, which has some thousand; more take YAML's reader minutes
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_MAX_BYTES = 100_000  # a file of settings has some thousand; larger ones take PyYAML minutes
 
 
 class UnknownSettings(FlairNasError):
-    """A file of settings has some that this command has not; it may be another command's."""
+    """The error for a file with settings that this command does not have; it may be another command's."""
 
 
 class _Loader(yaml.SafeLoader):
-    """A reader of plain data that refuses repeated names, of which YAML would keep the last."""
+    """A loader of plain data that refuses repeated names; PyYAML keeps the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names: set[str] = set()
@@ -35,21 +38,22 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
-    """Reads settings from a YAML file; not all need be there.
+    """Read settings from a YAML file, which need not have all of them.
 
     Args:
         path: the file.
-        config_type: the dataclass whose fields they are.
+        config_type: the dataclass of the settings.
 
     Raises:
-        FlairNasError: the file cannot be read, is no mapping, or has keys that are no settings, which are all named.
+        FlairNasError: the file cannot be read or is not a mapping.
+        UnknownSettings: the file has other keys; the error names them.
     """
     kinds = kinds_of(config_type)
     try:
         data = own_names(config_type, read_mapping(path))
-    except SettingsProblems as error:
+    except SettingsError as error:
         raise FlairNasError(f"{path}: {error}") from None
-    data.pop("about", None)  # of presets, for `--list-presets`
+    data.pop("about", None)  # the description of a preset
     unknown = [key for key in data if key not in kinds]
     if unknown:
         known = [*kinds, *flair_names(config_type)]
@@ -64,24 +68,29 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
 
 
 def read_mapping(path: str | Path) -> dict[Any, Any]:
-    """Reads a YAML file of plain data that is a mapping.
+    """Read a YAML file that is a mapping of plain data.
 
     Raises:
-        FlairNasError: the file cannot be read, or is none.
+        FlairNasError: the file cannot be read, or is not such a mapping.
     """
     try:
-        data = yaml.load(read_file(user_path(path), _MOST_BYTES).decode(), _Loader)
+        data = yaml.load(read_file(user_path(path), _MAX_BYTES).decode(), _Loader)
     except OSError as error:
         raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
     except RecursionError:
         raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
-    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # as PyYAML fails on !!bool x
+    except (
+        yaml.YAMLError,
+        ValueError,
+        AttributeError,
+        LookupError,
+    ) as error:  # PyYAML raises the last two for !!bool x
         raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
     if not isinstance(data, dict):
         raise FlairNasError(f"{path}: expected settings as `name: value` lines")
     return data
 
 
-def to_yaml(config: Any) -> str:
-    """The settings as a file that `read_settings` reads."""
+def to_yaml(config: DataclassInstance) -> str:
+    """Return settings as YAML that `read_settings` reads."""
     return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from flair_nas.storage.paths import read_file
 
 
-class Held(Exception):
+class LockHeldError(Exception):
     """The error for a lock that another process holds; its text names the process if it is known."""
 
 
@@ -23,13 +23,13 @@ def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[
     Args:
         path: the lock file. It contains the number of the process that holds it. A killed process leaves it behind,
             unlocked.
-        waiting: called before this process waits for another one. None raises `Held` instead of waiting.
+        waiting: called before this process waits for another one. None raises `LockHeldError` instead of waiting.
 
     Yields:
         None, or the reason why nothing is locked on a file system without locks.
 
     Raises:
-        Held: another process holds the lock, and `waiting` is None.
+        LockHeldError: another process holds the lock, and `waiting` is None.
         OSError: the file cannot be written, or it is a symbolic link.
     """
     path = path.absolute()  # the working directory may change in the block
@@ -55,7 +55,7 @@ def _acquire(lock: FileLock, path: Path, waiting: Callable[[], object] | None) -
         lock.acquire(blocking=False)
     except Timeout:
         if waiting is None:
-            raise Held(_describe_holder(path)) from None
+            raise LockHeldError(_describe_holder(path)) from None
         waiting()
         lock.acquire()
 

@@ -165,9 +165,9 @@ def test_without_a_test_part_valid_is_taken_and_said(text, runs, tmp_path, capsy
     (folder / "test.txt").unlink()
     assert main(["lm", "evaluate", "--model", runs[0], "--text", str(folder)]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("valid perplexity: ") and "has no test part; what follows is of valid" in said.err
+    assert said.out.startswith("valid perplexity: ") and "has no test part; valid is used" in said.err
     assert main(["lm", "compare", runs[0], runs[1], "--text", str(folder), "--top", "1"]) == 0
-    assert "has no test part; what follows is of valid" in capsys.readouterr().err
+    assert "has no test part; valid is used" in capsys.readouterr().err
     assert main(["lm", "evaluate", "--model", runs[0], "--text", str(folder), "--part", "test"]) == 2
 
 

@@ -27,7 +27,7 @@ from flair.models import SequenceTagger
 from small_tagging import BATCHES, assert_same_run, at_batch, lines, press_ctrl_c, write_corpus
 
 from flair_nas.cli import main
-from flair_nas.cli.tag import what_next
+from flair_nas.cli.tag import suggest_next
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
@@ -160,7 +160,7 @@ def test_where_the_best_epoch_is_the_last_more_are_proposed(
     config = TaggerConfig(**{"corpus": "demo", "embeddings": ["one-hot", "char"], "epochs": 4, **options})
     seeds = [{"dev_f1": 30.0, "best_epoch": best, "epochs": of} for best, of in epochs]
     metrics = {"seeds": seeds, "measure": "micro F1", "model_seed": 1, "summary": {"test_f1": {}}}
-    found = [line for line in what_next(metrics, config, Path("run")) if "the best epoch was the last" in line]
+    found = [line for line in suggest_next(metrics, config, Path("run")) if "the best epoch was the last" in line]
     assert [line.partition("tag train ")[2].partition(" that")[0] for line in found] == ([said] if said else [])
 
 
@@ -169,7 +169,7 @@ def test_quiet_stays_quiet_with_a_searched_cell_and_evaluation(corpus: str, tmp_
     rnn = "i-darts-ptb,recurrent_dropout=0.25"
     out = printed(capfd, *train_arguments(corpus, run, epochs=1, rnn=rnn, embeddings="char", learning_rate=0.01))
     (line,) = (
-        line for line in out.splitlines() if line.startswith("one seed: differences of several points are chance")
+        line for line in out.splitlines() if line.startswith("one seed: differences of several points can be chance")
     )
     assert "flair-nas tag train --resume " in line and line.endswith(" --seeds 1,2,3")
     report = json.loads(printed(capfd, "tag", "evaluate", "-q", "--json", "--model", run, "--corpus", corpus))
@@ -213,7 +213,7 @@ def test_flags_win_over_files_and_both_over_presets(corpus: str, tmp_path: Path,
         (["--resume", "{tmp}/takn"], "(there is no such folder; did you mean {tmp}/taken?)"),
         (["--corpus", "demo", "--out", "{tmp}/run", "--rnn", "{tmp}/takn"], "Did you mean {tmp}/taken? Known"),
         (["--corpus", "demo", "--out", "{tmp}/run", "--rnn", "{tmp}"], "no genotype.json in the folder {tmp}."),
-        (["--corpus", "demo", "--out", "{tmp}/run", "--seeds", "1", "2"], "'2'; several numbers are parted by commas"),
+        (["--corpus", "demo", "--out", "{tmp}/run", "--seeds", "1", "2"], "'2'; separate several numbers by commas"),
         (["--resume", "{tmp}/taken"], "holds no run to go on with"),
     ],
 )  # fmt: skip
@@ -485,7 +485,7 @@ def test_predict_refuses_what_it_cannot_use(
     (search / "config.yaml").write_text("strategy: darts\n")
     for arguments, expected in (
         (["--model", model, "--text", file, "good"], "not both"),
-        (["--model", model, "good", file], f"{str(file)!r} is a file: --text {file} tags what is in it"),
+        (["--model", model, "good", file], f"{str(file)!r} is a file: --text {file} tags its lines"),
         (["--model", model, "--text", tmp_path / "none.txt"], "none.txt: no such file"),
         (["--model", model, "--batch-size", "0", "good"], "--batch-size must be at least 1"),
         (["--model", tmp_path / "none", "good"], "none: there is no such model; give the folder"),

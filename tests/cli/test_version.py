@@ -77,9 +77,9 @@ def test_an_unknown_value_ends_the_command_with_2(
 def test_threads_of_the_command_sleep_soon_unless_told_otherwise(given: dict[str, str], expected: str) -> None:
     script = """
 import os, sys
-sys.argv = ["flair-nas"]
+sys.argv = ["flair-nas", "genotypes", "nothing"]
 from flair_nas.cli import main
-main(["genotypes", "nothing"])
+main()
 print(os.environ.get("GOMP_SPINCOUNT"))
 """
     kept = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -52,7 +53,7 @@ def test_looking_whether_it_runs_draws_no_random_numbers() -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2}[name])
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(total=8192))
     state = torch.get_rng_state()
     check_fits(lambda: torch.nn.Linear(32, 32, bias=False), torch.device("cpu"), "hidden_size 32")  # all 8,192 bytes
     with pytest.raises(FlairNasError, match="hidden_size 33: 1,089 weights and their gradients take .* smaller one"):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from own_process import python
 
-from flair_nas.storage.locks import Held, locked
+from flair_nas.storage.locks import LockHeldError, locked
 
 HOLD = """
 import signal
@@ -66,7 +66,7 @@ def test_what_is_held_names_its_process_and_is_free_when_that_is_killed(
     path: Path, holder: subprocess.Popen[str]
 ) -> None:
     for _ in range(2):
-        with pytest.raises(Held, match=rf"^another process \({holder.pid}\)$"), locked(path):
+        with pytest.raises(LockHeldError, match=rf"^another process \({holder.pid}\)$"), locked(path):
             pytest.fail("held twice")
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -81,7 +81,7 @@ def test_a_lock_is_free_after_the_block_however_that_ends(path: Path) -> None:
         with pytest.raises(error), locked(path):
             raise error
         assert not path.exists()
-    with locked(path), pytest.raises(Held), locked(path):
+    with locked(path), pytest.raises(LockHeldError), locked(path):
         pytest.fail("held twice in one process")
 
 
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_lock_to_its_holder(path: Path, hold
     waiting.send_signal(signal.SIGINT)
     out, errors = waiting.communicate(timeout=60)
     assert (out, waiting.returncode != 0) == ("", True) and "KeyboardInterrupt" in errors
-    with pytest.raises(Held, match=str(holder.pid)), locked(path):
+    with pytest.raises(LockHeldError, match=str(holder.pid)), locked(path):
         pytest.fail("it was let go")
 
 
@@ -129,7 +129,7 @@ def test_a_fork_that_leaves_the_block_takes_nothing_away(path: Path) -> None:
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         assert path.read_text() == str(os.getpid())
-        with pytest.raises(Held), locked(path):
+        with pytest.raises(LockHeldError), locked(path):
             pytest.fail("held twice")
 
 
