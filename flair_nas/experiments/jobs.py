@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 TRIES = 2
-"""Number of times that a job begins whose process dies."""
+"""Number of attempts at a job, if its process dies."""
 
 log = logging.getLogger("flair_nas")
 
@@ -127,7 +127,7 @@ class Pool(ABC):
 
     @abstractmethod
     def _end(self, future: Future[Any]) -> None:
-        """End a job that is at work."""
+        """End a job that is at work; do nothing if it has ended."""
 
     @abstractmethod
     def close(self) -> None:

@@ -84,6 +84,8 @@ class LocalPool(Pool):
         return None
 
     def _end(self, future: Future[Any]) -> None:
+        if future not in self.at_work:  # the pool was closed before
+            return
         _, worker = self.at_work.pop(future)
         if worker.process is not None:
             worker.process.kill()

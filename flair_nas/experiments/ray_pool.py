@@ -67,7 +67,8 @@ class RayPool(Pool):
         return Outcome(job, None if error else future.result(), error)
 
     def _end(self, future: Future[Any]) -> None:
-        self.ray.cancel(self.references.pop(future), force=True)
+        if future in self.references:  # the pool was not closed before
+            self.ray.cancel(self.references.pop(future), force=True)
 
 
 def _work(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

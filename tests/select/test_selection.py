@@ -125,7 +125,7 @@ def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr("flair_nas.select.runs.makespan", seconds)
 
 
-def test_the_best_comes_to_the_end_with_the_layer_to_beat(
+def test_the_best_comes_to_the_end_with_the_baseline(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enough_for(monkeypatch, 2)
@@ -646,9 +646,7 @@ LSTM, GRU = (Candidate(Layer(name, name, 256), 0.1, name) for name in ("lstm", "
     ],
     ids=["ahead", "behind", "level"],
 )
-def test_the_answer_is_the_better_one_and_the_layer_to_beat_where_nothing_speaks_against_it(
-    of_gru: int, winner: str, words: str
-) -> None:
+def test_the_answer_is_the_better_one_and_the_baseline_if_they_are_level(of_gru: int, winner: str, words: str) -> None:
     def runs(right: int) -> list[dict[str, Any]]:
         return [{"counts": packed(np.array([[right, 100, 100]] * 20)), "test": float(right)} for _ in range(3)]
 

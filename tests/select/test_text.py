@@ -196,9 +196,7 @@ def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: p
     assert "no text" in capsys.readouterr().err
 
 
-def test_a_preset_does_not_say_which_layer_is_to_be_beaten(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_preset_does_not_change_the_baseline(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def stop(config: TextSelectConfig, *_: Any, **__: Any) -> None:
