@@ -73,10 +73,12 @@ def _build_stepped(settings: Settings, data: TextCorpus) -> tuple[LanguageModel,
     device = choose_device(config.device)
     segment = batchify(data.train, config.batch_size)[: config.bptt + 1].to(device)  # [T + 1, B]
     model = build_language_model(config, len(data.vocabulary)).to(device).train()
-    penalties = {"activation": config.activation, "slowness": config.slowness}
-    return model, train_step(
-        model, lambda: model.loss(segment[:-1], segment[1:], **penalties).total, device, config.precision
-    )
+
+    def compute_loss() -> torch.Tensor:
+        loss = model.loss(segment[:-1], segment[1:], activation=config.activation, slowness=config.slowness)
+        return loss.total
+
+    return model, train_step(model, compute_loss, device, config.precision)
 
 
 def estimate(settings: Settings) -> dict[str, Any]:

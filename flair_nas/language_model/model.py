@@ -147,7 +147,13 @@ class LanguageModel(nn.Module):
         return losses.view_as(targets)
 
     def loss(
-        self, tokens: Tensor, targets: Tensor, state: Any = None, *, activation: float = 0.0, slowness: float = 0.0
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        state: LayerState = None,
+        *,
+        activation: float = 0.0,
+        slowness: float = 0.0,
     ) -> LanguageModelLoss:
         """Compute the loss of a segment, with the penalties of Merity et al. (2017): AR and TAR.
 

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.model import LanguageModel, LayerState
 from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
 from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_text_of
 from flair_nas.language_model.text.segments import SHORTEST, Draw, segment_lengths
-from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.metric import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
@@ -138,7 +137,7 @@ class TextObjective(Objective):
                 raise FlairNasError(f"the {part} part of {text.name}: {error}") from None
             columns = columns[:, first : first + share]  # [T, share]
             self.streams[part] = columns.chunk(config.parts, dim=1)  # [T, share / parts] each
-        self.states: dict[tuple[str, int], Tensor | RecurrentState | None] = {}
+        self.states: dict[tuple[str, int], LayerState] = {}
         self._lengths: tuple[int, list[int]] = (0, [])
 
     @property
