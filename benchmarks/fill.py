@@ -26,10 +26,10 @@ _SEEDS = 3  # fewer tell too little to go into a genotype's file
 
 def table(name: str) -> str:
     """A table of `flair-nas tables`, from a copy of its folder's ledger.json and table.yaml."""
-    from flair_nas.tables.showing import grid_of, to_markdown
+    from flair_nas.tables.showing import make_grid, to_markdown
 
     spec, ledger = kept(name)
-    grid = grid_of(spec, ledger)
+    grid = make_grid(spec, ledger)
     run = [row for row in grid.rows if row[1] != "-"]  # --rows may have left some out
     return to_markdown(spec, grid._replace(rows=run)).partition("\n\n")[2]  # the page has headings of its own
 
@@ -51,10 +51,10 @@ def kept(name: str) -> Any:
 def draw() -> None:
     """Draws the tables that have a picture."""
     from flair_nas.drawing.comparison import draw_comparison
-    from flair_nas.tables.showing import panels_of
+    from flair_nas.tables.showing import make_panels
 
     for name, picture in PICTURES.items():
-        draw_comparison(panels_of(*kept(name)), DOCS / picture)
+        draw_comparison(make_panels(*kept(name)), DOCS / picture)
 
 
 def bundled() -> dict[Path, str]:
@@ -63,10 +63,10 @@ def bundled() -> dict[Path, str]:
     from flair_nas.experiments.statistics import mean_and_spread
     from flair_nas.library.named import bundled_names, load_genotype
     from flair_nas.storage.resources import resource_path
-    from flair_nas.tables.showing import panels_of
+    from flair_nas.tables.showing import make_panels
 
     found = {}
-    panels = panels_of(*kept(MEASURED))
+    panels = make_panels(*kept(MEASURED))
     for name in bundled_names():
         genotype = load_genotype(name)
         own = {

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from flair_nas import Genotype, load_genotype, random_genotype
-from flair_nas.experiments.statistics import estimate_of
+from flair_nas.experiments.statistics import combine_errors
 
 RESULTS = Path(__file__).parent / "results" / "found_cells"
 GENOTYPES = RESULTS / "genotypes"
@@ -432,7 +432,7 @@ def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> 
             for values in (means, of_random)
         )
         over_models = sum(fit.noise / fit.models[name] for name in cells) / len(cells) ** 2, float(fit.freedom)
-        chance = estimate_of(gain, [over_cells if sampled else over_models, over_random]).probability
+        chance = combine_errors(gain, [over_cells if sampled else over_models, over_random]).probability
     return gain, chance, p
 
 

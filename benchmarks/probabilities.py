@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from fill import kept
 
-from flair_nas.experiments.counts import unpacked
+from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.statistics import compare
 from flair_nas.experiments.tasks import TASKS
 
@@ -43,7 +43,7 @@ def columns() -> dict[str, tuple[Any, dict[str, dict[str, np.ndarray]]]]:
             for row in table.rows:
                 names = ledger.plan["cells"].get(f"{row.name} / {column.name}", [])
                 good = [name for name in names if "counts" in ledger.runs.get(name, {})]
-                rows[row.name] = {name: unpacked(ledger.runs[name]["counts"]).astype(float) for name in good}
+                rows[row.name] = {name: unpack_counts(ledger.runs[name]["counts"]).astype(float) for name in good}
             found[f"{folder.name}, {column.name}"] = TASKS[column.task], rows
     return found
 

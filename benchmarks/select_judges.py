@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flair_nas.experiments.counts import f1, unpacked
+from flair_nas.experiments.counts import f1, unpack_counts
 from flair_nas.experiments.statistics import compare
 
 TABLE = Path(__file__).parent / "results" / "tables" / "wnut-small" / "ledger.json"
@@ -28,7 +28,7 @@ def runs_in(ledger: Path = TABLE) -> tuple[np.ndarray, np.ndarray]:
     """The best F1 on dev of each run, [runs], and what was found in each sentence of test, [runs, sentences, 3]."""
     runs = json.loads(ledger.read_text())["runs"].values()
     cells = [run for run in runs if run.get("parameters") == WEIGHTS and "counts" in run]
-    return np.array([max(run["dev"]) for run in cells]), np.stack([unpacked(run["counts"]) for run in cells])
+    return np.array([max(run["dev"]) for run in cells]), np.stack([unpack_counts(run["counts"]) for run in cells])
 
 
 def trial(dev: np.ndarray, counts: np.ndarray, draw: np.random.Generator) -> dict[str, tuple[float, float]]:

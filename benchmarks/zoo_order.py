@@ -14,7 +14,7 @@ from fill import kept
 from scipy.stats import spearmanr
 
 from flair_nas.library.named import load_genotype
-from flair_nas.tables.showing import panels_of
+from flair_nas.tables.showing import make_panels
 
 TABLE, TEXT, TAGS = "zoo-small", "PTB", "WNUT-2017"
 
@@ -22,7 +22,7 @@ TABLE, TEXT, TAGS = "zoo-small", "PTB", "WNUT-2017"
 def sentence() -> str:
     """The correlations in words; positive ones are of cells that are good in both."""
     spec, ledger = kept(TABLE)
-    of_columns = dict(zip((column.name for column in spec.columns), panels_of(spec, ledger).values()))
+    of_columns = dict(zip((column.name for column in spec.columns), make_panels(spec, ledger).values()))
     cells = [row for row in spec.rows if row.rnn != "lstm" and load_genotype(row.rnn).state_gate is None]
     seeds = {
         name: [[sign * figure for figure in of_columns[name][cell.name]] for cell in cells]

@@ -15,9 +15,9 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
-from flair_nas.settings.fields import COUNT, Config, Kind, default_of, kinds_of
+from flair_nas.settings.fields import COUNT, Config, Kind, default_of, get_kinds
 from flair_nas.settings.resolve import peek, resolve
-from flair_nas.settings.yaml_files import UnknownSettings, read_mapping, read_settings
+from flair_nas.settings.yaml_files import UnknownSettingsError, read_mapping, read_settings
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tables.config import TableConfig
@@ -143,15 +143,15 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **vari
     shared = {field.name for field in dataclasses.fields(config_type)}
     section: argparse._ActionsContainer = parser
     sections: Mapping[str, str] = getattr(config_type, "SECTIONS", {})
-    for name in kinds_of(config_type):
+    for name in get_kinds(config_type):
         if name in sections:
             section = parser.add_argument_group(sections[name])
         _add_flag(section, name, variants or {"": config_type}, config_type)
     for title, variant in variants.items():
         section = parser.add_argument_group(title)
-        for name in kinds_of(variant):
+        for name in get_kinds(variant):
             if name not in shared and _to_flag(name) not in parser._option_string_actions:
-                having = {title: other for title, other in variants.items() if name in kinds_of(other)}
+                having = {title: other for title, other in variants.items() if name in get_kinds(other)}
                 _add_flag(section, name, having, variant)
 
 
@@ -171,7 +171,7 @@ def _add_flag(parser: argparse._ActionsContainer, name: str, config_types: Mappi
     if any(other != first for other in others):
         note = f" (default: {'; '.join(f'{title}: {default}' for title, default in defaults.items() if default)})"
     help = _find_field(explained, name).metadata["help"] + note
-    kind = kinds_of(next(iter(config_types.values())))[name]
+    kind = get_kinds(next(iter(config_types.values())))[name]
     flair = next(iter(fields.values())).metadata["flair"]
     flags = [_to_flag(spelling) for spelling in (name, flair) if spelling]
     parser.add_argument(*flags, default=None, help=help.replace("%", "%%"), **_argument_form(name, kind))
@@ -241,7 +241,7 @@ def count(text: str) -> int:
     return number
 
 
-def repository_of(arguments: argparse.Namespace) -> str:
+def read_repository(arguments: argparse.Namespace) -> str:
     """Return the value of ``--repository``.
 
     Raises:
@@ -269,7 +269,7 @@ def peek_setting(name: str, kind: str, arguments: argparse.Namespace) -> Any:
 
 def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, Any]:
     """Return the settings that were given as flags."""
-    values = {name: getattr(arguments, name, None) for name in kinds_of(config_type)}
+    values = {name: getattr(arguments, name, None) for name in get_kinds(config_type)}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -285,7 +285,7 @@ def refuse_flags_of(arguments: argparse.Namespace, variant: type, chosen: type, 
     Raises:
         FlairNasError: there are such flags; the error names them.
     """
-    own = kinds_of(chosen)
+    own = get_kinds(chosen)
     foreign = [_to_flag(name) for name in given_flags(arguments, variant) if name not in own]
     if foreign:
         raise FlairNasError(f"{', '.join(foreign)}: only with {when}")
@@ -323,7 +323,7 @@ def settings_of_run(
         config = resolve(
             config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, of_run=bool(arguments.resume)
         )
-    except UnknownSettings:
+    except UnknownSettingsError:
         command = _find_command(file) if arguments.resume else ""
         if not command:
             raise
@@ -337,7 +337,7 @@ def settings_of_run(
 def _find_command(file: Path) -> str:
     """Return the command whose settings a file holds, or an empty string."""
     for config_type, command in _COMMANDS.items():
-        with contextlib.suppress(UnknownSettings):
+        with contextlib.suppress(UnknownSettingsError):
             read_settings(file, config_type)
             return command
     return ""

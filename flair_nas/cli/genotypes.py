@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_hub_flags, repository_of
+from flair_nas.cli.flags import add_action, add_hub_flags, read_repository
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.storage.files import whole_file
@@ -159,7 +159,7 @@ def _figures(genotype: Genotype) -> tuple[str, str]:
 def show(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes show``."""
     from flair_nas.drawing.cell import COLOURS
-    from flair_nas.drawing.graph import text_of
+    from flair_nas.drawing.graph import to_text
     from flair_nas.genotype.complexity import edge_depth
     from flair_nas.library.card import words_of
     from flair_nas.library.named import load_genotype
@@ -168,7 +168,7 @@ def show(arguments: argparse.Namespace) -> int:
     weights, flop = _size(genotype, arguments)
     print(genotype.one_line())
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    print(text_of(genotype, {**COLOURS, "dead": "#808080"} if coloured else None), end="")
+    print(to_text(genotype, {**COLOURS, "dead": "#808080"} if coloured else None), end="")
     print("options:", ", ".join(f"{name} {value}" for name, value in genotype.options.items()))
     for name, value in genotype.origin.items():
         lines = value.items() if isinstance(value, dict) else ()
@@ -198,10 +198,10 @@ def draw(arguments: argparse.Namespace) -> int:
 def _write(genotype: Genotype, path: Path, dark: bool) -> None:
     """Write a picture in the format of its suffix."""
     from flair_nas.drawing.cell import to_dot, to_png, to_svg
-    from flair_nas.drawing.graph import text_of
+    from flair_nas.drawing.graph import to_text
 
     suffix = path.suffix.removeprefix(".").lower()
-    text_formats = {"svg": to_svg, "dot": to_dot, "txt": text_of}
+    text_formats = {"svg": to_svg, "dot": to_dot, "txt": to_text}
     if suffix == "png":
         data = to_png(genotype, dark=dark)
     elif suffix in text_formats:
@@ -270,7 +270,7 @@ def publish(arguments: argparse.Namespace) -> int:
     from flair_nas.library.named import load_genotype
 
     out = user_path(arguments.out)
-    repository = repository_of(arguments)
+    repository = read_repository(arguments)
     for path in publish_genotype(load_genotype(arguments.genotype), out, repository, arguments.license):
         print(path)
     print(f"check the card, then: hf upload {repository} {typed(out)}")

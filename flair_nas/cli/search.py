@@ -115,11 +115,11 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
     path = out / "genotype.json"
     figures = result.genotype.origin["figures"]
     print(result.genotype.one_line() if result.learned else result.verdict)
-    measure = result.measure
-    value = figures[f"supernet_{measure.key}"]
+    metric = result.metric
+    value = figures[f"supernet_{metric.key}"]
     supernet = ""
     if value is not None and config.strategy != "random-independent":  # there the supernet is the last candidate
-        supernet = f"; the supernet's valid {measure.title} is {measure.plain(value)}"
+        supernet = f"; the supernet's valid {metric.title} is {metric.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""
     print(f"{history}settings: {out / 'config.yaml'}")

@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.select.candidates import named_layers
-        from flair_nas.select.report import line_of, shortened, what_finds_more, what_settles
+        from flair_nas.select.report import shorten_report, suggest_flags, suggest_longer_training, summarize_answer
         from flair_nas.select.selection import estimate_selection, select_layer
 
     if arguments.estimate:
@@ -88,12 +88,12 @@ def run(arguments: argparse.Namespace) -> int:
     selection = select_layer(config, out, progress=shows_progress(arguments))
     config, answer = selection.config, selection.answer
     named = [layer.name for layer in named_layers(config)] if config.candidates else []
-    print(shortened(selection.report, named=named), end="")
+    print(shorten_report(selection.report, named=named), end="")
     print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
-    print(line_of(answer, config))  # the report may be pages long
+    print(summarize_answer(answer, config))  # the report may be pages long
     if answer.found_nothing:
-        print(f"next: {what_finds_more(config)}")
-    elif flags := what_settles(answer, config):
+        print(f"next: {suggest_longer_training(config)}")
+    elif flags := suggest_flags(answer, config):
         print(f"next: keep {config.rnn}, or: flair-nas select --resume {typed(out)} {flags}")
     elif isinstance(config, TextSelectConfig):
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")

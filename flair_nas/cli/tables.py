@@ -75,7 +75,7 @@ def show(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tables show``."""
     from flair_nas.experiments.ledger import Ledger
     from flair_nas.tables.running import COPY
-    from flair_nas.tables.showing import FORMATS, grid_of, panels_of
+    from flair_nas.tables.showing import FORMATS, make_grid, make_panels
     from flair_nas.tables.spec import load_table
 
     folder = _find_folder(arguments.folder)
@@ -87,9 +87,9 @@ def show(arguments: argparse.Namespace) -> int:
         picture = user_path(arguments.picture)
         if picture.suffix not in (".svg", ".png", ".pdf"):
             raise FlairNasError(f"--picture {picture} must end in .svg, .png or .pdf")
-        draw_comparison(panels_of(table, ledger), picture)
+        draw_comparison(make_panels(table, ledger), picture)
         print(f"picture: {picture}", file=sys.stderr)  # standard output is the table alone
-    print(FORMATS[arguments.format](table, grid_of(table, ledger)), end="")
+    print(FORMATS[arguments.format](table, make_grid(table, ledger)), end="")
     return 0
 
 

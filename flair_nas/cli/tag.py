@@ -18,13 +18,13 @@ from flair_nas.cli.flags import (
     add_run_flags,
     add_setting_flags,
     count,
-    repository_of,
+    read_repository,
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.hugging_face import PREFIX
-from flair_nas.library.layer_spec import parse_rnn
+from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.yaml_files import read_mapping
 from flair_nas.storage.files import check_writable
@@ -85,7 +85,7 @@ def train(arguments: argparse.Namespace) -> int:
     message = "--out DIR is needed: the folder for model, settings, figures and predictions"
     config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
     if config.rnn.upper() not in FLAIR_TYPES:
-        parse_rnn(config.rnn, FLAIR_TYPES, "--rnn")  # before Flair is loaded, which takes seconds
+        parse_layer_spec(config.rnn, FLAIR_TYPES, "--rnn")  # before Flair is loaded, which takes seconds
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers
@@ -293,7 +293,7 @@ def _add_publish(actions: Actions) -> None:
 
 def publish(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag publish``."""
-    repository = repository_of(arguments)
+    repository = read_repository(arguments)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger

@@ -36,7 +36,7 @@ def _describe_cpu_engine() -> str:
     if built.library is None:
         instead = "none" if wanted == "native" else "columns, on PyTorch's operators"
         return f"{instead}: {built.reason}"
-    isa = f" {build.told(built.library, 'flair_nas_isa')}" if hasattr(built.library, "flair_nas_isa") else ""
+    isa = f" {build.call_text(built.library, 'flair_nas_isa')}" if hasattr(built.library, "flair_nas_isa") else ""
     return f"native{isa}, compiled with {built.compiler}; {built.place}"
 
 

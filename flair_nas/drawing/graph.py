@@ -78,7 +78,7 @@ def _coloured(text: str, colour: str | None) -> str:
     return f"\x1b[38;2;{';'.join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))}m{text}\x1b[0m"
 
 
-def text_of(genotype: Drawable, colours: Mapping[str, str] | None = None) -> str:
+def to_text(genotype: Drawable, colours: Mapping[str, str] | None = None) -> str:
     """Return all graphs as text, level by level; a vertex is indented further than those that it reads.
 
     Args:

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from flair_nas.drawing.figure import figure_file
-from flair_nas.runs.metric import Measure
+from flair_nas.runs.metric import Metric
 
 Epoch: TypeAlias = Mapping[str, Any]
 """An epoch as in ``history.jsonl``."""
 
 
-def draw_progress(histories: Mapping[str, Sequence[Epoch]], path: str | Path, measure: Measure) -> None:
+def draw_progress(histories: Mapping[str, Sequence[Epoch]], path: str | Path, metric: Metric) -> None:
     """Draw the validation metric of supernets and the MAD of their mixing weights over epochs.
 
     Args:
         histories: the epochs of each search by its name.
         path: of the picture; its suffix is the format: .svg, .png or .pdf.
-        measure: the metric; its `key` is in the histories.
+        metric: the metric; its `key` is in the histories.
 
     Raises:
         OSError: the file cannot be written.
@@ -29,11 +29,11 @@ def draw_progress(histories: Mapping[str, Sequence[Epoch]], path: str | Path, me
         for name, history in histories.items():
             epochs = [line["epoch"] for line in history]
             # a value of None leaves a gap
-            (curve,) = values.plot(epochs, [line[measure.key] for line in history], marker=".", label=name)
+            (curve,) = values.plot(epochs, [line[metric.key] for line in history], marker=".", label=name)
             for part, (xs, ys) in deviation_curves(history).items():
                 style = "--" if part == "inter" else "-"
                 deviations.plot(xs, ys, style, color=curve.get_color(), label=f"{name}, {part}" if name else part)
-        values.set(xlabel="epoch", ylabel=f"valid {measure.title} of the supernet", yscale=measure.scale)
+        values.set(xlabel="epoch", ylabel=f"valid {metric.title} of the supernet", yscale=metric.scale)
         deviations.set(xlabel="epoch", ylabel="MAD of the mixing weights")
         for axes in (values, deviations):
             axes.grid(alpha=0.3)

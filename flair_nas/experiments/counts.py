@@ -34,15 +34,15 @@ def count_file(path: Path, spans: bool) -> Counts:
     return np.array(counts, dtype=np.int32)
 
 
-def packed(counts: Counts) -> str:
+def pack_counts(counts: Counts) -> str:
     """Return counts as a short text, for a ledger."""
     stream = io.BytesIO()
     np.save(stream, counts, allow_pickle=False)
     return base64.b64encode(zlib.compress(stream.getvalue(), 9)).decode()
 
 
-def unpacked(text: str) -> Counts:
-    """Return the counts of a text of `packed`."""
+def unpack_counts(text: str) -> Counts:
+    """Return the counts of a text of `pack_counts`."""
     data = zlib.decompress(base64.b64decode(text))
     if not data.startswith(b"\x93NUMPY"):  # counts of tags in older ledgers
         return np.frombuffer(data, "<i4").reshape(-1, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flair_nas.library.layer_spec import parse_rnn
+from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.tagging.config import FLAIR_TYPES
 
 
@@ -16,7 +16,7 @@ def identity(rnn: str) -> str:
     """
     if rnn.upper() in FLAIR_TYPES:
         return rnn.lower()
-    genotype, numbers = parse_rnn(rnn, FLAIR_TYPES)
+    genotype, numbers = parse_layer_spec(rnn, FLAIR_TYPES)
     return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.jobs import Outcome, ProcessDiedError
-from flair_nas.storage.files import sum_of_data, write_text
+from flair_nas.storage.files import hash_data, write_text
 from flair_nas.storage.paths import read_file
 
 log = logging.getLogger("flair_nas")
@@ -57,7 +57,7 @@ class Ledger:
             data = json.loads(read_file(self.path, _MAX_BYTES))
             kind = (data["format"], data["version"])
             if kind == (_FORMAT, _VERSION):
-                if data.pop("sha256") != sum_of_data(data):
+                if data.pop("sha256") != hash_data(data):
                     raise ValueError("it has changed")
                 self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
                 self.data, self.rule = data.get("data", ""), data.get("rule", [])
@@ -142,4 +142,4 @@ class Ledger:
         """
         data = {"format": _FORMAT, "version": _VERSION, "plan": self.plan, "runs": self.runs, "seconds": self.seconds}
         data |= {"data": self.data} | ({"rule": self.rule} if self.rule else {})
-        write_text(self.path, json.dumps(data | {"sha256": sum_of_data(data)}, indent=1) + "\n")
+        write_text(self.path, json.dumps(data | {"sha256": hash_data(data)}, indent=1) + "\n")

@@ -40,7 +40,7 @@ class Estimate(NamedTuple):
         return self.value - reach, self.value + reach
 
 
-def estimate_of(value: float, parts: Sequence[tuple[float, float]]) -> Estimate:
+def combine_errors(value: float, parts: Sequence[tuple[float, float]]) -> Estimate:
     """Return a figure with the error that independent parts add up to (Welch, 1947; Satterthwaite, 1946).
 
     Args:
@@ -76,7 +76,7 @@ def compare(seeds: Sequence[Counts], others: Sequence[Counts], score: Score, bet
         if count > 1:
             parts.append((float(figures.var(ddof=1)) / count, count - 1.0))
             own += float(by_seed.var(0, ddof=1).sum()) / count
-    return estimate_of(value, [*parts, (max(0.0, float(effects @ effects) - own), len(effects) - 1.0)])
+    return combine_errors(value, [*parts, (max(0.0, float(effects @ effects) - own), len(effects) - 1.0)])
 
 
 def _jackknife(counts: Counts, score: Score) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -45,7 +45,7 @@ class Rule:
         lengths = [after - before for before, after in zip([0, *rungs], rungs)]
         return sum(count * length for count, length in zip(self.counts(candidates, rungs), lengths))
 
-    def most_candidates(self, budget: float, epochs: int) -> int:
+    def max_candidates(self, budget: float, epochs: int) -> int:
         """Return the number of candidates that a budget in epochs is enough for."""
         count = 0
         while self.cost(count + 1, epochs) <= budget:

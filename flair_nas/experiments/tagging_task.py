@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from flair_nas.experiments.counts import count_file, count_unseen, packed
+from flair_nas.experiments.counts import count_file, count_unseen, pack_counts
 from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
-from flair_nas.library.layer_spec import text_of
+from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn
 
@@ -214,7 +214,7 @@ def _scores(data: Any, place: Path, test: float | None) -> dict[str, Any]:
 
     sentences, label_type = sentences_of(data.corpus.train), data.label_type
     path, spans = place / ("dev.txt" if test is None else "test.txt"), not is_token_level(sentences, label_type)
-    result: dict[str, Any] = {"test": test, "counts": packed(count_file(path, spans))}
+    result: dict[str, Any] = {"test": test, "counts": pack_counts(count_file(path, spans))}
     if spans:
         seen = {label.data_point.text.lower() for sentence in sentences for label in sentence.get_labels(label_type)}
         result["unseen"] = count_unseen(path, seen)
@@ -238,7 +238,7 @@ def search(settings: Settings, folder: str) -> dict[str, Any]:
     be_quiet()
     config = TaggingSearchConfig(**{**settings, "storage": "disk"})
     result = search_genotype(config, folder, text=_corpus(settings), progress=False)
-    return {"genotype": text_of(result.genotype)}
+    return {"genotype": to_layer_spec(result.genotype)}
 
 
 def usage(settings: Settings) -> list[str]:

@@ -13,17 +13,22 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.counts import packed
+from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
-from flair_nas.language_model.perplexity import evaluate_stream, perplexity_of, sentence_losses, stream_losses
+from flair_nas.language_model.perplexity import (
+    compute_stream_losses,
+    evaluate_stream,
+    sum_sentence_losses,
+    to_perplexity,
+)
 from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, load_language_model
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
-from flair_nas.library.layer_spec import text_of
-from flair_nas.settings.fields import as_flags, kinds_of
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
+from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.settings.fields import as_flags, get_kinds
 from flair_nas.storage.files import copy_whole
 
 log = logging.getLogger("flair_nas")
@@ -35,7 +40,9 @@ _STEPS = 5
 
 def read(settings: Settings) -> TextCorpus:
     """Return the text."""
-    return load_text_of(TextSettings(**{name: settings[name] for name in kinds_of(TextSettings) if name in settings}))
+    return load_configured_text(
+        TextSettings(**{name: settings[name] for name in get_kinds(TextSettings) if name in settings})
+    )
 
 
 def fingerprint(data: TextCorpus) -> str:
@@ -142,12 +149,12 @@ def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]
 
     model = load_language_model(folder, choose_device(device)).model
     ids, end = data.valid if data.test is None else data.test, data.vocabulary.index(END)
-    losses = stream_losses(model, ids, first=end)
+    losses = compute_stream_losses(model, ids, first=end)
     if not np.isfinite(losses).all():
         raise FlairNasError(f"not finite: the loss of {folder}/model.pt on some words; a lower learning rate may help")
-    counts = sentence_losses(losses, np.asarray(ids) == end).astype(np.float32)
-    test = None if data.test is None else perplexity_of(float(losses.mean(dtype=np.float64)))
-    return {"test": test, "counts": packed(counts)}
+    counts = sum_sentence_losses(losses, np.asarray(ids) == end).astype(np.float32)
+    test = None if data.test is None else to_perplexity(float(losses.mean(dtype=np.float64)))
+    return {"test": test, "counts": pack_counts(counts)}
 
 
 def place(model: Path, folder: Path) -> None:
@@ -161,7 +168,7 @@ def search(settings: Settings, folder: str) -> dict[str, Any]:
     from flair_nas.search.trainer import search_genotype
 
     be_quiet()
-    return {"genotype": text_of(search_genotype(SearchConfig(**settings), folder, progress=False).genotype)}
+    return {"genotype": to_layer_spec(search_genotype(SearchConfig(**settings), folder, progress=False).genotype)}
 
 
 def usage(settings: Settings) -> list[str]:

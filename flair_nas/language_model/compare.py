@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.perplexity import perplexity_of, stream_losses
+from flair_nas.language_model.perplexity import compute_stream_losses, to_perplexity
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, UNKNOWN
 from flair_nas.language_model.text.sources import TextSource
@@ -93,8 +93,8 @@ class Comparison:
             "loss_a": self.loss_a,
             "loss_b": self.loss_b,
             "difference": self.difference,
-            "perplexity_a": perplexity_of(self.loss_a),
-            "perplexity_b": perplexity_of(self.loss_b),
+            "perplexity_a": to_perplexity(self.loss_a),
+            "perplexity_b": to_perplexity(self.loss_b),
             **{name: [dataclasses.asdict(w) | {"difference": w.difference} for w in ws] for name, ws in lists.items()},
         }
 
@@ -126,7 +126,9 @@ def compare_language_models(
     _check_same_words(vocabulary.words, models[1].vocabulary.words)
     ids = encode_text(text, vocabulary, part=part, lowercase=models[0].config.lowercase)
     first = vocabulary.index(END)
-    losses = [stream_losses(saved.model, ids, first=first, progress=progress).astype(np.float64) for saved in models]
+    losses = [
+        compute_stream_losses(saved.model, ids, first=first, progress=progress).astype(np.float64) for saved in models
+    ]
     occurrences = np.bincount(ids, minlength=len(vocabulary))
     sums = [np.bincount(ids, weights=weights, minlength=len(vocabulary)) for weights in losses]
     present = np.flatnonzero(occurrences)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 
 
-def rising(numbers: list[int]) -> str:
+def check_rising(numbers: list[int]) -> str:
     """Return the fault of numbers that do not rise, for the `check` of `setting`, or an empty string."""
     return "" if all(low < high for low, high in itertools.pairwise(numbers)) else "must rise"
 
@@ -40,13 +40,18 @@ class LanguageModelSettings(TextSettings):
     word_dropout: float = setting(0.1, "probability of dropping a word's whole embedding", **PROBABILITY)
     tied: bool = setting(True, "the softmax shares the embedding's matrix (never an adaptive softmax)")
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: number of types up to each cluster's end", check=rising, **COUNT
+        [],
+        "adaptive softmax, for large vocabularies: number of types up to each cluster's end",
+        check=check_rising,
+        **COUNT,
     )
     activation: float = setting(0.0, "alpha, weight of the penalty on large outputs", low=0, high=1e6)
     slowness: float = setting(1e-3, "beta, weight of the penalty on outputs that change fast", low=0, high=1e6)
     optimizer: str = setting("sgd", "sgd or adam", choices=("sgd", "adam"))
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
-    lower_after: list[int] = setting([], "epochs after which the learning rate falls to a tenth", check=rising, **COUNT)
+    lower_after: list[int] = setting(
+        [], "epochs after which the learning rate falls to a tenth", check=check_rising, **COUNT
+    )
     weight_decay: float = setting(8e-7, "weight decay", low=0, high=1e3)
     clip: float = setting(0.25, "maximum norm of the gradients", low=1e-12, high=1e12)
     averaging: bool = setting(True, "switch to averaged SGD when the validation loss stops improving")
@@ -74,7 +79,7 @@ class LanguageModelSettings(TextSettings):
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
     def __post_init__(self) -> None:
-        problems = problems_of(self)
+        problems = find_problems(self)
         if not problems:
             problems = self._contradictions()
         raise_problems(problems)

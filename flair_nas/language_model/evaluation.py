@@ -12,8 +12,8 @@ from flair_nas.language_model.perplexity import (
     StreamScore,
     compute_losses_by_sentence,
     evaluate_stream,
-    perplexity_of,
-    sentence_losses,
+    sum_sentence_losses,
+    to_perplexity,
 )
 from flair_nas.language_model.saved import SavedLanguageModel, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, unknown_share
@@ -72,7 +72,7 @@ def evaluate_language_model(
     if not by_sentence:
         score = evaluate_stream(saved.model, ids, batch_size=batch_size, first=end, progress=progress)
         return TextScore(*score, share)
-    sums = sentence_losses(compute_losses_by_sentence(saved.model, ids, end, progress=progress), ids == end)
+    sums = sum_sentence_losses(compute_losses_by_sentence(saved.model, ids, end, progress=progress), ids == end)
     means = [(total / count, int(count)) for total, count in [*sums.tolist(), sums.sum(0).tolist()]]
-    *sentences, whole = (StreamScore(loss, perplexity_of(loss), tokens) for loss, tokens in means)
+    *sentences, whole = (StreamScore(loss, to_perplexity(loss), tokens) for loss, tokens in means)
     return TextScore(*whole, share, tuple(sentences))

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, detach
-from flair_nas.runs.metric import Measure
+from flair_nas.runs.metric import Metric
 
 TOKENS_AT_ONCE = 2048
 """Tokens per forward pass by default, all columns together: enough that the softmax is one good product."""
@@ -64,10 +64,10 @@ def evaluate_stream(
         segments = _losses(model, tokens, targets, steps, bar)
         sums = [float(losses.double().sum()) for losses in segments]
     loss = math.fsum(sums) / targets.numel()
-    return StreamScore(loss, perplexity_of(loss), targets.numel())
+    return StreamScore(loss, to_perplexity(loss), targets.numel())
 
 
-def stream_losses(
+def compute_stream_losses(
     model: LanguageModel,
     ids: NDArray[np.integer[Any]] | Tensor,
     *,
@@ -130,7 +130,7 @@ def compute_losses_by_sentence(
     return losses
 
 
-def sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
+def sum_sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sum the losses of each sentence.
 
     Args:
@@ -145,7 +145,7 @@ def sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)
 
 
-def perplexity_of(loss: float) -> float:
+def to_perplexity(loss: float) -> float:
     """Return e to the loss; infinity if no float is as large."""
     try:
         return math.exp(loss)
@@ -153,7 +153,7 @@ def perplexity_of(loss: float) -> float:
         return math.inf
 
 
-PERPLEXITY = Measure("perplexity", "perplexity", perplexity_of, scale="log")
+PERPLEXITY = Metric("perplexity", "perplexity", to_perplexity, scale="log")
 """The metric of language models."""
 
 

@@ -19,10 +19,10 @@ from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
 from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
-from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
+from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.runs.checkpoints import check_sums
+from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
 from flair_nas.settings.resolve import is_of_another_command
 from flair_nas.storage.files import whole_file
@@ -62,7 +62,7 @@ def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str,
     """
     if config.rnn.lower() in OTHER_LAYERS:
         return None, {}
-    return parse_rnn(config.rnn, OTHER_LAYERS, "rnn")
+    return parse_layer_spec(config.rnn, OTHER_LAYERS, "rnn")
 
 
 def build_language_model(
@@ -120,7 +120,7 @@ def save_language_model(saved: SavedLanguageModel, path: str | Path) -> None:
         "version": _VERSION,
         "config": dataclasses.asdict(saved.config),
         "genotype": saved.genotype and saved.genotype.to_json(),
-        "options": {name: getattr(layer, name) for name in LAYER_NUMBERS} if saved.genotype else {},
+        "options": {name: getattr(layer, name) for name in LAYER_OPTIONS} if saved.genotype else {},
         "words": list(saved.vocabulary.words),
         "counts": list(saved.vocabulary.counts),
         "origin": saved.origin,
@@ -148,7 +148,7 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
     if not path.exists():
         raise FlairNasError(no_model(path))
     try:
-        check_sums(path)
+        verify_checksums(path)
         data = torch.load(path, map_location=device, weights_only=True)
         if not isinstance(data, dict) or data.get("format") != _FORMAT:
             raise ValueError("it has another format")

@@ -26,7 +26,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
-from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, perplexity_of
+from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, to_perplexity
 from flair_nas.language_model.saved import (
     OTHER_LAYERS,
     SavedLanguageModel,
@@ -35,9 +35,9 @@ from flair_nas.language_model.saved import (
     parse_layer,
     save_language_model,
 )
-from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_text_of
+from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
 from flair_nas.language_model.text.segments import Draw, segment_lengths
-from flair_nas.library.layer_spec import comparable, say_risks
+from flair_nas.library.layer_spec import normalize_description, warn_of_risks
 from flair_nas.runs.device import check_precision, choose_device
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -88,8 +88,8 @@ def train_language_model(
     command = "flair-nas lm train" if corpus is None else None
     with open_run(out, config, may_change=_MAY_CHANGE, command=command) as run:
         if corpus is None:
-            corpus = load_text_of(config, progress=progress)
-        say_risks(config.rnn, OTHER_LAYERS)
+            corpus = load_configured_text(config, progress=progress)
+        warn_of_risks(config.rnn, OTHER_LAYERS)
         torch.manual_seed(config.seed)
         training = _Training(run, corpus, layer, device)
         run.resume(training.restore)
@@ -130,7 +130,7 @@ class _Training:
     def _describe_layer(self) -> str:
         """Return the layer without its weights as text, since a genotype file may change before a resume."""
         cell = self.genotype.to_json() if self.genotype else self.config.rnn.lower()
-        return comparable(f"{cell} {self.model.layer.extra_repr()}")
+        return normalize_description(f"{cell} {self.model.layer.extra_repr()}")
 
     def save(self) -> None:
         """Write the history and a checkpoint."""
@@ -162,7 +162,7 @@ class _Training:
                 f"{folder}: the text is not the one that this run began with, so its figures would be of two "
                 "texts; choose another folder, or give back the text"
             )
-        if comparable(state["architecture"]) != self._describe_layer():
+        if normalize_description(state["architecture"]) != self._describe_layer():
             raise FlairNasError(
                 f"{folder}: {self.config.rnn} stood for another layer when this run began; choose another "
                 "folder, or give back the genotype file"
@@ -251,7 +251,7 @@ class _Training:
             line = {
                 "epoch": self.epoch,
                 "train_loss": train_loss,
-                "train_perplexity": perplexity_of(train_loss),
+                "train_perplexity": to_perplexity(train_loss),
                 "valid_loss": score.loss,
                 "valid_perplexity": score.perplexity,
                 "averaged": self.mean_weights is not None,
@@ -298,7 +298,7 @@ class _Training:
             if self.mean_weights is not None:
                 self.mean_weights.add()
             state = loss.state
-            bar.set_postfix_str(f"perplexity {perplexity_of(total / start):.2f}, valid {valid}", refresh=False)
+            bar.set_postfix_str(f"perplexity {to_perplexity(total / start):.2f}, valid {valid}", refresh=False)
             bar.update(length)
         return total / start
 
@@ -312,7 +312,7 @@ class _Training:
         norm = norms.norm()
         scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
         value, total, length = map(float, torch.stack([loss.cross_entropy, loss.total, norm]).tolist())
-        if not all(map(math.isfinite, (perplexity_of(value), total, length))):
+        if not all(map(math.isfinite, (to_perplexity(value), total, length))):
             worst = max(zip(norms.tolist(), gradients), key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
             raise NotFiniteError(
                 f"not finite in epoch {self.epoch + 1}, step {step}: the loss is {total:g}, the largest gradient is "

@@ -143,9 +143,9 @@ def _is_path(text: str) -> bool:
 
 def describe_cell(genotype: Genotype) -> str:
     """Return a genotype's line, picture and equations in Markdown."""
-    from flair_nas.drawing.graph import text_of
+    from flair_nas.drawing.graph import to_text
 
-    line, equations = genotype.one_line(), text_of(genotype)
+    line, equations = genotype.one_line(), to_text(genotype)
     return f"```text\n{line}\n```\n\n![The cell as a graph]({PICTURE})\n\n```text\n{equations}```\n"
 
 

@@ -16,11 +16,13 @@ from flair_nas.library.named import UnknownGenotypeError, bundled_names, load_ge
 
 log = logging.getLogger("flair_nas")
 
-LAYER_NUMBERS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
+LAYER_OPTIONS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 """Arguments of `SearchedRNN` that a layer spec can set."""
 
 
-def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> tuple[Genotype, dict[str, float]]:
+def parse_layer_spec(
+    text: str, others: Sequence[str] = (), name: str = "rnn_type"
+) -> tuple[Genotype, dict[str, float]]:
     """Return a layer spec's genotype, with its options applied, and the arguments of `SearchedRNN`.
 
     Args:
@@ -39,13 +41,13 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
     changes: dict[str, Any] = {}
     numbers: dict[str, float] = {}
     for option, value in options:
-        if option not in (*OPTION_NAMES, *LAYER_NUMBERS) or not value:
-            known = ", ".join((*OPTION_NAMES, *LAYER_NUMBERS))
+        if option not in (*OPTION_NAMES, *LAYER_OPTIONS) or not value:
+            known = ", ".join((*OPTION_NAMES, *LAYER_OPTIONS))
             written = brief(f"{option}={value}" if value else option)
             raise FlairNasError(f"{place}: unknown option {written}; the options are {known}, as name=value")
         if option in changes or option in numbers:
             raise FlairNasError(f"{place}: the option {brief(option)} comes twice")
-        if option in LAYER_NUMBERS:
+        if option in LAYER_OPTIONS:
             try:
                 numbers[option] = float(value)
             except ValueError:
@@ -63,14 +65,14 @@ def parse_rnn(text: str, others: Sequence[str] = (), name: str = "rnn_type") -> 
         ) from None
 
 
-def text_of(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
+def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
     """Return the layer spec of a genotype, without its origin, and of arguments of `SearchedRNN`."""
     defaults = Genotype(genotype.nodes).options
     options = {name: value for name, value in genotype.options.items() if value != defaults[name]} | dict(numbers or {})
     return ",".join([genotype.one_line(), *(f"{name}={value}" for name, value in options.items())])
 
 
-def comparable(architecture: str) -> str:
+def normalize_description(architecture: str) -> str:
     """Return a layer's description in the form of this version, to compare it with that of another version.
 
     Genotypes get the newest format and lose their origin. The initialisation bound is left out, since it does not
@@ -94,7 +96,7 @@ def comparable(architecture: str) -> str:
     return re.sub(r', "?init_range"?(: |=)[^,}\s]+', "", architecture)
 
 
-def say_risks(text: str, others: Sequence[str] = ()) -> None:
+def warn_of_risks(text: str, others: Sequence[str] = ()) -> None:
     """Log a warning if a layer learns nothing, or if it carries the gated state by default.
 
     Args:
@@ -103,7 +105,7 @@ def say_risks(text: str, others: Sequence[str] = ()) -> None:
     """
     if text.upper() in [other.upper() for other in others]:
         return
-    (genotype, _), (source, _) = parse_rnn(text), _split_options(text)
+    (genotype, _), (source, _) = parse_layer_spec(text), _split_options(text)
     if genotype.silent:
         log.warning(
             "%s has gate=product and no sigmoid in cell and input gate: a state of zeros stays zero, and nothing is "
@@ -111,7 +113,7 @@ def say_risks(text: str, others: Sequence[str] = ()) -> None:
             brief(source),
             shlex.quote(f"{text},gate=residual"),
         )
-    if carries_gated_unasked(genotype, text):
+    if carries_gated_by_default(genotype, text):
         log.warning(
             "%s has carry=gated, which is what files of version 1 mean: what it keeps of its past can grow without "
             "bound until the loss is not finite; with %s it cannot",
@@ -120,11 +122,11 @@ def say_risks(text: str, others: Sequence[str] = ()) -> None:
         )
 
 
-def carries_gated_unasked(genotype: Genotype, text: str) -> bool:
+def carries_gated_by_default(genotype: Genotype, text: str) -> bool:
     """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec does not ask for it.
 
     Args:
-        genotype: the result of `parse_rnn`.
+        genotype: the result of `parse_layer_spec`.
         text: the layer spec.
     """
     return genotype.carries_gated and "carry" not in dict(_split_options(text)[1])

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import LAYER_NUMBERS
+from flair_nas.library.layer_spec import LAYER_OPTIONS
 from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.operations import product_dtype
@@ -125,7 +125,7 @@ class SearchedRNN(nn.Module):
     def config(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
         sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
-        return {**{name: getattr(self, name) for name in sizes + LAYER_NUMBERS}, "genotype": self.genotype.to_dict()}
+        return {**{name: getattr(self, name) for name in sizes + LAYER_OPTIONS}, "genotype": self.genotype.to_dict()}
 
     def extra_repr(self) -> str:
         """Return the arguments, for printing."""

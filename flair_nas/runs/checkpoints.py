@@ -106,7 +106,7 @@ def read_checkpoint(path: str | Path) -> State:
         FlairNasError: the file is damaged, or not a checkpoint.
     """
     try:
-        check_sums(path)
+        verify_checksums(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict):
             raise ValueError(f"it holds a {type(state).__name__}")
@@ -122,13 +122,13 @@ def read_checkpoint(path: str | Path) -> State:
 def is_whole(path: str | Path) -> bool:
     """Return True if a file of `torch.save` exists and its checksums match."""
     try:
-        check_sums(path)
+        verify_checksums(path)
     except Exception:  # a damaged file can raise nearly anything
         return False
     return True
 
 
-def check_sums(path: str | Path) -> None:
+def verify_checksums(path: str | Path) -> None:
     """Verify the checksums in a file of `torch.save`; `torch.load` does not.
 
     Raises:

@@ -26,7 +26,7 @@ class Guess(NamedTuple):
     Args:
         key: its name in the keys of histories.
         name: its name in sentences.
-        cost: its cost on the validation part, as `Measure.cost` returns it.
+        cost: its cost on the validation part, as `Metric.cost` returns it.
     """
 
     key: str
@@ -35,21 +35,21 @@ class Guess(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """A metric such as perplexity or F1.
 
     Args:
         name: the name in the keys of histories: ``valid_NAME``.
         title: the name in sentences and on axes.
-        of_loss: the function from the mean loss to the metric; None if the metric needs an evaluation.
-        higher_is_better: the direction. It is ignored with `of_loss`, where a lower loss is better.
+        from_loss: the function from the mean loss to the metric; None if the metric needs an evaluation.
+        higher_is_better: the direction. It is ignored with `from_loss`, where a lower loss is better.
         form: the format of the number.
         scale: the axis of a picture, ``linear`` or ``log``.
     """
 
     name: str
     title: str
-    of_loss: Callable[[float], float] | None = None
+    from_loss: Callable[[float], float] | None = None
     higher_is_better: bool = False
     form: str = ".1f"
     scale: str = "linear"
@@ -60,21 +60,21 @@ class Measure:
         return f"valid_{self.name}"
 
     def cost(self, evaluation: Evaluation) -> float:
-        """Return a figure that is smaller for a better model: the loss with `of_loss`, else the signed metric."""
-        if self.of_loss is not None:
+        """Return a figure that is smaller for a better model: the loss with `from_loss`, else the signed metric."""
+        if self.from_loss is not None:
             return evaluation.loss
         return -evaluation.value if self.higher_is_better else evaluation.value
 
-    def of_cost(self, cost: float) -> float:
+    def from_cost(self, cost: float) -> float:
         """Return the value of the metric for a cost."""
-        if self.of_loss is not None:
-            return self.of_loss(cost)
+        if self.from_loss is not None:
+            return self.from_loss(cost)
         return 0.0 - cost if self.higher_is_better else cost  # no -0.0
 
     def best(self, cost: float) -> dict[str, float | None]:
         """Return the figure of the smallest cost with its key in a history; None if it is not finite."""
-        name = self.name if self.of_loss is None else "loss"
-        value = cost if self.of_loss is not None else self.of_cost(cost)
+        name = self.name if self.from_loss is None else "loss"
+        value = cost if self.from_loss is not None else self.from_cost(cost)
         return {f"best_{name}": value if math.isfinite(value) else None}
 
     def plain(self, value: float) -> str:
@@ -83,9 +83,9 @@ class Measure:
 
     def shown(self, value: float | None) -> str:
         """Format a value with the name of the metric; None stands for a value that is not finite."""
-        missing = math.nan if self.of_loss is None else math.inf
+        missing = math.nan if self.from_loss is None else math.inf
         return f"{self.title} {self.plain(missing if value is None else value)}"
 
-    def shown_loss(self, loss: float) -> str:
-        """Format a loss, as the metric with `of_loss`."""
-        return f"loss {loss:.3f}" if self.of_loss is None else self.shown(self.of_loss(loss))
+    def format_loss(self, loss: float) -> str:
+        """Format a loss, as the metric with `from_loss`."""
+        return f"loss {loss:.3f}" if self.from_loss is None else self.shown(self.from_loss(loss))

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
 from flair_nas.settings.resolve import read_run_settings
-from flair_nas.settings.yaml_files import UnknownSettings, to_yaml
-from flair_nas.storage.files import is_unfinished, sum_of_data, write_text
+from flair_nas.settings.yaml_files import UnknownSettingsError, to_yaml
+from flair_nas.storage.files import hash_data, is_unfinished, write_text
 from flair_nas.storage.locks import LockHeldError, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
 
@@ -177,7 +177,7 @@ class Run(Generic[Config]):
 
 def _compute_sum(figures: Figures) -> str:
     """Compute the SHA-256 of figures without their checksum."""
-    return sum_of_data({name: value for name, value in figures.items() if name != "sha256"})
+    return hash_data({name: value for name, value in figures.items() if name != "sha256"})
 
 
 def read_figures(path: str | Path) -> Figures:
@@ -267,7 +267,7 @@ def _check(out: Path, config: Config, may_change: Collection[str], quantity: str
         return
     try:
         before = dataclasses.asdict(read_run_settings(written, type(config)))
-    except UnknownSettings:
+    except UnknownSettingsError:
         raise FlairNasError(
             f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
             "choose another folder"

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
-from flair_nas.language_model.config import rising
+from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy_class
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, setting
 from flair_nas.settings.resolve import preset_names
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 
 
 def small_presets() -> list[str]:
@@ -27,9 +27,9 @@ def parse_genotype(text: str) -> Genotype:
     Raises:
         FlairNasError: an unknown genotype, or an option that is none of a genotype's.
     """
-    from flair_nas.library.layer_spec import parse_rnn
+    from flair_nas.library.layer_spec import parse_layer_spec
 
-    genotype, numbers = parse_rnn(text, name="genotype")
+    genotype, numbers = parse_layer_spec(text, name="genotype")
     if numbers:
         raise FlairNasError(f"{text}: {', '.join(numbers)} has no meaning here; the search has settings of its own")
     return genotype
@@ -152,7 +152,7 @@ class SearchSettings:
     )
 
     def __post_init__(self) -> None:
-        problems = problems_of(self)
+        problems = find_problems(self)
         with contextlib.suppress(TypeError):  # a setting of the wrong type contradicts nothing
             problems += self._contradictions()
         raise_problems(problems)
@@ -226,7 +226,7 @@ class SearchConfig(SearchSettings, TextSettings):
         "text", "task of the model", choices=tuple(name for name in OBJECTIVES if name not in SETTINGS)
     )
     adaptive_cutoffs: list[int] = setting(
-        [], "adaptive softmax, for large vocabularies: number of types up to the end of each cluster", check=rising,
+        [], "adaptive softmax, for large vocabularies: types up to each cluster's end", check=check_rising,
         **COUNT,
     )  # fmt: skip
     bptt: int = setting(35, "words of a segment of truncated back-propagation", **COUNT)

@@ -11,7 +11,7 @@ from typing import TypedDict
 from torch import Tensor
 
 from flair_nas.genotype import Genotype
-from flair_nas.runs.metric import Guess, Measure
+from flair_nas.runs.metric import Guess, Metric
 from flair_nas.search.convergence import drift, is_drifting
 
 EPOCHS = 3
@@ -85,21 +85,21 @@ def searched_nodes(genotype: Genotype, parts: Iterable[str]) -> list[str]:
 
 
 def explain_failure(
-    cost: float | None, guess: Guess | None, measure: Measure, losses: Sequence[float | None], part: str = "valid"
+    cost: float | None, guess: Guess | None, metric: Metric, losses: Sequence[float | None], part: str = "valid"
 ) -> str:
     """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
 
     Args:
         cost: its cost; None if that cannot be compared.
         guess: the prediction to surpass; None if there is none.
-        measure: the metric of both costs.
+        metric: the metric of both costs.
         losses: of the training part in each epoch; None where nothing was trained.
         part: the part of both costs, ``valid`` or ``train``.
     """
     if cost is None or guess is None or cost < guess.cost:
         return ""
-    own_value, guess_value = (measure.plain(measure.of_cost(value)) for value in (cost, guess.cost))
-    fewer = ", or a smaller --vocabulary-size" if measure.of_loss else ""
+    own_value, guess_value = (metric.plain(metric.from_cost(value)) for value in (cost, guess.cost))
+    fewer = ", or a smaller --vocabulary-size" if metric.from_loss else ""
     trained = [loss for loss in losses if loss is not None]
     trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
     early = "it may be too early: give it more --epochs or a smaller --batch-size"
@@ -109,7 +109,7 @@ def explain_failure(
         advice = f"Its training loss rose {trend}: give it a lower --learning-rate{fewer}."
     elif trained[0] - trained[-1] < STILL:
         advice = f"Its training loss hardly fell, {trend}: give it a higher --learning-rate or more --epochs."
-    elif not measure.of_loss:
+    elif not metric.from_loss:
         advice = f"Its training loss fell {trend}, so {early}."
     elif trained[-1] > guess.cost:
         advice = (
@@ -119,7 +119,7 @@ def explain_failure(
     else:
         advice = f"Its training loss fell {trend}: see whether the valid part is like the training part; or add text."
     return (
-        f"This search learned nothing: its {part} {measure.title} is {own_value}, that of {guess.name} is "
+        f"This search learned nothing: its {part} {metric.title} is {own_value}, that of {guess.name} is "
         f"{guess_value}. {advice} Its genotype is arbitrary."
     )
 

@@ -9,7 +9,7 @@ import time
 from tqdm import tqdm
 
 from flair_nas.runs.duration import duration
-from flair_nas.runs.metric import Measure
+from flair_nas.runs.metric import Metric
 from flair_nas.search.protocols import JSON, Strategy
 
 log = logging.getLogger("flair_nas")
@@ -21,11 +21,11 @@ class Display:
     Args:
         steps: number of steps in all.
         progress: draw the lines; otherwise each epoch is logged.
-        measure: the metric that losses and epochs are shown by.
+        metric: the metric that losses and epochs are shown by.
     """
 
-    def __init__(self, steps: int, progress: bool, measure: Measure) -> None:
-        self.progress, self.steps, self.measure = progress, steps, measure
+    def __init__(self, steps: int, progress: bool, metric: Metric) -> None:
+        self.progress, self.steps, self.metric = progress, steps, metric
         self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
         self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
         self.started, self.steps_done = time.perf_counter(), 0
@@ -51,9 +51,9 @@ class Display:
         if not self.progress:
             return
         if self.bar.n % 10 == 0:  # deriving takes longer than drawing
-            parts = [f"train {self.measure.shown_loss(training)}"]
+            parts = [f"train {self.metric.format_loss(training)}"]
             if validation is not None:
-                parts.append(f"valid {self.measure.shown_loss(validation)}")
+                parts.append(f"valid {self.metric.format_loss(validation)}")
             parts += [f"MAD {name} {value:.4f}" for name, value in strategy.figures().get("mad", {}).items()]
             self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
             self.bar.set_postfix_str(", ".join(parts), refresh=False)
@@ -65,8 +65,8 @@ class Display:
         seconds = time.perf_counter() - self.started
         left = seconds / max(self.steps_done, 1) * (self.steps - self.steps_done)
         mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
-        loss, valid = line["training_loss"], self.measure.shown(line[self.measure.key])
-        training = "" if loss is None else f"train {self.measure.shown_loss(loss)}, "
+        loss, valid = line["training_loss"], self.metric.shown(line[self.metric.key])
+        training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
         text = (
             f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}, {line['seconds']:.0f} s, "
             f"{duration(left)} left; {line['genotype']}"

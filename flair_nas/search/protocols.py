@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import Tensor, nn
 
-    from flair_nas.runs.metric import Guess, Measure
+    from flair_nas.runs.metric import Guess, Metric
     from flair_nas.search.bilevel import Reduce
     from flair_nas.search.config import SearchSettings
     from flair_nas.supernet import Supernet
@@ -38,12 +38,12 @@ class Objective(Protocol):
     multiplied by it.
 
     Attributes:
-        measure: the metric that it is judged by.
+        metric: the metric that it is judged by.
         data: its kind of data, in a word, for messages.
         derived: the settings that follow from the data, in words; empty for none.
     """
 
-    measure: Measure
+    metric: Metric
     data: str = "data"
     derived: str = ""
 
@@ -215,9 +215,9 @@ class Strategy(Protocol):
         Args:
             history: a line for each epoch, at least one.
         """
-        measure, last = self.objective.measure, history[-1]
-        loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", measure.key))
-        return measure.cost(Evaluation(loss, value))
+        metric, last = self.objective.metric, history[-1]
+        loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", metric.key))
+        return metric.cost(Evaluation(loss, value))
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.

@@ -21,8 +21,8 @@ from accelerate import Accelerator
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import say_risks
-from flair_nas.runs.metric import Measure
+from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.build import log_derived_settings, make_objective
@@ -50,7 +50,7 @@ class SearchResult:
         genotype: with its provenance.
         history: contents of ``history.jsonl``, a dictionary per epoch.
         out: the run folder.
-        measure: the metric that the objective is judged by; its `key` is in the history.
+        metric: the metric that the objective is judged by; its `key` is in the history.
         verdict: one plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
         learned: False if the search did no better than a guess without a model; the verdict says what to change.
     """
@@ -60,7 +60,7 @@ class SearchResult:
     genotype: Genotype
     history: list[JSON]
     out: Path
-    measure: Measure
+    metric: Metric
     verdict: str = ""
     learned: bool = True
 
@@ -97,7 +97,7 @@ def search_genotype(
     with contextlib.ExitStack() as stack:
         stack.enter_context(only_main_logs(accelerator))
         for source in [*([config.fixed] if config.learn == "intra" and config.fixed else []), *config.candidates]:
-            say_risks(source)
+            warn_of_risks(source)
         if config.learn == "intra" and changed(config, "carry"):
             log.warning("carry=%s is of gates that are searched, and none are; those of --fixed have their own: %s",
                         config.carry, f"--fixed NAME,carry={config.carry}")  # fmt: skip
@@ -145,9 +145,9 @@ class _Search:
         if self.is_main and run.history:
             from flair_nas.drawing.progress import draw_progress
 
-            draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.measure)
+            draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.metric)
         verdict, learned = self._verdict(), not self._failure()
-        return SearchResult(genotype, run.history, run.folder, self.objective.measure, verdict, learned)
+        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, learned)
 
     # --- epochs ---
 
@@ -156,7 +156,7 @@ class _Search:
         if not self.epoch:
             log_derived_settings(objective)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
-        with Display(sum(steps.values()), self.progress, self.objective.measure) as display:
+        with Display(sum(steps.values()), self.progress, self.objective.metric) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
@@ -196,14 +196,14 @@ class _Search:
             if not self.strategy.bears_nan:
                 raise NotFiniteError(f"not finite after epoch {epoch}: the valid loss is {loss}. {REMEDY}")
             log.warning("the valid loss after epoch %d is %s; the search goes on", epoch, loss)
-        measure = self.objective.measure
+        metric = self.objective.metric
         line: JSON = {
             "epoch": epoch,
             "training_loss": mean_training,
             "architecture_loss": mean_validation,
             "valid_loss": loss if math.isfinite(loss) else None,
-            measure.key: value if math.isfinite(value) else None,
-            **({f"{guess.key}_{measure.name}": measure.of_cost(guess.cost)} if (guess := self.guess) else {}),
+            metric.key: value if math.isfinite(value) else None,
+            **({f"{guess.key}_{metric.name}": metric.from_cost(guess.cost)} if (guess := self.guess) else {}),
             **self.strategy.end_epoch(),
             "genotype": self.strategy.genotype().one_line(),
             "steps": steps,
@@ -291,7 +291,7 @@ class _Search:
 
     def _figures(self) -> JSON:
         """Return the figures for the genotype's provenance."""
-        history, key = self.run.history, self.objective.measure.key
+        history, key = self.run.history, self.objective.metric.key
         return {
             "epochs": self.epoch,
             f"supernet_{key}": history[-1][key] if history else None,
@@ -302,7 +302,7 @@ class _Search:
         history = self.run.history
         cost = self.strategy.cost(history) if history else None
         losses = [line["training_loss"] for line in history]
-        return explain_failure(cost, self.judged_against, self.objective.measure, losses, self.strategy.judged_on)
+        return explain_failure(cost, self.judged_against, self.objective.metric, losses, self.strategy.judged_on)
 
     def _verdict(self) -> str:
         return self._failure() or self.strategy.verdict(self.run.history)

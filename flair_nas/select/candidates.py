@@ -13,7 +13,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.layers import identity, matched_size
 from flair_nas.genotype import random_genotype
-from flair_nas.library.layer_spec import parse_rnn, text_of
+from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import FLAIR_TYPES
@@ -103,17 +103,17 @@ def _check(text: str, torch_layers: Sequence[str]) -> None:
     names = text.split(",")  # a file's name may have commas, and options follow one
     if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
         raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
-    parse_rnn(text, torch_layers)
+    parse_layer_spec(text, torch_layers)
 
 
 def _with_gates(text: str, history: int) -> str | None:
     """Return a layer spec with random gates around its cell, or None if it has gates."""
-    genotype, numbers = parse_rnn(text, FLAIR_TYPES)
+    genotype, numbers = parse_layer_spec(text, FLAIR_TYPES)
     if genotype.state_gate is not None or genotype.input_gate is not None:
         return None
     drawn = random_genotype(1, history=history)
     gated = dataclasses.replace(genotype, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
-    return text_of(gated, numbers)
+    return to_layer_spec(gated, numbers)
 
 
 def random_layers(config: SelectSettings, count: int) -> list[Layer]:

@@ -13,9 +13,9 @@ from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.settings.aliases import takes_flair_names
-from flair_nas.settings.fields import COUNT, kinds_of, setting
+from flair_nas.settings.fields import COUNT, get_kinds, setting
 from flair_nas.settings.resolve import load_preset
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 from flair_nas.tagging.config import TaggerConfig, all_different
 
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -36,11 +36,11 @@ class SelectSettings(PoolSettings):
 
     Attributes:
         task: task that layers are compared on.
-        told_by: a setting that no training has, which tells a selection's folder from that of a training.
+        own_setting: a setting that no training has, which tells a selection's folder from that of a training.
     """
 
     task: ClassVar[Task]
-    told_by: ClassVar[str] = "budget"
+    own_setting: ClassVar[str] = "budget"
 
     rnn: str = setting("lstm", "the baseline, which always comes to the end")
     hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)
@@ -82,7 +82,7 @@ class SelectSettings(PoolSettings):
 
     def one(self, **changes: Any) -> dict[str, Any]:
         """Return the settings of one run but for its seed."""
-        names = [field.name for field in fields(self) if field.name in kinds_of(self.task.settings)]
+        names = [field.name for field in fields(self) if field.name in get_kinds(self.task.settings)]
         return {name: getattr(self, name) for name in names} | changes
 
     def search(self, method: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class SelectConfig(SelectSettings, TaggerConfig):
     task = TAGGING
 
     def __post_init__(self) -> None:
-        problems = [*problems_of(self), *self.pool_problems()]
+        problems = [*find_problems(self), *self.pool_problems()]
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         raise_problems(problems)
@@ -111,7 +111,7 @@ class SelectConfig(SelectSettings, TaggerConfig):
         """Return the settings of one of `searches`, with a tagger of the same settings."""
         # a supernet has an initialisation bound of its own, and the job chooses where its embeddings are kept
         own = {"embeddings", "epochs", "init_range", "storage"}
-        shared = set(kinds_of(TaggerConfig)) & set(kinds_of(TaggingSearchConfig)) - own
+        shared = set(get_kinds(TaggerConfig)) & set(get_kinds(TaggingSearchConfig)) - own
         return {
             **{name: getattr(self, name) for name in shared},
             **SEARCHES[method],
@@ -148,7 +148,7 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
 
     def search(self, method: str) -> dict[str, Any]:
         """Return the settings of one of `searches`, by its small preset."""
-        names = [*kinds_of(TextSettings), "device"]
+        names = [*get_kinds(TextSettings), "device"]
         return {
             **load_preset("search", f"{method}-small", SearchConfig),
             **{name: getattr(self, name) for name in names},

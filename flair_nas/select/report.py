@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.experiments.config import format_time, parse_time
-from flair_nas.experiments.counts import unpacked
+from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import Task
@@ -85,7 +85,7 @@ def make_answer(
         judges: the seeds.
         fresh: True if the seeds took no part in the choice.
     """
-    counts = [[unpacked(run["counts"]) for run in row] for row in runs]
+    counts = [[unpack_counts(run["counts"]) for run in row] for row in runs]
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", tuple(judges)
     scored = []
     for candidate, row in zip(finalists, counts):
@@ -126,7 +126,7 @@ def format_answer(answer: Answer, config: SelectSettings) -> str:
             f"(95 %, above zero where it is better: {_range(answer.interval)}); {_chance(answer, name, config)}."
         )
     if answer.found_nothing:
-        words.append(f"{what_finds_more(config)}.")
+        words.append(f"{suggest_longer_training(config)}.")
     if answer.part != "test":
         words.append(f"There is no test part: these figures are of {answer.part}, which chose, and so too good.")
     wide = task.higher_is_better and winner.interval[1] - winner.interval[0] > _WIDE
@@ -136,7 +136,7 @@ def format_answer(answer: Answer, config: SelectSettings) -> str:
     return " ".join(words)
 
 
-def line_of(answer: Answer, config: SelectSettings) -> str:
+def summarize_answer(answer: Answer, config: SelectSettings) -> str:
     """Return the answer in one line."""
     winner, other, verdict = answer.winner, answer.other, _verdict(answer, config)
     if answer.found_nothing:
@@ -145,7 +145,7 @@ def line_of(answer: Answer, config: SelectSettings) -> str:
     return line if other is None else f"{line}; {_name(other.candidate)} has {other.figure:.2f}"
 
 
-def what_finds_more(config: SelectSettings) -> str:
+def suggest_longer_training(config: SelectSettings) -> str:
     """Return advice for a selection that found nothing; its settings need another folder."""
     return (
         f"Train longer (--epochs {2 * config.epochs}, in another folder) and with a larger --budget, with other "
@@ -153,7 +153,7 @@ def what_finds_more(config: SelectSettings) -> str:
     )
 
 
-def what_settles(answer: Answer, config: SelectSettings) -> str:
+def suggest_flags(answer: Answer, config: SelectSettings) -> str:
     """Return the flags with which `--resume` may settle an open answer, or an empty string if it is settled."""
     if answer.probability is None or answer.found_nothing:
         return ""
@@ -179,7 +179,7 @@ def _verdict(answer: Answer, config: SelectSettings) -> str:
 
 def _chance(answer: Answer, name: str, config: SelectSettings) -> str:
     """Return how likely the winner is better, and what would settle it, in words."""
-    flags = what_settles(answer, config)
+    flags = suggest_flags(answer, config)
     advice = f"keep {config.rnn}, or --resume once with {flags}, which adds seeds" if flags else "more seeds tell more"
     if answer.seeds == 1:
         return f"that is over sentences alone; {advice}"
@@ -281,7 +281,7 @@ def _row(
     return (-len(good), -epochs, cost), start + " | ".join(cells)
 
 
-def shortened(report: str, rows: int = 10, named: Sequence[str] = ()) -> str:
+def shorten_report(report: str, rows: int = 10, named: Sequence[str] = ()) -> str:
     """Return a report with the first rows of its table alone, and those of the layers that are named."""
     lines = report.splitlines(keepends=True)
     table = [number for number, line in enumerate(lines) if line.startswith("|")][2:]  # after its head

@@ -20,7 +20,7 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
-from flair_nas.library.layer_spec import say_risks
+from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.select.candidates import Candidate, Layer, make_candidates, matched_lstm, named_layers, random_layers
@@ -75,7 +75,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
     """
     not_while_imported()
     for layer in named_layers(config):  # before the corpus is loaded, which takes time
-        say_risks(layer.rnn, FLAIR_TYPES)
+        warn_of_risks(layer.rnn, FLAIR_TYPES)
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,

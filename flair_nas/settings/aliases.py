@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flair_nas.errors import did_you_mean
-from flair_nas.settings.fields import Config, kinds_of
+from flair_nas.settings.fields import Config, get_kinds
 from flair_nas.settings.validation import raise_problems
 
 
@@ -24,19 +24,19 @@ def takes_flair_names(config_type: type[Config]) -> type[Config]:
 
     @functools.wraps(make)
     def initialise(self: Config, *values: Any, **named: Any) -> None:
-        names = kinds_of(type(self))
+        names = get_kinds(type(self))
         known = [*names, *flair_names(type(self))]
         for name in named:
             if name not in known:
                 hint = did_you_mean(name, known)
                 raise TypeError(f"{type(self).__name__} has no setting {name!r}; {hint}it has {', '.join(names)}")
-        make(self, *values, **own_names(type(self), named))
+        make(self, *values, **replace_flair_names(type(self), named))
 
     config_type.__init__ = initialise  # type: ignore[method-assign,assignment]
     return config_type
 
 
-def own_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
+def replace_flair_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return settings with Flair's names replaced by ours.
 
     Raises:

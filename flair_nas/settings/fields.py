@@ -87,7 +87,7 @@ class Kind(NamedTuple):
 
 
 @functools.cache
-def kinds_of(config_type: type) -> Mapping[str, Kind]:
+def get_kinds(config_type: type) -> Mapping[str, Kind]:
     """Return the type of each setting by name, in order.
 
     Raises:
@@ -134,7 +134,7 @@ def as_flags(config: DataclassInstance, config_type: type) -> str:
         config: the settings.
         config_type: their class or a base class; only its settings are returned.
     """
-    flags, kinds = [], kinds_of(config_type)
+    flags, kinds = [], get_kinds(config_type)
     for setting, value in changed(config).items():
         if setting not in kinds:
             continue

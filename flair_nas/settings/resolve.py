@@ -10,7 +10,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.settings.fields import Config
 from flair_nas.settings.validation import problems_in, raise_problems
-from flair_nas.settings.yaml_files import UnknownSettings, read_mapping, read_settings
+from flair_nas.settings.yaml_files import UnknownSettingsError, read_mapping, read_settings
 from flair_nas.storage.resources import resource_path
 
 
@@ -58,7 +58,7 @@ def resolve(
 
     Raises:
         FlairNasError: the preset is unknown, the file cannot be read, or settings cannot be used.
-        UnknownSettings: the file has other settings.
+        UnknownSettingsError: the file has other settings.
     """
     settings: dict[str, Any] = {}
     if of_run:
@@ -70,7 +70,7 @@ def resolve(
         of_file = read_settings(file, config_type)
         own = getattr(config_type, "told_by", "")
         if of_run and own and own not in of_file:  # another command, whose settings this one has, too
-            raise UnknownSettings(f"{file}: there is no {own} among these settings")
+            raise UnknownSettingsError(f"{file}: there is no {own} among these settings")
         try:
             raise_problems(problems_in(config_type, of_file))
         except FlairNasError as error:
@@ -110,7 +110,7 @@ def is_of_another_command(folder: Path, config_type: type[Config]) -> bool:
     """Return True if a folder is a run of another command than that of these settings."""
     try:
         read_run_settings(folder / "config.yaml", config_type)
-    except UnknownSettings:
+    except UnknownSettingsError:
         return True
     except FlairNasError:  # not a run, or one that cannot be read
         pass

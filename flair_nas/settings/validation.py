@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.settings.fields import Kind, default_of, kinds_of
+from flair_nas.settings.fields import Kind, default_of, get_kinds
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,7 +27,7 @@ def raise_problems(problems: Sequence[str]) -> None:
         raise SettingsError("settings that cannot be used: " + "; ".join(problems))
 
 
-def problems_of(config: DataclassInstance) -> list[str]:
+def find_problems(config: DataclassInstance) -> list[str]:
     """Return the problems of all settings: wrong types and values out of range."""
     return problems_in(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
 
@@ -38,7 +38,7 @@ def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     for field in dataclasses.fields(config_type):
         if field.name in values:
             value = values[field.name]
-            if problem := _find_problem(field, kinds_of(config_type)[field.name], value):
+            if problem := _find_problem(field, get_kinds(config_type)[field.name], value):
                 problems.append(f"{field.name} {problem}, got {brief(value)}")
     return problems
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
-from flair_nas.settings.aliases import flair_names, own_names
-from flair_nas.settings.fields import kinds_of
+from flair_nas.settings.aliases import flair_names, replace_flair_names
+from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.validation import SettingsError
 from flair_nas.storage.paths import read_file, user_path
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_BYTES = 100_000  # a file of settings has some thousand; larger ones take PyYAML minutes
 
 
-class UnknownSettings(FlairNasError):
+class UnknownSettingsError(FlairNasError):
     """The error for a file with settings that this command does not have; it may be another command's."""
 
 
@@ -46,11 +46,11 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
 
     Raises:
         FlairNasError: the file cannot be read or is not a mapping.
-        UnknownSettings: the file has other keys; the error names them.
+        UnknownSettingsError: the file has other keys; the error names them.
     """
-    kinds = kinds_of(config_type)
+    kinds = get_kinds(config_type)
     try:
-        data = own_names(config_type, read_mapping(path))
+        data = replace_flair_names(config_type, read_mapping(path))
     except SettingsError as error:
         raise FlairNasError(f"{path}: {error}") from None
     data.pop("about", None)  # the description of a preset
@@ -59,7 +59,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
         known = [*kinds, *flair_names(config_type)]
         hint = did_you_mean(unknown[0], known) if isinstance(unknown[0], str) else ""
         names = listed([key[:80] if isinstance(key, str) else brief(key) for key in unknown])
-        raise UnknownSettings(f"{path}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
+        raise UnknownSettingsError(f"{path}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
     for name, value in data.items():
         if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text
             with contextlib.suppress(ValueError, OverflowError):

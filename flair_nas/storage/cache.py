@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.storage.files import sum_of_data, sum_of_file, write_text
+from flair_nas.storage.files import hash_data, hash_file, write_text
 from flair_nas.storage.locks import locked
 from flair_nas.storage.paths import cache_root, check_regular
 
@@ -113,7 +113,7 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
         check_regular(folder / _MANIFEST)
         written = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         digest = written.pop("sha256")
-        if digest != sum_of_data(written):
+        if digest != hash_data(written):
             return None, f"{_MANIFEST} has changed"
         if written["fingerprint"] != folder.name:
             return None, "it is of another text or other settings"
@@ -121,7 +121,7 @@ def _look(folder: Path) -> tuple[dict[str, Any] | None, str]:
             stat = (folder / name).stat()
             if stat.st_size != file["bytes"]:
                 return None, f"{name} has {stat.st_size:,} bytes, not {file['bytes']:,}"
-            if stat.st_mtime_ns != file.get("modified_ns") and sum_of_file(folder / name) != file["sha256"]:
+            if stat.st_mtime_ns != file.get("modified_ns") and hash_file(folder / name) != file["sha256"]:
                 return None, f"{name} has changed"
         content: dict[str, Any] = written["content"]
         return content, ""
@@ -136,9 +136,9 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
         with open(path, "rb") as stream:
             os.fsync(stream.fileno())
         os.utime(path, ns=(modified, modified))
-        files[path.name] = {"bytes": path.stat().st_size, "modified_ns": modified, "sha256": sum_of_file(path)}
+        files[path.name] = {"bytes": path.stat().st_size, "modified_ns": modified, "sha256": hash_file(path)}
     written = {"fingerprint": fingerprint, "files": files, "content": content}
-    write_text(folder / _MANIFEST, json.dumps(written | {"sha256": sum_of_data(written)}))
+    write_text(folder / _MANIFEST, json.dumps(written | {"sha256": hash_data(written)}))
 
 
 # --- one process at a time ---

@@ -114,7 +114,7 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def sum_of_file(path: str | Path) -> str:
+def hash_file(path: str | Path) -> str:
     """Compute the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb", buffering=0) as stream:
@@ -123,7 +123,7 @@ def sum_of_file(path: str | Path) -> str:
     return digest.hexdigest()
 
 
-def sum_of_data(data: Mapping[str, object]) -> str:
+def hash_data(data: Mapping[str, object]) -> str:
     """Compute the SHA-256 of JSON data, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 

@@ -103,7 +103,7 @@ def cache_root(cache: Path | None = None) -> Path:
     except RuntimeError:
         folder = Path(tempfile.gettempdir()) / f"flair-nas-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        if fault := not_ours(folder):
+        if fault := find_foreign_writer(folder):
             raise FlairNasError(
                 f"there is no home folder for caches, and {folder} {fault}; name another folder with the environment "
                 "variable FLAIR_NAS_CACHE"
@@ -111,7 +111,7 @@ def cache_root(cache: Path | None = None) -> Path:
         return folder
 
 
-def not_ours(path: str | Path) -> str:
+def find_foreign_writer(path: str | Path) -> str:
     """Return why users other than this one (and root) could have written to a path; empty if they could not.
 
     Raises:

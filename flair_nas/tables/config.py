@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flair_nas.experiments.config import PoolSettings, check_time
 from flair_nas.settings.fields import setting
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 from flair_nas.tagging.config import all_different
 
 
@@ -29,4 +29,4 @@ class TableConfig(PoolSettings):
     )
 
     def __post_init__(self) -> None:
-        raise_problems([*problems_of(self), *self.pool_problems()])
+        raise_problems([*find_problems(self), *self.pool_problems()])

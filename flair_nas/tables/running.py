@@ -24,7 +24,7 @@ from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
-from flair_nas.library.layer_spec import say_risks
+from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.storage.files import write_text
@@ -82,7 +82,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
     ):
         running = _Running(run, pool, table)
         for text in dict.fromkeys(row.rnn for row in running.rows if row.rnn):
-            say_risks(text, FLAIR_TYPES)
+            warn_of_risks(text, FLAIR_TYPES)
         run.accept()
         write_text(run.folder / COPY, table_file(source).read_text(encoding="utf-8"))
         return table, running.ledger, running.run_all()
@@ -99,7 +99,7 @@ class _Running:
         self.data: dict[str, Any] = {}  # by column
 
     def run_all(self) -> str:
-        from flair_nas.tables.showing import grid_of, to_markdown
+        from flair_nas.tables.showing import make_grid, to_markdown
 
         self.ledger.begin(self.config.budget or "")
         (self.run.folder / "runs").mkdir(exist_ok=True)
@@ -113,7 +113,7 @@ class _Running:
         self._note_cells(self._jobs(self.table.rows, seeds))
         jobs = self._jobs(self.rows, seeds)
         self._do(jobs, "runs")
-        write_text(self.run.folder / "table.md", to_markdown(self.table, grid_of(self.table, self.ledger)))
+        write_text(self.run.folder / "table.md", to_markdown(self.table, make_grid(self.table, self.ledger)))
         open_searches = sum(not self._is_done(job) for job in searches)
         before = [job for row, column in cells if (job := self._first_job(row, column)) is not None]
         left = sum(not self._is_done(job) for job in jobs) + sum(not self._is_done(job) for job in before) * len(seeds)

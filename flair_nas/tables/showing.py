@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flair_nas.experiments.counts import unpacked
+from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.statistics import compare, epoch_seconds, mean_and_spread
 from flair_nas.experiments.tasks import TASKS, Task
@@ -32,7 +32,7 @@ class Grid(NamedTuple):
     remarks: list[str]
 
 
-def grid_of(table: Table, ledger: Ledger) -> Grid:
+def make_grid(table: Table, ledger: Ledger) -> Grid:
     """Return a table with the metrics of its runs.
 
     Args:
@@ -97,11 +97,13 @@ def _column_figures(table: Table, ledger: Ledger, column: Column) -> tuple[str, 
     """Return the header of a column, and the metrics of its runs, row by row."""
     good, task = _good([_runs(ledger, row, column) for row in table.rows]), TASKS[column.task]
     part = "test" if any(run["test"] is not None for cell in good for run in cell) else task.dev
-    figures = [[float(task.figure(unpacked(run["counts"]).sum(0, dtype="float64"))) for run in cell] for cell in good]
+    figures = [
+        [float(task.figure(unpack_counts(run["counts"]).sum(0, dtype="float64"))) for run in cell] for cell in good
+    ]
     return f"{column.name}, {part} {task.title}", figures
 
 
-def panels_of(table: Table, ledger: Ledger) -> dict[str, dict[str, list[float]]]:
+def make_panels(table: Table, ledger: Ledger) -> dict[str, dict[str, list[float]]]:
     """Return the metrics of a table by column and row, as `flair_nas.drawing.comparison.draw_comparison` takes them."""
     columns = [_column_figures(table, ledger, column) for column in table.columns]
     return {title: {row.name: values for row, values in zip(table.rows, figures)} for title, figures in columns}
@@ -132,7 +134,7 @@ def _chance(runs: Runs, first: Runs, task: Task) -> str:
     """Return how likely a layer is better than the first one."""
     if min(len(runs), len(first)) < 2:  # one seed does not tell
         return "-"
-    own, others = ([unpacked(run["counts"]) for run in cell] for cell in (runs, first))
+    own, others = ([unpack_counts(run["counts"]) for run in cell] for cell in (runs, first))
     return f"{compare(own, others, task.figure, task.gain(1.0, 0.0)).probability:.2f}"
 
 

@@ -29,7 +29,7 @@ import yaml
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.genotype import random_genotype
-from flair_nas.settings.fields import kinds_of
+from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.resolve import load_preset
 from flair_nas.settings.yaml_files import read_mapping
 from flair_nas.storage.paths import user_path
@@ -178,7 +178,7 @@ class _Reader:
         ((name_of_task, settings),) = given.items()
         task, place = TASKS[name_of_task], ("columns", name, name_of_task)
         settings = self._with_preset(place, settings, task.presets, task.settings)
-        self._known(place, settings, tuple(kinds_of(task.settings)))
+        self._known(place, settings, tuple(get_kinds(task.settings)))
         return Column(name, name_of_task, settings)
 
     def _with_preset(self, place: Place, settings: dict[str, Any], kind: str, config_type: type) -> dict[str, Any]:
@@ -235,10 +235,12 @@ class _Reader:
 
     def _check(self, row: Row, column: Column) -> None:
         """Raise an error if the settings of a run cannot be used, or the layer is unknown."""
-        from flair_nas.library.layer_spec import parse_rnn  # needs torch
+        from flair_nas.library.layer_spec import parse_layer_spec  # needs torch
 
         place, task = ("rows", row.name), TASKS[column.task]
-        self._known((*place, "settings"), row.settings, [n for task in TASKS.values() for n in kinds_of(task.settings)])
+        self._known(
+            (*place, "settings"), row.settings, [n for task in TASKS.values() for n in get_kinds(task.settings)]
+        )
         try:
             task.settings(**run_settings(row, column, row.rnn or "i-darts-ptb"))
         except FlairNasError as error:
@@ -246,11 +248,11 @@ class _Reader:
         torch_layers = task.work.LAYERS
         if row.rnn is not None and row.rnn.upper() not in torch_layers:
             try:
-                parse_rnn(row.rnn, torch_layers)
+                parse_layer_spec(row.rnn, torch_layers)
             except FlairNasError as error:
                 raise self._fault((*place, "rnn"), str(error)) from None
         if row.search is not None:
-            self._known((*place, "search"), row.search, tuple(kinds_of(task.search_settings)))
+            self._known((*place, "search"), row.search, tuple(get_kinds(task.search_settings)))
             try:
                 search_settings(row, column)
             except FlairNasError as error:
@@ -283,7 +285,7 @@ def slug(name: str) -> str:
 
 def run_settings(row: Row, column: Column, rnn: str) -> dict[str, Any]:
     """Return the settings of a row's run on a column, without its seed and the other task's settings."""
-    known = kinds_of(TASKS[column.task].settings)
+    known = get_kinds(TASKS[column.task].settings)
     return {**column.settings, **{name: value for name, value in row.settings.items() if name in known}, "rnn": rnn}
 
 
@@ -295,7 +297,7 @@ def search_settings(row: Row, column: Column) -> Any:
     """
     search_type = TASKS[column.task].search_settings
     given = run_settings(row, column, "")
-    known = {name: given[name] for name in _PLACES if name in given and name in kinds_of(search_type)}
+    known = {name: given[name] for name in _PLACES if name in given and name in get_kinds(search_type)}
     if "embeddings" in known:
         known["embeddings"] = [name.removeprefix("pooled-") for name in known["embeddings"]]
     return search_type(**{**known, **(row.search or {})})

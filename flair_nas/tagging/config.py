@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from flair_nas.settings.aliases import takes_flair_names
 from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
@@ -126,7 +126,7 @@ class TaggerConfig:
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
     def __post_init__(self) -> None:
-        raise_problems(problems_of(self))
+        raise_problems(find_problems(self))
 
     def input_size(self, embedded: int) -> int:
         """Return the input size D of the recurrent layer for embeddings of a length."""

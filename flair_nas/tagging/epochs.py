@@ -18,14 +18,14 @@ from flair.training_utils import AnnealOnPlateau
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.library.layer_spec import comparable
+from flair_nas.library.layer_spec import normalize_description
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.evaluation import Evaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
+from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
 from flair_nas.tagging.rnn_type import describe_rnn
 
 log = logging.getLogger("flair_nas")
@@ -73,7 +73,7 @@ class EpochPlugin(TrainerPlugin):
         check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
         if state.get("seed", self.seed) != self.seed:  # older checkpoints have none
             raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
-        if comparable(state["architecture"]) != _architecture(self.tagger):
+        if normalize_description(state["architecture"]) != _architecture(self.tagger):
             raise FlairNasError(
                 f"{path}: {self.config.rnn} stood for another architecture when this run began "
                 f"({state['architecture']}); choose another folder, or give back the genotype file"
@@ -203,7 +203,7 @@ class EpochPlugin(TrainerPlugin):
         if self.exhausted:
             raise TrainingInterrupt(f"learning rate {rate:g} is below {self.config.min_learning_rate:g}")
 
-    def _evaluate_dev(self, epoch: int) -> Evaluation:
+    def _evaluate_dev(self, epoch: int) -> TaggerEvaluation:
         try:
             return evaluate_tagger(
                 self.tagger, self.dev, batch_size=64, storage=self.config.embeddings_storage_mode, compare=False
@@ -264,4 +264,4 @@ def _architecture(tagger: SequenceTagger) -> str:
     """Return a text that identifies the recurrent layer; its genotype file may change between a stop and a resume."""
     if not isinstance(tagger.rnn, SearchedRNN):
         return str(tagger.rnn)
-    return comparable(describe_rnn(tagger.rnn))
+    return normalize_description(describe_rnn(tagger.rnn))

@@ -27,11 +27,11 @@ Figures = dict[str, float]
 """Precision, recall and F1 in percent, and support."""
 
 
-class LossNotFinite(FlairNasError):
+class LossNotFiniteError(FlairNasError):
     """A loss that is not finite, because of a tagger's weights or a word's embeddings."""
 
 
-class Evaluation(NamedTuple):
+class TaggerEvaluation(NamedTuple):
     """Metrics of a tagger on labelled sentences.
 
     Args:
@@ -57,7 +57,7 @@ def evaluate_tagger(
     storage: EmbeddingStorageMode = "none",
     predictions: str | Path | None = None,
     compare: bool = True,
-) -> Evaluation:
+) -> TaggerEvaluation:
     """Evaluate a tagger by strict entity F1: an entity is right if both borders and the type are.
 
     A gold label that the tagger does not know, because training had no example of it, counts as missed.
@@ -74,7 +74,7 @@ def evaluate_tagger(
     Raises:
         FlairNasError: there are no sentences or no gold labels, labels are of tokens and the tagger's of spans or the
             reverse, or the two counts differ.
-        LossNotFinite: the loss is NaN or infinite.
+        LossNotFiniteError: the loss is NaN or infinite.
     """
     label_type = label_type or tagger.label_type
     labels = _check_labels(tagger, sentences, label_type, warn=compare)
@@ -94,19 +94,19 @@ def evaluate_tagger(
         write_text(user_path(predictions).resolve(), "".join(f"{block}\n" for block in blocks))
     loss = float(result.scores["loss"])
     if not math.isfinite(loss):
-        raise LossNotFinite(f"the loss is not finite: {describe_fault(tagger, sentences)}")
+        raise LossNotFiniteError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     base = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
         figures = _in_percent(result.classification_report)
         accuracy, report, text = _report_accuracy(gold, predicted, {k: v for k, v in figures.items() if k in labels})
-        return Evaluation(accuracy, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
+        return TaggerEvaluation(accuracy, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
     f1 = 100 * float(result.main_score)
     if not compare:
-        return Evaluation(f1, loss, base, "")
+        return TaggerEvaluation(f1, loss, base, "")
     report, text = _report_f1(gold, predicted, f1)
     if not any(sentence.get_labels(PREDICTED) for sentence in sentences):
         text += "The tagger found nothing in these sentences.\n"
-    return Evaluation(f1, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
+    return TaggerEvaluation(f1, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
 
 
 def _check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, warn: bool) -> list[str]:

@@ -15,9 +15,9 @@ from flair.models import SequenceTagger
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library.hugging_face import PREFIX, fetch_folder, refuse_offline
-from flair_nas.runs.checkpoints import check_sums
+from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.settings.resolve import is_of_another_command, read_run_settings
-from flair_nas.settings.yaml_files import UnknownSettings
+from flair_nas.settings.yaml_files import UnknownSettingsError
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.tokens import tokens_of
@@ -56,7 +56,7 @@ def load_tagger(path: str | Path) -> SequenceTagger:
         raise FlairNasError(no_model(path))
     try:
         if zipfile.is_zipfile(path):  # Flair's oldest taggers are not, and have no checksums
-            check_sums(path)
+            verify_checksums(path)
         with no_flair_remarks(*OF_ALL_WORDS):
             return SequenceTagger.load(path)
     except (FlairNasError, MemoryError, torch.cuda.OutOfMemoryError):
@@ -75,7 +75,7 @@ def _describe_missing(folder: Path) -> str:
     reason = f"its training is not finished; flair-nas tag train --resume {typed(folder)} goes on"
     try:
         read_run_settings(folder / "config.yaml", TaggerConfig)
-    except UnknownSettings:
+    except UnknownSettingsError:
         return f"it {_OTHER_RUN}"
     except FlairNasError:
         reason = "is its training finished?"

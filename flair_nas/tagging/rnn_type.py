@@ -8,7 +8,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import LAYER_NUMBERS, carries_gated_unasked, parse_rnn
+from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.tagging.config import FLAIR_TYPES
 
@@ -46,13 +46,13 @@ def build_rnn(
         try:
             config = json.loads(rnn_type)
             genotype = Genotype.from_dict(config["genotype"])
-            options |= {name: config[name] for name in LAYER_NUMBERS}
+            options |= {name: config[name] for name in LAYER_OPTIONS}
         except (KeyError, ValueError) as error:
             raise FlairNasError(f"the rnn_type of a saved model is damaged ({error!r}): {rnn_type[:80]}...") from None
     else:
-        genotype, numbers = parse_rnn(rnn_type, FLAIR_TYPES)
+        genotype, numbers = parse_layer_spec(rnn_type, FLAIR_TYPES)
         options |= numbers
-        if carries_gated_unasked(genotype, rnn_type):
+        if carries_gated_by_default(genotype, rnn_type):
             warnings.warn(
                 "carry=gated, which is what genotype files of version 1 mean: what the layer keeps of its past can "
                 f"grow without bound; with rnn_type={rnn_type + ',carry=ungated'!r} it cannot",
@@ -68,7 +68,7 @@ def build_rnn(
 
 def describe_rnn(rnn: SearchedRNN) -> str:
     """Return an `rnn_type` that holds the genotype and dropouts of a layer, so that it needs no library."""
-    config = {name: getattr(rnn, name) for name in LAYER_NUMBERS}
+    config = {name: getattr(rnn, name) for name in LAYER_OPTIONS}
     return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})
 
 

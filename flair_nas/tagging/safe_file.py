@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.storage.files import sum_of_file, whole_file, write_text
+from flair_nas.storage.files import hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY
@@ -118,7 +118,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
         "format": FORMAT,
         "version": VERSION,
         "flair": flair.__version__,
-        "weights": {"file": WEIGHTS, "sha256": sum_of_file(folder / WEIGHTS)},
+        "weights": {"file": WEIGHTS, "sha256": hash_file(folder / WEIGHTS)},
         "settings": settings | {"bidirectional": bidirectional},
         "embeddings": embeddings,
     }
@@ -141,7 +141,7 @@ def read_safe(folder: Path) -> SequenceTagger:
         raise FlairNasError(f"{path}: version {brief(config.get('version'))} is not known here; update flair-nas")
     try:
         settings = config["settings"]
-        if sum_of_file(folder / WEIGHTS) != config["weights"]["sha256"]:
+        if hash_file(folder / WEIGHTS) != config["weights"]["sha256"]:
             raise FlairNasError(f"{folder / WEIGHTS}: is damaged, or of another tagger than {CONFIG}; give both back")
         state = {name: _from_data(settings[name]) for name in _SETTINGS}
         embeddings = _from_data(config["embeddings"])

@@ -26,7 +26,7 @@ from flair.trainers import ModelTrainer
 from torch.utils.data import ConcatDataset, Dataset
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library.layer_spec import parse_rnn, say_risks
+from flair_nas.library.layer_spec import parse_layer_spec, warn_of_risks
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.memory import check_fits, peak_memory_mb
@@ -39,7 +39,7 @@ from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, load_
 from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import keep_frozen
 from flair_nas.tagging.epochs import EpochPlugin, check_same_corpus
-from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger
+from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger
 from flair_nas.tagging.patches.viterbi_loss import use_fast_crf
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.quiet import flair_device, flair_says, no_flair_bars, no_flair_remarks
@@ -131,7 +131,7 @@ def _train_seeds(run: Run, corpus: TaggingCorpus, parts: Sequence[str], progress
         )
     describe_corpus(corpus)
     _warn_of_length(config, corpus.corpus)
-    say_risks(config.rnn, FLAIR_TYPES)
+    warn_of_risks(config.rnn, FLAIR_TYPES)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
     results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress) for seed in config.seeds]
@@ -190,7 +190,7 @@ def rnn_type(config: TaggerConfig) -> str:
     """
     if config.rnn.upper() in FLAIR_TYPES:
         return config.rnn.upper()
-    numbers = parse_rnn(config.rnn, FLAIR_TYPES)[1]
+    numbers = parse_layer_spec(config.rnn, FLAIR_TYPES)[1]
     if config.init_range is None or "init_range" in numbers:
         return config.rnn
     return f"{config.rnn},init_range={config.init_range}"
@@ -356,7 +356,7 @@ def _train_seed(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]
 
 def _evaluate_parts(
     tagger: SequenceTagger, config: TaggerConfig, corpus: TaggingCorpus, parts: Sequence[str], folder: Path
-) -> dict[str, Evaluation]:
+) -> dict[str, TaggerEvaluation]:
     """Evaluate a tagger on the labelled parts of a corpus, and write its predictions."""
     scores = {}
     for part in parts:

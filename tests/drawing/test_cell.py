@@ -15,7 +15,7 @@ from matplotlib.textpath import TextPath
 
 from flair_nas import Genotype, load_genotype, random_genotype
 from flair_nas.drawing.cell import COLOURS, DARK, LIGHT, ON, place_shapes, to_dot, to_png, to_svg
-from flair_nas.drawing.graph import graph_equations, layout, text_of
+from flair_nas.drawing.graph import graph_equations, layout, to_text
 from flair_nas.library.named import bundled_names
 
 DRAWN = [
@@ -172,13 +172,13 @@ def test_equations_and_dot_and_png() -> None:
         "h[t-1] * (1 + mean of f1 to f2)",
     ]
     # a level further in than what it reads, in the order of levels
-    assert text_of(genotype).startswith(
+    assert to_text(genotype).startswith(
         "cell:\n  s1 = tanh(s0)\n  s3 = relu(s0)  (dead)\n    s2 = relu(s1)\n    s4 = tanh(s3)  (dead)\n  s0 of x[t]"
     )
-    painted = text_of(genotype, {"tanh": "#0072B2", "dead": "#808080"})
+    painted = to_text(genotype, {"tanh": "#0072B2", "dead": "#808080"})
     assert "  s1 = \x1b[38;2;0;114;178mtanh\x1b[0m(s0)\n" in painted
     assert "  \x1b[38;2;128;128;128ms3 = relu(s0)  (dead)\x1b[0m\n" in painted  # none of its own within the grey
-    assert re.sub("\x1b\\[[0-9;]*m", "", painted) == text_of(genotype)
+    assert re.sub("\x1b\\[[0-9;]*m", "", painted) == to_text(genotype)
     dot = to_dot(genotype)
     assert dot.count("->") == 4 + 3 and 'label="sigmoid"' in dot and dot.count("{") == dot.count("}") == 3
     assert to_png(genotype, 0.5)[:8] == to_png(genotype, 0.5, dark=True)[:8] == b"\x89PNG\r\n\x1a\n"

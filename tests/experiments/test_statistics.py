@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from flair_nas.experiments.counts import Counts, f1, perplexity
-from flair_nas.experiments.statistics import compare, estimate_of
+from flair_nas.experiments.statistics import combine_errors, compare
 
 SURE = 0.95
 
@@ -75,7 +75,7 @@ def test_what_is_level_and_what_is_sure() -> None:
 
 
 def test_parts_of_an_error_add_up() -> None:
-    found = estimate_of(3.0, [(1.0, 2), (3.0, 4), (0.0, 0)])
+    found = combine_errors(3.0, [(1.0, 2), (3.0, 4), (0.0, 0)])
     assert found.error == 2 and found.freedom == pytest.approx(16 / (1 / 2 + 9 / 4))
 
 

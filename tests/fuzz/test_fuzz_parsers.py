@@ -30,10 +30,10 @@ from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.saved import load_language_model
 from flair_nas.language_model.text.corpus import END, TextCorpus, load_text
-from flair_nas.library.layer_spec import LAYER_NUMBERS, parse_rnn
+from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.search.config import SearchConfig
-from flair_nas.settings.fields import kinds_of
+from flair_nas.settings.fields import get_kinds
 from flair_nas.settings.resolve import preset_names, resolve
 from flair_nas.settings.yaml_files import read_settings, to_yaml
 from flair_nas.tagging.config import TaggerConfig
@@ -112,7 +112,7 @@ def test_any_file_is_a_genotype_or_refused(files: Path, content: bytes) -> None:
 
 
 RNN_OPTIONS = st.tuples(
-    st.sampled_from([*LAYER_NUMBERS, "highway", "combine", "gate", "other", ""]),
+    st.sampled_from([*LAYER_OPTIONS, "highway", "combine", "gate", "other", ""]),
     st.sampled_from(["0.25", "1e-3", "-1", "nan", "inf", "true", "sum", "mean", "product", "", "9" * 400]) | ANYTHING,
 ).map("=".join)
 RNN_TEXTS = st.tuples(
@@ -127,11 +127,11 @@ RNN_TEXTS = st.tuples(
 )
 def test_any_text_is_a_layer_or_refused(folder: Path, text: str) -> None:
     check_genotype(outcome(lambda: load_genotype(text)))
-    found = outcome(lambda: parse_rnn(text, ("LSTM", "GRU")))
+    found = outcome(lambda: parse_layer_spec(text, ("LSTM", "GRU")))
     if not isinstance(found, FlairNasError):
         genotype, numbers = found
         check_genotype(genotype)
-        assert set(numbers) <= set(LAYER_NUMBERS) and all(isinstance(value, float) for value in numbers.values())
+        assert set(numbers) <= set(LAYER_OPTIONS) and all(isinstance(value, float) for value in numbers.values())
 
 
 MANY, MOST = 30_000, 300_000
@@ -166,7 +166,7 @@ HUGE = {
 def test_what_is_far_too_long_is_refused_soon(kind: str, files: Path) -> None:
     text = HUGE[kind]()
     (files / "cell.json").write_text(text)
-    more = (Genotype.from_json, load_genotype, parse_rnn) if len(text) < MOST else ()
+    more = (Genotype.from_json, load_genotype, parse_layer_spec) if len(text) < MOST else ()
     for read in (Genotype.parse, *more):
         assert isinstance(outcome(lambda read=read: read(text)), FlairNasError)  # type: ignore[misc]
     assert isinstance(outcome(lambda: Genotype.load(files / "cell.json")), FlairNasError)
@@ -177,7 +177,7 @@ def test_what_is_far_too_long_is_refused_soon(kind: str, files: Path) -> None:
 
 def values(field: dataclasses.Field[Any], config_type: type) -> st.SearchStrategy[Any]:
     """What a setting may be, and some of what it may not."""
-    kind = kinds_of(config_type)[field.name]
+    kind = get_kinds(config_type)[field.name]
     low, high, choices = (field.metadata.get(name) for name in ("low", "high", "choices"))
     one: st.SearchStrategy[Any] = {
         bool: st.booleans(),
@@ -237,7 +237,7 @@ def test_any_file_of_settings_is_read_or_refused(files: Path, file: tuple[type, 
     path, (config_type, text) = files / "config.yaml", file
     path.write_bytes(text.encode(errors="surrogatepass"))
     found = outcome(lambda: read_settings(path, config_type))
-    assert isinstance(found, FlairNasError) or set(found) <= set(kinds_of(config_type))
+    assert isinstance(found, FlairNasError) or set(found) <= set(get_kinds(config_type))
     config = outcome(lambda: resolve(config_type, kind=CONFIGS[config_type], file=path))
     if not isinstance(config, FlairNasError):
         path.write_text(to_yaml(config), encoding="utf-8")
@@ -413,7 +413,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "genotype file": Genotype.load,
     "genotype": load_genotype,
     "genotype path": lambda name: load_genotype(Path(name)),
-    "layer": parse_rnn,
+    "layer": parse_layer_spec,
     "settings": lambda name: read_settings(name, TaggerConfig),
     "search settings": lambda name: resolve(SearchConfig, kind="search", file=name),
     "fixed genotype": lambda name: SearchConfig(learn="inter", history=1, fixed=name),
@@ -571,7 +571,7 @@ VERBS: dict[str, tuple[list[str], type]] = {
 def training_commands(draw: st.DrawFn) -> list[str]:
     """A command that trains, with any settings, into a folder that is a file, or with nothing to train on."""
     verb, config_type = VERBS[draw(st.sampled_from([*VERBS]))]
-    names = [*kinds_of(config_type), "preset", "config", "quiet", "verbose", "no_averaging", "unknown"]
+    names = [*get_kinds(config_type), "preset", "config", "quiet", "verbose", "no_averaging", "unknown"]
     flags = [f"--{name.replace('_', '-')}" for name in draw(st.lists(st.sampled_from(names), max_size=5))]
     words = [part for flag in flags for part in draw(st.sampled_from([[flag], [flag, draw(ODD_VALUES)]]))]
     guard = draw(st.sampled_from([["--out", "empty.json"], ["--resume", "folder.json"], []]))

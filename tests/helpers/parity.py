@@ -9,7 +9,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from flair_nas.runs.metric import Evaluation, Measure
+from flair_nas.runs.metric import Evaluation, Metric
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.protocols import Objective
@@ -55,7 +55,7 @@ class Tagger(nn.Module):
 class Parity(Objective):
     """The tag of a bit is whether the one before was the same."""
 
-    measure = Measure("f1", "F1", higher_is_better=True, form=".2f")
+    metric = Metric("f1", "F1", higher_is_better=True, form=".2f")
 
     def __init__(self, model: Tagger, bits: Bits, batch_size: int) -> None:
         self.model, self.bits, self.batch_size = model, bits, batch_size

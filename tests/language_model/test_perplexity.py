@@ -15,9 +15,9 @@ from flair_nas.language_model import perplexity
 from flair_nas.language_model.model import LanguageModel
 from flair_nas.language_model.perplexity import (
     compute_losses_by_sentence,
+    compute_stream_losses,
     evaluate_stream,
-    perplexity_of,
-    stream_losses,
+    to_perplexity,
 )
 from flair_nas.nn.searched_rnn import SearchedRNN
 
@@ -53,7 +53,7 @@ def test_batch_1_is_exact_whatever_the_segments(layer: str, bptt: int | None) ->
     assert score.tokens == LENGTH - 1
     assert score.loss == pytest.approx(sum(losses) / len(losses), rel=1e-12)
     assert score.perplexity == pytest.approx(math.exp(score.loss))
-    np.testing.assert_allclose(stream_losses(model, STREAM), losses, rtol=1e-6)
+    np.testing.assert_allclose(compute_stream_losses(model, STREAM), losses, rtol=1e-6)
 
 
 def test_a_first_token_has_every_token_predicted() -> None:
@@ -61,7 +61,7 @@ def test_a_first_token_has_every_token_predicted() -> None:
     losses = plain_losses(model, np.concatenate([[4], STREAM]))
     assert evaluate_stream(model, STREAM, first=4).tokens == LENGTH
     assert evaluate_stream(model, STREAM, first=4).loss == pytest.approx(sum(losses) / LENGTH, rel=1e-12)
-    np.testing.assert_allclose(stream_losses(model, STREAM, first=4), losses, rtol=1e-6)
+    np.testing.assert_allclose(compute_stream_losses(model, STREAM, first=4), losses, rtol=1e-6)
 
 
 @pytest.mark.parametrize("bptt", [3, None])
@@ -88,7 +88,7 @@ def test_each_sentence_has_the_losses_that_it_has_alone(
     losses = compute_losses_by_sentence(model, ids, end)
     np.testing.assert_allclose(losses, np.concatenate(alone), rtol=1e-6)
     expected = [(sum(of_one), len(of_one)) for of_one in alone]
-    np.testing.assert_allclose(perplexity.sentence_losses(losses, ids == end), expected, rtol=1e-6)
+    np.testing.assert_allclose(perplexity.sum_sentence_losses(losses, ids == end), expected, rtol=1e-6)
 
 
 def test_a_tensor_or_a_memory_map_is_a_stream_too(tmp_path) -> None:
@@ -123,4 +123,4 @@ def test_too_short_a_stream_is_refused_with_what_to_do() -> None:
 
 
 def test_a_perplexity_too_large_for_a_float_is_infinite() -> None:
-    assert perplexity_of(1e4) == math.inf and perplexity_of(0.0) == 1.0 and math.isnan(perplexity_of(math.nan))
+    assert to_perplexity(1e4) == math.inf and to_perplexity(0.0) == 1.0 and math.isnan(to_perplexity(math.nan))

@@ -19,7 +19,7 @@ from https_server import Server, content, redirect, serve
 from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.library.https import download
-from flair_nas.library.layer_spec import parse_rnn
+from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.storage import cache
 
 GENOTYPE = random_genotype(5)
@@ -66,7 +66,7 @@ def test_an_address_is_fetched_once_and_is_there_offline(server: Server, monkeyp
 
 def test_an_address_takes_options_as_every_other_text_of_a_layer_does(server: Server) -> None:
     url = server.put("/cell.json", JSON)
-    genotype, numbers = parse_rnn(f"{url}#sha256={SUM},recurrent_dropout=0.25,combine=mean", ("LSTM",))
+    genotype, numbers = parse_layer_spec(f"{url}#sha256={SUM},recurrent_dropout=0.25,combine=mean", ("LSTM",))
     assert genotype.nodes == GENOTYPE.nodes and genotype.combine == "mean" and numbers == {"recurrent_dropout": 0.25}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import _split_options, parse_rnn, say_risks, text_of
+from flair_nas.library.layer_spec import _split_options, parse_layer_spec, to_layer_spec, warn_of_risks
 from flair_nas.tagging.rnn_type import build_rnn
 
 
@@ -56,7 +56,7 @@ def test_options_follow_after_commas_and_other_commas_stay(
 def test_text_made_to_break_it_is_refused_at_once_and_in_short(text: str) -> None:
     started = time.process_time()
     with pytest.raises(FlairNasError) as caught:
-        parse_rnn(text, ("LSTM",))
+        parse_layer_spec(text, ("LSTM",))
     assert time.process_time() - started < 5  # a tenth of that, here
     assert len(str(caught.value)) < 1500
     str(caught.value).encode()
@@ -67,7 +67,7 @@ def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path, name: str) -> N
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / name)
     with pytest.raises(FlairNasError, match="no regular file"):
-        parse_rnn(str(tmp_path / name))
+        parse_layer_spec(str(tmp_path / name))
 
 
 def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -78,7 +78,7 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
 
     def said(text: str) -> str:
         caplog.clear()
-        say_risks(text, ["LSTM"])
+        warn_of_risks(text, ["LSTM"])
         return caplog.text
 
     assert f"with {path},combine=sum,carry=ungated it cannot" in said(f"{path},combine=sum")
@@ -95,6 +95,6 @@ def test_a_gated_carry_that_nobody_asked_for_is_said(tmp_path: Path, caplog: pyt
 
 @pytest.mark.parametrize("text", ["tanh0-relu1", "tanh0/state=tanh,gate=product,carry=gated", "relu0,highway=False"])
 def test_a_text_of_a_genotype_is_read_as_that_genotype(text: str) -> None:
-    genotype, _ = parse_rnn(text)
-    assert parse_rnn(text_of(genotype, {"init_range": 0.1})) == (genotype, {"init_range": 0.1})
-    assert text_of(genotype) == text
+    genotype, _ = parse_layer_spec(text)
+    assert parse_layer_spec(to_layer_spec(genotype, {"init_range": 0.1})) == (genotype, {"init_range": 0.1})
+    assert to_layer_spec(genotype) == text

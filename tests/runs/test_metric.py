@@ -7,10 +7,10 @@ import math
 import pytest
 
 from flair_nas.language_model.perplexity import PERPLEXITY
-from flair_nas.runs.metric import Evaluation, Measure
+from flair_nas.runs.metric import Evaluation, Metric
 
-F1 = Measure("f1", "F1", higher_is_better=True, form=".2f")
-ERROR = Measure("error_rate", "error rate")
+F1 = Metric("f1", "F1", higher_is_better=True, form=".2f")
+ERROR = Metric("error_rate", "error rate")
 
 
 def test_the_loss_decides_where_the_measure_is_formed_of_it_else_the_figure() -> None:
@@ -24,8 +24,8 @@ def test_the_best_is_named_as_what_decides() -> None:
     assert PERPLEXITY.best(1.5) == {"best_loss": 1.5}
     assert F1.best(F1.cost(Evaluation(1.0, 60.0))) == {"best_f1": 60.0}
     assert ERROR.best(7.0) == {"best_error_rate": 7.0}
-    for measure in (PERPLEXITY, F1, ERROR):
-        assert list(measure.best(math.inf).values()) == [None]
+    for metric in (PERPLEXITY, F1, ERROR):
+        assert list(metric.best(math.inf).values()) == [None]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_the_best_is_named_as_what_decides() -> None:
         (ERROR, "valid_error_rate", "loss 2.500", "error rate 60.0", "error rate nan"),
     ],
 )
-def test_what_is_shown(measure: Measure, key: str, loss: str, value: str, none: str) -> None:
-    assert measure.key == key
-    assert (measure.shown_loss(2.5), measure.shown(60.0), measure.shown(None)) == (loss, value, none)
+def test_what_is_shown(metric: Metric, key: str, loss: str, value: str, none: str) -> None:
+    assert metric.key == key
+    assert (metric.format_loss(2.5), metric.shown(60.0), metric.shown(None)) == (loss, value, none)

@@ -19,7 +19,7 @@ from own_process import python
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import Run, RunStopped, open_run
 from flair_nas.settings.fields import setting
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 from flair_nas.settings.yaml_files import to_yaml
 
 
@@ -32,7 +32,7 @@ class Walk:
     epochs: int = setting(2, "how often", low=0)
 
     def __post_init__(self) -> None:
-        raise_problems(problems_of(self))
+        raise_problems(find_problems(self))
 
 
 def names_in(folder: Path) -> list[str]:

@@ -116,7 +116,7 @@ def test_gradients_of_one_pass_outlive_the_next(corpus: str) -> None:
 def test_a_classifier_is_learned_and_its_cell_used_in_flair(corpus: str, tmp_path: Path) -> None:
     config = settings(corpus, epochs=8, hidden_size=12, held_out=0.0, embeddings=["one-hot"])
     found = search_genotype(config, tmp_path / "run", progress=False)
-    assert found.measure is ACCURACY
+    assert found.metric is ACCURACY
     assert max(line["valid_accuracy"] for line in found.history) > 85
     assert found.genotype.origin["corpus"] == "corpus, 24 training sentences"
     data = load_classes(corpus)
@@ -137,7 +137,7 @@ def test_classes_have_to_surpass_the_most_frequent_one(corpus: str) -> None:
 
 def test_texts_with_several_classes_are_judged_by_f1(tmp_path: Path) -> None:
     objective = objective_of(write_classes(tmp_path / "corpus", several=True))
-    assert objective.measure is F1 and objective.model.multi_label
+    assert objective.metric is F1 and objective.model.multi_label
     found = objective.evaluate()
     assert 0 <= found.value <= 100 and found.loss > 0
 

@@ -59,7 +59,7 @@ def test_history_genotype_picture_and_lines_name_the_measure(tmp_path: Path, cap
     settings = {**NO_DROPOUT, "hidden_size": 16, "learning_rate": 0.5, "clip": 5.0}
     result = run(tmp_path / "run", epochs=12, **settings)
     history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").open()]
-    assert history == result.history and result.measure is parity.Parity.measure
+    assert history == result.history and result.metric is parity.Parity.metric
     for line in history:
         assert 0 <= line["valid_f1"] <= 100 and line["valid_f1"] != pytest.approx(math.exp(line["valid_loss"]))
     assert history[-1]["valid_f1"] > 80 > history[0]["valid_f1"]  # it has learned something

@@ -15,7 +15,7 @@ from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, patched, 
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search import config as settings_of_search
@@ -380,7 +380,7 @@ class FakeScores:
 
     def __call__(self, progress: bool = False) -> Evaluation:
         loss = next(self.losses)
-        return Evaluation(loss, perplexity_of(loss))
+        return Evaluation(loss, to_perplexity(loss))
 
 
 def test_a_loss_that_is_no_number_never_wins(text: Path) -> None:

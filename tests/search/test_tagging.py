@@ -168,8 +168,8 @@ def test_evaluation_is_of_dev_in_batches_of_two_at_least(corpus: str) -> None:
     with objective.supernet.batch_statistics():
         expected = evaluate_tagger(objective.model, objective.dev, batch_size=6)
     assert found.value == pytest.approx(expected.f1) and found.loss == pytest.approx(expected.loss)
-    assert objective.measure.cost(found) == -found.value
-    assert objective_of(corpus, label_type="pos", columns="text=0,pos=1").measure == ACCURACY
+    assert objective.metric.cost(found) == -found.value
+    assert objective_of(corpus, label_type="pos", columns="text=0,pos=1").metric == ACCURACY
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -188,7 +188,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_every_kind_of_search_ends_with_its_genotype(kind: str, corpus: str, tmp_path: Path) -> None:
     found = run(corpus, tmp_path / "run", **KINDS[kind])
     assert load_genotype(tmp_path / "run" / "genotype.json") == found.genotype and len(found.genotype.nodes) == 2
-    assert found.genotype.origin["corpus"].startswith("corpus") and found.measure.key == "valid_f1"
+    assert found.genotype.origin["corpus"].startswith("corpus") and found.metric.key == "valid_f1"
     assert [line["epoch"] for line in found.history] == [1, 2]
     assert all(0 <= line["valid_f1"] <= 100 for line in found.history)
 

@@ -39,7 +39,7 @@ from small_search import (
 from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.perplexity import perplexity_of
+from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped, open_run
@@ -417,7 +417,7 @@ def evaluating(call: int, spoil: Callable[[TextObjective], float]) -> Iterator[N
         if calls[0] != call:
             return evaluate(self, progress)
         loss = spoil(self)
-        return Evaluation(loss, perplexity_of(loss))
+        return Evaluation(loss, to_perplexity(loss))
 
     with patched(TextObjective, "evaluate", spoiled):
         yield

@@ -18,14 +18,14 @@ from small_tagging import write_corpus
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
 from flair_nas.experiments.config import parse_time
-from flair_nas.experiments.counts import count_file, f1, packed
+from flair_nas.experiments.counts import count_file, f1, pack_counts
 from flair_nas.experiments.jobs import Job, Outcome, always
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import random_genotype
-from flair_nas.library.layer_spec import parse_rnn, text_of
+from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.runs.run import RunStopped
 from flair_nas.select.candidates import (
@@ -39,7 +39,7 @@ from flair_nas.select.candidates import (
 )
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
-from flair_nas.select.report import Answer, Scored, format_answer, line_of, make_answer, shortened
+from flair_nas.select.report import Answer, Scored, format_answer, make_answer, shorten_report, summarize_answer
 from flair_nas.select.selection import select_layer
 from flair_nas.tagging.prediction import load_tagger
 
@@ -102,7 +102,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
             "seconds": [0.1] * given["epochs"], "around_seconds": 0.1, "exhausted": False, "scored": score,
             "parameters": 7, "peak_memory_mb": 1,
         }  # fmt: skip
-        return found | ({"test": f1, "counts": packed(np.array([[f1, 100, 100]] * 20))} if score else {})
+        return found | ({"test": f1, "counts": pack_counts(np.array([[f1, 100, 100]] * 20))} if score else {})
 
     estimate = {"seconds": [0.1], "around_seconds": 0.1, "embedding_seconds": 0.0}
     monkeypatch.setattr(tagging_task, "estimate", lambda given: estimate)
@@ -523,13 +523,13 @@ def test_a_layer_that_ess_found_is_compared_with_its_gates(
 
     monkeypatch.setattr(Task, "cost", cost)
     unpacking = iter([[0, 1, 1], [1, 1, 1]])  # on test the baseline finds nothing, the other one all
-    monkeypatch.setattr("flair_nas.select.report.unpacked", lambda _: np.array([next(unpacking)] * 20))
+    monkeypatch.setattr("flair_nas.select.report.unpack_counts", lambda _: np.array([next(unpacking)] * 20))
     changes: dict[str, Any] = {"searches": ["ess"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
     found = select_layer(settings(corpus, **changes), tmp_path / "out")
     kept = load_genotype(tmp_path / "out" / "searches" / "search-ess-1-epochs")
     assert kept.state_gate is not None and kept.input_gate is not None
     assert found.answer.winner.candidate.layer.name == "found by ess"
-    assert f'    rnn_type="{text_of(kept)}",\n    hidden_size=8,\n' in found.report
+    assert f'    rnn_type="{to_layer_spec(kept)}",\n    hidden_size=8,\n' in found.report
 
 
 @pytest.mark.parametrize(
@@ -587,8 +587,8 @@ def test_named_cells_have_gates_too_if_asked_for() -> None:
     names = ["i-darts-ptb,recurrent_dropout=0.25,combine=sum", "ess-ptb", "gru"]
     layers = {layer.name: layer.rnn for layer in named_layers(SelectConfig(candidates=names, gates=2))}
     assert list(layers) == ["lstm", names[0], f"{names[0]}-gates", "ess-ptb", "gru"]
-    gated, numbers = parse_rnn(layers[f"{names[0]}-gates"])
-    plain, _ = parse_rnn(names[0])
+    gated, numbers = parse_layer_spec(layers[f"{names[0]}-gates"])
+    plain, _ = parse_layer_spec(names[0])
     assert gated.state_gate is not None and gated.state_gate.history == 2 and numbers == {"recurrent_dropout": 0.25}
     assert dataclasses.replace(gated, state_gate=None, input_gate=None, origin=plain.origin) == plain
 
@@ -648,7 +648,7 @@ LSTM, GRU = (Candidate(Layer(name, name, 256), 0.1, name) for name in ("lstm", "
 )
 def test_the_answer_is_the_better_one_and_the_baseline_if_they_are_level(of_gru: int, winner: str, words: str) -> None:
     def runs(right: int) -> list[dict[str, Any]]:
-        return [{"counts": packed(np.array([[right, 100, 100]] * 20)), "test": float(right)} for _ in range(3)]
+        return [{"counts": pack_counts(np.array([[right, 100, 100]] * 20)), "test": float(right)} for _ in range(3)]
 
     answer = make_answer(TAGGING, [LSTM, GRU], [runs(40), runs(of_gru)], [4, 5, 6], fresh=True)
     assert answer.winner.candidate.name == winner and answer.probability == (0.5 if of_gru == 40 else 1.0)
@@ -674,7 +674,7 @@ def test_the_answer_says_how_sure_it_is() -> None:
         settled = verdict == "**Take** gru"
         assert ("keep lstm, or --resume once with " in text) is not settled
         assert ("with --budget 240m" in text) is (len(judges) == 1)  # as there was no time for 3
-        line = line_of(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
+        line = summarize_answer(Answer("test", judges, *scored, (0.1, 2.0), probability, fresh), SelectConfig())
         assert line.startswith(verdict.partition("**")[2].partition("**")[0]) and "\n" not in line
         assert "gru (hidden size 256, learning rate 0.1), F1 41.50 on test; lstm (" in line
     ten = Answer("test", tuple(range(4, 14)), *scored, (0.1, 2.0), 0.94)
@@ -683,18 +683,18 @@ def test_the_answer_says_how_sure_it_is() -> None:
 
 @pytest.mark.parametrize("judges", [(4,), (4, 5)])
 def test_where_all_have_found_nothing_none_is_ahead(judges: tuple[int, ...]) -> None:
-    runs = [{"counts": packed(np.array([[0, 0, 100]] * 20)), "test": 0.0} for _ in judges]
+    runs = [{"counts": pack_counts(np.array([[0, 0, 100]] * 20)), "test": 0.0} for _ in judges]
     for candidates in ([LSTM, GRU], [LSTM]):
         answer = make_answer(TAGGING, candidates, [runs] * len(candidates), judges, fresh=True)
         text = format_answer(answer, SelectConfig())
         assert text.startswith("**Undecided, as nothing was found.** lstm (hidden size 256, learning rate 0.1): its F1")
         assert "Train longer (--epochs 80, in another folder)" in text and "Ahead" not in text
-        assert line_of(answer, SelectConfig()) == "Undecided, as nothing was found."
+        assert summarize_answer(answer, SelectConfig()) == "Undecided, as nothing was found."
 
 
 def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
     lstm = Candidate(Layer("lstm", "lstm", 256), 0.1, "lstm")
-    counts = [packed(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]
+    counts = [pack_counts(np.array([[right, 1, 1]] * 20)) for right in (1, 0, 1)]
     runs = [{"counts": of_seed, "test": 0.0} for of_seed in counts]
     answer = make_answer(TAGGING, [lstm, dataclasses.replace(lstm, name="gru")], [runs, runs], [4, 5, 6], fresh=True)
     assert answer.winner.figure == pytest.approx(200 / 3) and answer.winner.interval == (0.0, 100.0)
@@ -702,11 +702,11 @@ def test_no_figure_of_an_interval_is_beyond_what_there_can_be() -> None:
 
 def test_the_first_rows_of_a_report_are_shown() -> None:
     report = "# Layers\n\nlstm.\n\n| layer |\n| --- |\n" + "".join(f"| {n} |\n" for n in range(12)) + "\nfailed\n"
-    assert shortened(report, 12) == report
-    said = shortened(report)
+    assert shorten_report(report, 12) == report
+    said = shorten_report(report)
     assert said.startswith(report[: report.index("| 10 |")]) and "| 11 |" not in said and "\nfailed\n" in said
     assert said.endswith("... and 2 more layers and learning rates, in report.md\n")
-    said = shortened(report.replace("| 11 |", "| gru | 11 |"), named=["gru"])
+    said = shorten_report(report.replace("| 11 |", "| gru | 11 |"), named=["gru"])
     assert "| gru | 11 |\n" in said and said.endswith("... and 1 more layers and learning rates, in report.md\n")
 
 

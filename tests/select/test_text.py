@@ -17,7 +17,7 @@ from select_jobs import run_jobs_here
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import text_task
-from flair_nas.experiments.counts import perplexity, unpacked
+from flair_nas.experiments.counts import perplexity, unpack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import compare
 from flair_nas.language_model.evaluation import evaluate_language_model
@@ -88,7 +88,7 @@ def test_the_best_layer_of_a_text(
     assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []
     more = f"flair-nas select --resume {out} --fresh-seeds 10 --budget 240m"
     assert f"next: keep lstm, or: {more}" in capsys.readouterr().out  # of one seed each
-    monkeypatch.setattr("flair_nas.select.report.what_settles", lambda answer, config: "")
+    monkeypatch.setattr("flair_nas.select.report.suggest_flags", lambda answer, config: "")
     assert main(["select", "-q", "--resume", str(out)]) == 0 and jobs == []
     assert f"next: flair-nas lm evaluate --model {out} --text {text}" in capsys.readouterr().out
 
@@ -123,7 +123,7 @@ def test_a_text_without_a_test_part_is_judged_by_valid(tmp_path: Path) -> None:
     found = select_layer(settings(str(folder), epochs=1, random=0, seeds=[1], candidates=["lstm"]), tmp_path / "out")
     _, run = json.loads((tmp_path / "out" / "ledger.json").read_text())["runs"].values()
     assert run["test"] is None and found.answer.part == "valid" and "these figures are of valid" in found.report
-    of_valid = float(perplexity(unpacked(run["counts"]).sum(0)))
+    of_valid = float(perplexity(unpack_counts(run["counts"]).sum(0)))
     (judge,) = (tmp_path / "out" / "runs").glob("*-seed2")
     exact = evaluate_language_model(load_language_model(judge), folder, part="valid")
     assert exact.perplexity == pytest.approx(of_valid, rel=1e-5)

@@ -18,7 +18,7 @@ from small_tagging import write_corpus
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
 from flair_nas.experiments.config import parse_time
-from flair_nas.experiments.counts import packed
+from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
@@ -67,7 +67,7 @@ class World:
             "around_seconds": 0.0, "exhausted": False, "scored": score, "parameters": 7, "peak_memory_mb": 1,
         }  # fmt: skip
         counts = np.array([[round(f1), 100, 100]] * 20)
-        return found | ({"test": f1, "counts": packed(counts)} if score else {})
+        return found | ({"test": f1, "counts": pack_counts(counts)} if score else {})
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig
 from flair_nas.settings import resolve as resolve_module
-from flair_nas.settings.fields import as_flags, kinds_of, setting
+from flair_nas.settings.fields import as_flags, get_kinds, setting
 from flair_nas.settings.resolve import load_preset, preset_names, read_run_settings, resolve
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 from flair_nas.settings.yaml_files import read_settings, to_yaml
 from flair_nas.tagging.config import TaggerConfig
 
@@ -39,7 +39,7 @@ class Soup:
     doses: list[float] = setting([], "of salt, none for all at once")
 
     def __post_init__(self) -> None:
-        problems = problems_of(self)
+        problems = find_problems(self)
         if not problems and self.hot and self.minutes == 0:
             problems.append("hot soup has to be cooked: minutes is 0")
         raise_problems(problems)
@@ -105,7 +105,7 @@ def test_all_problems_are_named_at_once_in_the_order_of_the_settings() -> None:
      {"times": [0, 24]}, {"dishes": ["one"]}, {"hot": False}],
 )  # fmt: skip
 def test_values_at_the_edge_can_be_used(changes: dict[str, Any]) -> None:
-    assert problems_of(Soup(**changes)) == []
+    assert find_problems(Soup(**changes)) == []
 
 
 def test_default_lists_are_not_shared() -> None:
@@ -119,7 +119,7 @@ def test_an_annotation_that_cannot_be_a_setting_is_a_mistake_of_the_program() ->
         place: dict = setting(None, "nothing")
 
     with pytest.raises(TypeError, match="setting place"):
-        kinds_of(Wrong)
+        get_kinds(Wrong)
 
 
 # --- files and presets ------------------------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_flairs_names_of_settings_stand_for_ours(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(flairs))
     assert resolve(TaggerConfig, file=tmp_path / "config.yaml") == ours
     (tmp_path / "written.yaml").write_text(to_yaml(ours))
-    assert set(read_settings(tmp_path / "written.yaml", TaggerConfig)) == set(kinds_of(TaggerConfig))
+    assert set(read_settings(tmp_path / "written.yaml", TaggerConfig)) == set(get_kinds(TaggerConfig))
 
 
 def test_a_selection_takes_them_too(tmp_path: Path) -> None:

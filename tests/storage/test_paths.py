@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flair_nas.errors import FlairNasError
-from flair_nas.storage.paths import cache_root, how_to_convert, meant, not_ours, read_file, typed, user_path
+from flair_nas.storage.paths import cache_root, find_foreign_writer, how_to_convert, meant, read_file, typed, user_path
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_what_may_have_been_meant_by_a_path_that_is_not_there(
 def test_a_file_is_ours_when_nobody_else_may_write_to_it(tmp_path: Path) -> None:
     (path := tmp_path / "file").write_text("")
     path.chmod(0o644)
-    assert not_ours(path) == ""
+    assert find_foreign_writer(path) == ""
     path.chmod(0o664)
-    assert "can be written to by others" in not_ours(path)
+    assert "can be written to by others" in find_foreign_writer(path)
     (link := tmp_path / "link").symlink_to(path)
-    assert "can be written to by others" in not_ours(link)
+    assert "can be written to by others" in find_foreign_writer(link)
     if os.getuid() == 0:
         path.chmod(0o644)
         os.chown(path, 12345, -1)
-        assert not_ours(path) == not_ours(link) == "belongs to another user (12345)"
+        assert find_foreign_writer(path) == find_foreign_writer(link) == "belongs to another user (12345)"
 
 
 def test_a_user_without_a_home_has_a_private_folder_for_caches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task, text_task
-from flair_nas.experiments.counts import count_unseen, packed, unpacked
+from flair_nas.experiments.counts import count_unseen, pack_counts, unpack_counts
 from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import LocalPool
-from flair_nas.library.layer_spec import parse_rnn
+from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import select_layer
 from flair_nas.tables import running, sizing
@@ -279,7 +279,7 @@ def test_a_searched_layer_keeps_the_options_of_its_genotype(task: Any, corpus: s
     data = {"corpus": corpus, "embeddings": ["one-hot"]} if task is tagging_task else {"text": text}
     small = {"hidden_size": 4, "batch_size": 4, "epochs": 1, "device": "cpu"}
     found = task.search({**gates, **data, **small}, str(tmp_path / "search"))["genotype"]
-    genotype, _ = parse_rnn(found)
+    genotype, _ = parse_layer_spec(found)
     assert (genotype.gate, genotype.carry) == ("product", "gated")
     assert genotype == Genotype.load(tmp_path / "search" / "genotype.json")
 
@@ -458,9 +458,9 @@ def test_latex_escapes_what_it_must() -> None:
 
 def test_counts_in_a_ledger_are_those_that_were_put_in() -> None:
     counts = np.random.default_rng(0).integers(0, 50, (300, 3), dtype=np.int32)
-    assert np.array_equal(unpacked(packed(counts)), counts) and len(packed(counts)) < 2000
+    assert np.array_equal(unpack_counts(pack_counts(counts)), counts) and len(pack_counts(counts)) < 2000
     older = base64.b64encode(zlib.compress(counts.astype("<i4").tobytes())).decode()
-    assert np.array_equal(unpacked(older), counts)
+    assert np.array_equal(unpack_counts(older), counts)
 
 
 def test_entities_that_training_did_not_have(tmp_path: Path) -> None:
@@ -472,10 +472,10 @@ def test_entities_that_training_did_not_have(tmp_path: Path) -> None:
 
 
 def test_a_table_is_shown_from_its_ledger_alone(corpus: str, text: str, tmp_path: Path, jobs: list[str]) -> None:
-    from flair_nas.tables.showing import grid_of
+    from flair_nas.tables.showing import make_grid
 
     config = TableConfig(table=written(tmp_path, corpus), text=text, seeds=[3], device="cpu")
     table, ledger, left = run_table(config, tmp_path / "out")
     (tmp_path / "copy.json").write_text((tmp_path / "out" / "ledger.json").read_text())
-    assert left == "" and grid_of(table, Ledger(tmp_path / "copy.json")) == grid_of(table, ledger)
-    assert grid_of(table, ledger).remarks[0].startswith("One seed each: differences of several points are chance. ")
+    assert left == "" and make_grid(table, Ledger(tmp_path / "copy.json")) == make_grid(table, ledger)
+    assert make_grid(table, ledger).remarks[0].startswith("One seed each: differences of several points are chance. ")

@@ -23,7 +23,7 @@ from small_tagging import settings, write_corpus
 
 from flair_nas.errors import FlairNasError
 from flair_nas.tagging.data.corpora import load_corpus
-from flair_nas.tagging.evaluation import Evaluation, evaluate_tagger, tags_of
+from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger, tags_of
 from flair_nas.tagging.training import build_tagger
 
 Entity = tuple[int, int, str]  # first token, token after the last, type
@@ -71,7 +71,7 @@ def predicting(sentences: Sequence[Sentence], predicted: Sequence[Sequence[Entit
 
 def evaluate(
     tagger: SequenceTagger, gold: Sequence[Sequence[Entity]], predicted: Sequence[Sequence[Entity]]
-) -> Evaluation:
+) -> TaggerEvaluation:
     sentences = sentences_of(gold)
     with predicting(sentences, predicted):
         return evaluate_tagger(tagger, sentences, "ner", batch_size=2)

@@ -36,7 +36,7 @@ from flair_nas import (
     load_genotype,
     random_genotype,
 )
-from flair_nas.library.layer_spec import parse_rnn
+from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.prediction import load_tagger
@@ -369,7 +369,7 @@ def test_a_genotype_is_taken_as_it_is_and_saved_with_the_tagger(corpus, tmp_path
 
 def test_flairs_own_types_take_no_options():
     with pytest.raises(FlairNasError, match="options are for searched cells; LSTM takes none"):
-        parse_rnn("LSTM,recurrent_dropout=0.2", FLAIR_TYPES)
+        parse_layer_spec("LSTM,recurrent_dropout=0.2", FLAIR_TYPES)
 
 
 @BUILDERS
@@ -629,10 +629,10 @@ def test_a_comma_in_the_genotype_itself_is_no_option(tmp_path: Path) -> None:
     load_genotype("darts-v1").save(file)
     printed = "Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))"
     for source in (str(file), printed, load_genotype("darts-v1").to_json()):
-        genotype, numbers = parse_rnn(f"{source},init_range=0.5,gate=product", FLAIR_TYPES)
+        genotype, numbers = parse_layer_spec(f"{source},init_range=0.5,gate=product", FLAIR_TYPES)
         assert genotype == load_genotype(Path(source) if source == str(file) else source)
         assert genotype.gate == "product" and numbers == {"init_range": 0.5}
     with pytest.raises(FlairNasError, match="comes twice"):
-        parse_rnn("darts-v1,init_range=0.1,init_range=0.2", FLAIR_TYPES)
+        parse_layer_spec("darts-v1,init_range=0.1,init_range=0.2", FLAIR_TYPES)
     with pytest.raises(FlairNasError, match="damaged"):
         build_rnn('{"format": "flair-nas/rnn"}', input_size=1, hidden_size=1)

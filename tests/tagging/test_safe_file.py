@@ -28,7 +28,7 @@ from flair.models import LanguageModel, SequenceTagger
 from safetensors.torch import load_file, save_file
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
-from flair_nas.storage.files import sum_of_file
+from flair_nas.storage.files import hash_file
 from flair_nas.tagging import training
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.data.embeddings import _alphabet
@@ -193,12 +193,12 @@ def test_a_pickle_in_place_of_safetensors_is_refused_and_never_read(folder: Path
     (folder / "model.safetensors").write_bytes(pickle.dumps(Bomb(folder / "trace")))
     with pytest.raises(FlairNasError, match=r"model.safetensors: is damaged, or of another tagger than config.json"):
         load_tagger(folder)
-    digest = sum_of_file(folder / "model.safetensors")
+    digest = hash_file(folder / "model.safetensors")
     change(folder, weights={"file": "model.safetensors", "sha256": digest})
     with pytest.raises(FlairNasError, match=r"model.safetensors: this is no safetensors file"):
         load_tagger(folder)
     torch.save({"a": Bomb(folder / "trace")}, folder / "model.safetensors")
-    change(folder, weights={"sha256": sum_of_file(folder / "model.safetensors")})
+    change(folder, weights={"sha256": hash_file(folder / "model.safetensors")})
     with pytest.raises(FlairNasError, match=r"this is no safetensors file"):
         load_tagger(folder)
     assert not (folder / "trace").exists()
@@ -295,7 +295,7 @@ def test_a_width_and_embeddings_beyond_the_weights(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
     weights = load_file(folder / "model.safetensors")
     save_file(weights | {"embedding2nn.weight": torch.zeros(10_000_000_000, 0)}, folder / "model.safetensors")
-    change(folder, weights={"sha256": sum_of_file(folder / "model.safetensors")})
+    change(folder, weights={"sha256": hash_file(folder / "model.safetensors")})
     with pytest.raises(FlairNasError, match="want more than the"):
         load_tagger(folder)
     for size in ("num_embeddings", "embedding_length"):

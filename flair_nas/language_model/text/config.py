@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flair_nas.settings.fields import COUNT, setting
-from flair_nas.settings.validation import problems_of, raise_problems
+from flair_nas.settings.validation import find_problems, raise_problems
 
 
 @dataclass
@@ -28,4 +28,4 @@ class TextSettings:
     lowercase: bool = setting(False, "read words in lower case")
 
     def __post_init__(self) -> None:
-        raise_problems(problems_of(self))
+        raise_problems(find_problems(self))

@@ -181,7 +181,9 @@ def load_text(
     return _load(source, settings, None if cache is None else Path(cache), progress)
 
 
-def load_text_of(settings: TextSettings, source: TextSource | None = None, *, progress: bool = False) -> TextCorpus:
+def load_configured_text(
+    settings: TextSettings, source: TextSource | None = None, *, progress: bool = False
+) -> TextCorpus:
     """Load the text that settings name, or another source with the same settings.
 
     Args:

@@ -57,8 +57,8 @@ def build(config: ClassificationSearchConfig, data: TaggingCorpus, accelerator: 
     if len(dictionary) < 2:
         raise FlairNasError(f"{data.name} has {len(dictionary)} class; there must be two at least")
     classifier = TextClassifier(documents, data.label_type, label_dictionary=dictionary, multi_label=several)
-    measure = F1 if several else ACCURACY
-    return ClassificationObjective(classifier, documents, data, measure, config, accelerator, DocumentDirections)
+    metric = F1 if several else ACCURACY
+    return ClassificationObjective(classifier, documents, data, metric, config, accelerator, DocumentDirections)
 
 
 class DocumentDirections(BothDirections):
@@ -88,5 +88,5 @@ class ClassificationObjective(FlairObjective):
             )
         self._forget(self.dev)
         loss = float(result.scores["loss"])
-        value = 100 * float(result.main_score if self.measure is F1 else result.scores["accuracy"])
+        value = 100 * float(result.main_score if self.metric is F1 else result.scores["accuracy"])
         return Evaluation(loss, value) if math.isfinite(loss) else Evaluation(math.inf, 0.0)

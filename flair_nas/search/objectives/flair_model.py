@@ -11,7 +11,7 @@ from flair.data import Sentence
 from torch import Tensor, nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.runs.metric import Evaluation, Guess, Measure
+from flair_nas.runs.metric import Evaluation, Guess, Metric
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.protocols import Objective
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from flair.embeddings import DocumentRNNEmbeddings
     from flair.models import SequenceTagger, TextClassifier
 
-F1 = Measure("f1", "F1", higher_is_better=True, form=".2f")
-ACCURACY = Measure("accuracy", "accuracy", higher_is_better=True, form=".2f")  # where each token or text has one label
+F1 = Metric("f1", "F1", higher_is_better=True, form=".2f")
+ACCURACY = Metric("accuracy", "accuracy", higher_is_better=True, form=".2f")  # where each token or text has one label
 
 _POOL = 50  # batches whose sentences are sorted by length before they are parted
 
@@ -64,7 +64,7 @@ class FlairObjective(Objective):
         model: the model, with an LSTM; the supernet of the settings takes its place.
         holder: the module in it with the LSTM as `rnn`, and the `embeddings` of words.
         corpus: the corpus.
-        measure: the metric that it is judged by.
+        metric: the metric that it is judged by.
         config: the settings.
         accelerator: of this process.
         layer: makes the layer of both directions from the supernet.
@@ -82,7 +82,7 @@ class FlairObjective(Objective):
         model: SequenceTagger | TextClassifier,
         holder: SequenceTagger | DocumentRNNEmbeddings,
         corpus: TaggingCorpus,
-        measure: Measure,
+        metric: Metric,
         config: FlairSearchConfig,
         accelerator: Accelerator,
         layer: type[BothDirections] = BothDirections,
@@ -93,7 +93,7 @@ class FlairObjective(Objective):
         supernet = build_supernet(config, accelerator, holder.rnn.input_size)
         holder.rnn = layer(supernet, config.directions == "shared").to(accelerator.device)  # type: ignore[assignment]
         seed_processes(config, accelerator)
-        self.corpus, self.measure, self.accelerator = corpus, measure, accelerator
+        self.corpus, self.metric, self.accelerator = corpus, metric, accelerator
         self.batch_size, self.parts, self.seed = config.batch_size, config.parts, config.seed
         train, self.dev = sentences_of(corpus.corpus.train), sentences_of(corpus.corpus.dev)
         order = np.random.default_rng(self.seed).permutation(len(train))
@@ -219,7 +219,7 @@ class FlairObjective(Objective):
 
     def guess(self, part: str = "valid") -> Guess:
         """Return the accuracy on dev of the most frequent label of train; for F1, that of finding nothing."""
-        if self.measure is F1:
+        if self.metric is F1:
             return Guess("empty", "finding nothing", 0.0)
         counts = Counter(label for sentence in self.streams["train"] for label in self.labels(sentence))
         ((majority, _),) = counts.most_common(1)

@@ -15,7 +15,13 @@ from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
-from flair_nas.tagging.evaluation import LossNotFinite, evaluate_tagger, fingerprint_of, labels_without_loss, tags_of
+from flair_nas.tagging.evaluation import (
+    LossNotFiniteError,
+    evaluate_tagger,
+    fingerprint_of,
+    labels_without_loss,
+    tags_of,
+)
 from flair_nas.tagging.training import build_tagger, load_corpus_of
 
 log = logging.getLogger("flair_nas")
@@ -67,6 +73,6 @@ class TaggingObjective(FlairObjective):
             scores = evaluate_tagger(
                 self.model, self.dev, self.corpus.label_type, batch_size=size, storage="cpu", compare=False
             )
-        except LossNotFinite:
+        except LossNotFiniteError:
             return Evaluation(math.inf, 0.0)
         return Evaluation(scores.loss, scores.f1)

@@ -16,7 +16,7 @@ from torch import Tensor
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, LayerState
 from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
-from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_text_of
+from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_configured_text
 from flair_nas.language_model.text.segments import SHORTEST, Draw, segment_lengths
 from flair_nas.runs.metric import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
@@ -31,7 +31,7 @@ def read(config: SearchConfig, data: Data = None, progress: bool = False) -> Tex
     Raises:
         FlairNasError: no text, or one that cannot be used.
     """
-    return load_text_of(config, data, progress=progress)
+    return load_configured_text(config, data, progress=progress)
 
 
 def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> TextObjective:
@@ -66,7 +66,7 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():
             model.decoder.bias.copy_(torch.as_tensor(_log_frequencies(data)))
-        unigram = PERPLEXITY.shown(PERPLEXITY.of_cost(objective.guess().cost))
+        unigram = PERPLEXITY.shown(PERPLEXITY.from_cost(objective.guess().cost))
         derived.append(f"the softmax starts at the frequencies of {types:,} types ({unigram} on the valid part)")
     objective.derived = "; ".join(derived)
     return objective
@@ -121,7 +121,7 @@ class TextObjective(Objective):
         FlairNasError: too little text.
     """
 
-    measure = PERPLEXITY
+    metric = PERPLEXITY
     data = "text"
 
     def __init__(self, model: LanguageModel, text: TextCorpus, config: SearchConfig, accelerator: Accelerator) -> None:

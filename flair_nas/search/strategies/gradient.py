@@ -201,7 +201,7 @@ class GradientStrategy(Strategy):
         if self.judged_on == "valid":
             return super().cost(history)
         loss: float | None = history[-1]["training_loss"]
-        return loss if self.objective.measure.of_loss else None
+        return loss if self.objective.metric.from_loss else None
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""

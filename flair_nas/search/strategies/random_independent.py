@@ -145,7 +145,7 @@ class IndependentRandomSearch(Candidates):
 
     def figures(self) -> JSON:
         """Return the best score of the candidates that are left, and the rung."""
-        best = self.objective.measure.best(min(self._compared_scores(), default=math.inf))
+        best = self.objective.metric.best(min(self._compared_scores(), default=math.inf))
         return {"candidates": len(self.scores), **best, "rung": self.rung + 1, "alive": len(self.alive)}
 
     def compared(self) -> Collection[int]:

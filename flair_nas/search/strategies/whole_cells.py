@@ -71,11 +71,11 @@ class Candidates(Strategy):
     def figures(self) -> JSON:
         """Return the best score so far."""
         best = min(self.scores.values(), default=math.inf)
-        return {"candidates": len(self.scores), **self.objective.measure.best(best)}
+        return {"candidates": len(self.scores), **self.objective.metric.best(best)}
 
     def score(self) -> float:
         """Score the chosen architecture on the whole validation part; not a number is the worst."""
-        cost = self.objective.measure.cost(self.objective.evaluate())
+        cost = self.objective.metric.cost(self.objective.evaluate())
         return math.inf if math.isnan(cost) else cost
 
     def cost(self, history: Sequence[JSON]) -> float | None:
@@ -86,7 +86,7 @@ class Candidates(Strategy):
         """Return a sentence on the lead of the best candidate, once all are compared."""
         if not self.finished:
             return ""
-        unit = "loss" if self.objective.measure.of_loss else self.objective.measure.title
+        unit = "loss" if self.objective.metric.from_loss else self.objective.metric.title
         return judge_scores(self._compared_scores(), unit)
 
     def _compared_scores(self) -> list[float]:

@@ -20,7 +20,7 @@ import torch  # loads the OpenMP runtime that the library binds to
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.nn.kernels.native import compiler
 from flair_nas.storage.cache import CacheError, Kind, cached_folder
-from flair_nas.storage.paths import cache_root, not_ours, user_path
+from flair_nas.storage.paths import cache_root, find_foreign_writer, user_path
 
 log = logging.getLogger("flair_nas")
 
@@ -96,7 +96,7 @@ def built(sources: Path = SOURCES) -> Built:
         return Built(None, reason=str(error))
 
 
-def told(library: ctypes.CDLL, function: str) -> str:
+def call_text(library: ctypes.CDLL, function: str) -> str:
     """Return the text that a function of the library returns, one without arguments."""
     call = getattr(library, function)
     call.restype = ctypes.c_char_p
@@ -154,7 +154,7 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
     try:
         cache = _folder()
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if fault := not_ours(cache):
+        if fault := find_foreign_writer(cache):
             raise FlairNasError(f"the folder {cache} {fault}")
     except (FlairNasError, OSError) as error:
         raise CacheError(f"{error}; choose another folder with the environment variable {_VARIABLE}") from None
@@ -166,7 +166,7 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
 
     path = cached_folder(_KIND, fingerprint, build, cache)[0] / LIBRARY
     try:
-        fault = not_ours(path.parent) or not_ours(path)
+        fault = find_foreign_writer(path.parent) or find_foreign_writer(path)
         if not fault:
             _open(path, sources)
     except OSError as error:

@@ -32,13 +32,13 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
         FlairNasError: the library has other operations or gate forms than Python.
     """
     for function, names in (("flair_nas_operations", OPERATIONS), ("flair_nas_gate_forms", GATE_FORMS)):
-        native_names = build.told(library, function).split()
+        native_names = build.call_text(library, function).split()
         if native_names != list(names):
             raise FlairNasError(
                 f"the native kernels know {', '.join(native_names)}, Python {', '.join(names)}: "
                 "flair_nas/nn/operations.py and kernels/native/operations.h must have the same in one order"
             )
-    members = [member.rsplit(" ", 1) for member in build.told(library, "flair_nas_members").split(";") if member]
+    members = [member.rsplit(" ", 1) for member in build.call_text(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _TYPES[kind]) for kind, name in members]
     problem = type("Problem", (ctypes.Structure,), {"_fields_": fields})
     assert ctypes.sizeof(problem) == library.flair_nas_problem_bytes(), "Python and C++ lay the struct out differently"
