@@ -1,4 +1,4 @@
-"""Native kernels as if there were some, or none, for tests of what is chosen and told."""
+"""Stand-ins for native kernels, or for their absence, in tests of choices and messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def there_are(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
-    """Whether there are native kernels here."""
+    """Pretend that there are native kernels, or none."""
     place = {"compiler": "/usr/bin/g++ (g++ 12)", "place": "/cache/kernels/key.so"}
     found = build.Built(ctypes.CDLL(None), **place) if native else build.Built(None, reason=WHY)
     monkeypatch.setattr(build, "built", lambda: found)
@@ -25,7 +25,7 @@ def there_are(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
 
 
 def nothing_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for native kernels fails."""
+    """Make each request for native kernels fail."""
 
     def fail() -> None:
         raise AssertionError("asked for native kernels")

@@ -1,4 +1,4 @@
-"""A device that is not the CPU, on any machine: what is on it lies in the CPU's memory, and refuses what does not.
+"""A device other than the CPU, on any machine; its tensors are in the CPU's memory, and refuse tensors of the CPU.
 
 It is PyTorch's place for devices of others (`privateuseone`, by its experimental interface for Python), under the name
 `pretend`. Each operator runs on the CPU once all its tensors are seen to be on the device; so code that mixes devices

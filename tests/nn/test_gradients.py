@@ -1,4 +1,4 @@
-"""Gradients are right wherever they are taken, or refused: under torch.compile, and a second time."""
+"""Gradients are right or refused: under torch.compile, and for second derivatives."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_the_lstm_the_gru_and_the_loss_refuse_second_derivatives(monkeypatch: py
 
 @pytest.mark.parametrize("setting", ["auto", "columns"])
 def test_what_was_evaluated_in_inference_mode_first_is_trained(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What engines keep of a network is no tensor of inference mode, which no gradient may depend on."""
+    """Engines cache no tensor of inference mode, because gradients cannot depend on it."""
     monkeypatch.setenv("FLAIR_NAS_KERNELS", setting)
     gate._order_by_tail.cache_clear()
     net = CellSupernet(D, H, 3, history=2)

@@ -1,6 +1,6 @@
 """Layers, supernets, searches, language models and taggers on another device than the CPU, without one.
 
-What is on the wrong device is found here; what only a real one shows is asked by `tests/nn/test_on_gpu.py`.
+These tests find tensors on the wrong device; `tests/nn/test_on_gpu.py` needs a real device.
 """
 
 from __future__ import annotations

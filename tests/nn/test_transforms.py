@@ -1,4 +1,4 @@
-"""What looks into PyTorch's operators gets what the equations give: traces, transforms, modes, default devices."""
+"""Traces, transforms, modes and default devices of PyTorch see the equations."""
 
 from __future__ import annotations
 

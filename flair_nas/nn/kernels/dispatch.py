@@ -69,8 +69,8 @@ def chosen(device: torch.device) -> str:
     Raises:
         FlairNasError: the variable's value is not known, or it is ``native`` and there are no native kernels here.
     """
-    wanted = setting()
-    if wanted == "native":
+    value = setting()
+    if value == "native":
         if device.type != "cpu":
             raise FlairNasError(
                 f"{VARIABLE}=native: native kernels run on CPUs alone, and this layer is on {device}; set it to columns"
@@ -79,7 +79,7 @@ def chosen(device: torch.device) -> str:
         if built.library is None:
             raise FlairNasError(f"{VARIABLE} asks for native kernels, and there are none: {built.reason}")
         return "native"
-    if device.type != "cpu" or wanted == "columns":
+    if device.type != "cpu" or value == "columns":
         return "columns"
     return "columns" if build.library() is None else "native"
 

@@ -1,4 +1,4 @@
-"""What engines know of a network: which products there are, in which order, and with which operations."""
+"""Plans of cells and gates: their products and operations, in the order in which engines compute them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native kernels are compiled once, whole or not at all; where they cannot be, one line says so and nothing fails."""
+"""Native kernels are compiled once, whole or not at all; if they cannot be, one warning says so and nothing fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X86 = platform.machine() in ("x86_64", "AMD64")
 compiles = pytest.mark.skipif(REAL is None, reason="needs a C++ compiler")
 
 
-# Prints what the library in the folder that the argument names answers, or None.
+# Prints the answer of the library in the folder of the argument, or None.
 USER = """
 import sys
 from pathlib import Path
@@ -32,14 +32,14 @@ found = library(Path(sys.argv[1]))
 print(found and found.answer())
 """
 
-# Stands for the compiler: notes each compilation, then does ACTION.
+# A compiler that writes each command line to a file, then does ACTION.
 COMPILER = """#!/bin/sh
 case "$*" in *-shared*) echo "$*" >> {notes}; {action};; esac
 exec {real} "$@"
 """
 
 
-# what ended each process that loaded it: SIGBUS, SIGSEGV, a wrong answer
+# damage that ended each process that loaded it: SIGBUS, SIGSEGV, a wrong answer
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda whole: b"",
     "cut short": lambda whole: whole[: len(whole) // 2],
@@ -64,7 +64,7 @@ def sources(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of compiled libraries, which is not there yet."""
+    """Return the folder of compiled libraries, which does not exist yet."""
     folder = tmp_path / "cache" / "kernels"
     monkeypatch.setenv("FLAIR_NAS_KERNELS_CACHE", str(folder))
     monkeypatch.delenv("CXX", raising=False)
@@ -73,7 +73,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which a compiler notes each compilation."""
+    """Return the file to which a compiler writes each of its command lines."""
     return use_compiler(tmp_path, monkeypatch, ":")
 
 
@@ -91,7 +91,7 @@ def start(sources: Path, code: str = USER) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
-    """What a process printed, and its lines on standard error."""
+    """Return the output of a process, and its lines on standard error."""
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     return output.strip(), errors.splitlines()
@@ -105,7 +105,7 @@ def libraries(cache: Path) -> list[Path]:
 
 
 def until(path: Path) -> None:
-    """Waits for a file with something in it."""
+    """Wait for a file that is not empty."""
     for _ in range(600):
         if path.exists() and path.stat().st_size:
             return
@@ -239,7 +239,7 @@ def test_a_folder_that_others_may_have_filled_is_left_alone(
 
 
 def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose user is a mere number."""
+    """Remove the home folder, as in a container whose user is a mere number."""
 
     def unknown(number: int) -> None:
         raise KeyError(number)
@@ -261,11 +261,11 @@ def test_a_user_without_a_home_has_a_folder_of_their_own(
     assert folder.stat().st_mode & 0o777 == 0o700 and len(libraries(folder / "kernels")) == 1
     built.cache_clear()
     assert library(sources) is not None and len(compilations.read_text().splitlines()) == 1
-    # somebody who knew the name was there first
+    # the folder of somebody else who knew the name
     folder.chmod(0o777)
     built.cache_clear()
     assert library(sources) is not None and len(compilations.read_text().splitlines()) == 2
-    # and nowhere else is a place to write
+    # no other folder can be written
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     built.cache_clear()
     assert library(sources) is None
@@ -359,7 +359,7 @@ def test_a_killed_process_keeps_no_other_waiting(
 def test_an_interrupted_compilation_leaves_nothing(
     sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # the half that is there by then, and a part of the compiler that would write on when its parent is gone
+    # half a file, and a child of the compiler that writes on after its parent has ended
     action = f'eval out=\\${{$#}}; echo half > "$out"; (echo > {tmp_path}/on; sleep 3; echo more > "$out")'
     use_compiler(tmp_path, monkeypatch, action)
     process = start(sources)
@@ -475,7 +475,7 @@ def test_there_is_nothing_for_windows(
 
 @compiles
 def test_the_threads_are_those_of_torch(sources: Path, cache: Path) -> None:
-    """Linked with a runtime of its own, the library would not hear of torch's number of threads."""
+    """A library linked with its own runtime would ignore torch's number of threads."""
     code = """
 import sys, torch
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which kernels are used, as the environment says."""
+"""Choice of kernels by the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native kernels next to the equations: what `test_recurrent.py` and `test_supernet.py` do not look at."""
+"""Native kernels compared with the equations, beyond `test_recurrent.py` and `test_supernet.py`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sequences(width: int = 20, dtype: torch.dtype = torch.float32) -> list[Tenso
 
 
 def results(rnn: SearchedRNN, inputs: list[Tensor]) -> list[Tensor]:
-    """Output, and the gradients of inputs and parameters, for a loss that weighs all outputs differently."""
+    """Return the output and the gradients of inputs and parameters, for a loss that weights outputs differently."""
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     rnn.zero_grad()
     torch.manual_seed(3)  # of the dropout masks
@@ -63,7 +63,7 @@ def results(rnn: SearchedRNN, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def largest_error(actual: list[Tensor], expected: list[Tensor]) -> float:
-    """The largest difference, of each tensor relative to its largest value."""
+    """Return the largest difference, relative to the largest value of each tensor."""
     return max(
         ((a.double() - e.double()).abs().max() / e.double().abs().max().clamp(min=1e-30)).item()
         for a, e in zip(actual, expected, strict=True)
@@ -159,7 +159,7 @@ def test_weights_changed_before_the_backward_pass_are_an_error() -> None:
 
 
 def test_passes_that_overlap_share_no_memory() -> None:
-    # large enough for memory that is used again
+    # large enough for memory to be reused
     rnns = [SearchedRNN(128, 128, GENOTYPES["darts-v2"]) for _ in range(2)]
     data = [torch.randn(40, 64, 128, generator=torch.Generator().manual_seed(n)) for n in range(2)]
 
@@ -178,7 +178,7 @@ def test_passes_that_overlap_share_no_memory() -> None:
         expected += [p.grad.clone() for p in rnn.parameters()]
     for order in ([0, 1], [1, 0], [0, 1]):
         assert all(torch.equal(a, e) for a, e in zip(gradients(order), expected))
-    # older versions of PyTorch do not tell that a graph goes with its backward pass; then nothing is used again
+    # older versions of PyTorch do not tell if a graph is kept; then no memory is reused
     assert bool(run._MEMORY.free) == hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
     with torch.no_grad():
         rnns[0](data[0])
@@ -206,7 +206,7 @@ def test_python_threads_may_run_at_once() -> None:
 
 @pytest.mark.parametrize("net", ["cell", "supernet"])
 def test_what_else_keeps_the_machine_busy_changes_no_bit(net: str) -> None:
-    """Beside other work a team may do without its threads, but sums over threads are of as many as ever."""
+    """On a busy machine a team may run in one thread, but sums over threads always have the same threads."""
     torch.set_num_threads(2)
     made = layer("ess-ptb", 64) if net == "cell" else CellSupernet(20, 64, 4)
     data = torch.randn(9, 5, 20, generator=torch.Generator().manual_seed(2))

@@ -199,7 +199,7 @@ def _compile(path: Path, sources: Path, command: list[str]) -> None:
     files = sorted(str(file) for file in sources.glob("*.cpp"))
     if not files:
         raise FlairNasError(f"there is no source in {sources}; install flair-nas again")
-    log.warning("compiling native kernels for this processor with %s; they are kept for the next time", command[0])
+    log.warning("compiling native kernels for this processor with %s", command[0])
     start = time.perf_counter()
     message = ""
     has_processor = any(word.startswith(("-march", "-mcpu")) for word in command)  # CXX may name one
@@ -221,5 +221,5 @@ def _compile(path: Path, sources: Path, command: list[str]) -> None:
             log.warning("compiled native kernels in %.1f s", time.perf_counter() - start)
             return
     raise FlairNasError(
-        f"{command[0]} cannot compile them; try another compiler with the environment variable CXX. It said:\n{message}"
+        f"{command[0]} cannot compile them; try another compiler with the environment variable CXX. It says:\n{message}"
     )
