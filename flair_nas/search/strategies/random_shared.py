@@ -15,7 +15,7 @@ FINALISTS = 10
 
 
 class SharedRandomSearch(Candidates):
-    """One set of weights, trained on another random architecture at each step, that scores the candidates at the end."""
+    """One set of weights, trained on another random architecture at each step, which then scores the candidates."""
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draw an architecture and update its weights."""
