@@ -321,7 +321,7 @@ def settings_of_run(
     flags = given_flags(arguments, config_type)
     try:
         config = resolve(
-            config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, of_run=bool(arguments.resume)
+            config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, from_run=bool(arguments.resume)
         )
     except UnknownSettingsError:
         command = _find_command(file) if arguments.resume else ""

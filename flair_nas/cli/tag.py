@@ -173,12 +173,12 @@ def _add_evaluate(actions: Actions) -> None:
         "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
     )
     parser.add_argument("--label-type", help="gold label (default: that of the tagger)")
-    of_run = "(default: as in the run)"
+    default = "(default: as in the run)"
     parser.add_argument(
         "--columns", help="columns, from 0: text=0,ner=3 (default: as in the run, else the last holds the label)"
     )
-    parser.add_argument("--delimiter", "--column-delimiter", metavar="TEXT", help=f"column separator {of_run}")
-    parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {of_run}")
+    parser.add_argument("--delimiter", "--column-delimiter", metavar="TEXT", help=f"column separator {default}")
+    parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {default}")
     parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag and predicted tag to this file")
     _add_batch_size(parser)
@@ -236,8 +236,8 @@ def _read_sentences(
 
     names = ("columns", "delimiter", "comment")
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
-    of_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
-    layout = TaggerConfig(**{**of_run, **flags})
+    from_run = {name: settings.get(name) for name in names} if arguments.corpus not in NAMES and settings else {}
+    layout = TaggerConfig(**{**from_run, **flags})
     columns = parse_columns(layout.columns) if layout.columns else None
     form: dict[str, Any] = {"delimiter": layout.delimiter, "comment": layout.comment}
     try:
@@ -248,7 +248,7 @@ def _read_sentences(
         ).corpus
     except FlairNasError as error:
         notes = []
-        if not flags and (kept := ", ".join(f"{name} {value}" for name, value in of_run.items() if value)):
+        if not flags and (kept := ", ".join(f"{name} {value}" for name, value in from_run.items() if value)):
             notes.append(f"{kept}, as the tagger was trained; --columns says others")
         if arguments.corpus not in (None, *NAMES):
             notes.append("as the run has it; --corpus says another" if corpus_of_run else "a single file: --file")

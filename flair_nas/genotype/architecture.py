@@ -82,12 +82,12 @@ class Genotype:
             if gate is not None:
                 check_gate(gate, name)
         if not isinstance(self.highway, bool):
-            raise GenotypeError("true or false", found=self.highway, place="options.highway")
+            raise GenotypeError("true or false", actual=self.highway, place="options.highway")
         for name, allowed in (("combine", COMBINATIONS), ("gate", GATE_FORMS), ("carry", CARRIES)):
             if getattr(self, name) not in allowed:
-                raise GenotypeError(" or ".join(allowed), found=getattr(self, name), place=f"options.{name}")
+                raise GenotypeError(" or ".join(allowed), actual=getattr(self, name), place=f"options.{name}")
         if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):
-            raise GenotypeError("an object with text keys", found=self.origin, place="origin")
+            raise GenotypeError("an object with text keys", actual=self.origin, place="origin")
         try:
             json.dumps(dict(self.origin), allow_nan=False, ensure_ascii=False).encode()
         except (TypeError, ValueError, RecursionError) as error:  # ValueError: also a lone surrogate
@@ -200,7 +200,7 @@ class Genotype:
             GenotypeError: the text is none of these, or the genotype in it is faulty.
         """
         if not isinstance(text, str):
-            raise GenotypeError("text", found=text)
+            raise GenotypeError("text", actual=text)
         stripped = text.strip()
         if stripped.startswith("{"):
             return cls.from_json(text)

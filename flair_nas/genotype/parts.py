@@ -40,7 +40,7 @@ class GateNode:
 
     def __post_init__(self) -> None:
         if not is_list(self.edges):
-            raise GenotypeError("a sequence of edges", found=self.edges, place="edges of a gate's node")
+            raise GenotypeError("a sequence of edges", actual=self.edges, place="edges of a gate's node")
         object.__setattr__(self, "edges", in_order(self.edges))
 
 
@@ -59,7 +59,7 @@ class Gate:
     def __post_init__(self) -> None:
         check_size(self.nodes, "nodes of a gate")
         if not is_list(self.nodes) or not all(isinstance(node, GateNode) for node in self.nodes):
-            raise GenotypeError("a sequence of GateNode", found=self.nodes, place="nodes of a gate")
+            raise GenotypeError("a sequence of GateNode", actual=self.nodes, place="nodes of a gate")
         object.__setattr__(self, "nodes", tuple(self.nodes))
 
     @property
@@ -93,13 +93,13 @@ def check_nodes(nodes: object) -> tuple[tuple[Edge, ...], ...]:
     place = "cell.nodes"
     check_size(nodes, place)
     if not is_list(nodes) or not all(is_list(edges) for edges in nodes):
-        raise GenotypeError("for each node a sequence of edges", found=nodes, place=place)
+        raise GenotypeError("for each node a sequence of edges", actual=nodes, place=place)
     if not nodes:
-        raise GenotypeError("at least one node", found=[], place=place)
+        raise GenotypeError("at least one node", actual=[], place=place)
     ordered = tuple(in_order(edges) for edges in nodes)
     for number, edges in enumerate(ordered, start=1):
         if not edges:
-            raise GenotypeError(f"at least one edge into node {number}", found=[], place=f"{place}[{number - 1}]")
+            raise GenotypeError(f"at least one edge into node {number}", actual=[], place=f"{place}[{number - 1}]")
         _check_edges(edges, range(number), number, f"{place}[{number - 1}]")
     return ordered
 
@@ -107,19 +107,19 @@ def check_nodes(nodes: object) -> tuple[tuple[Edge, ...], ...]:
 def check_output(output: object, nodes: int) -> tuple[int, ...]:
     """Return the output nodes in order, all nodes if none is named; raise an error if they are faulty."""
     if not is_list(output):
-        raise GenotypeError("a sequence of node numbers", found=output, place="cell.output")
+        raise GenotypeError("a sequence of node numbers", actual=output, place="cell.output")
     for index, number in enumerate(output):
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= nodes:
-            raise GenotypeError(f"a node, 1 to {nodes}", found=number, place=f"cell.output[{index}]")
+            raise GenotypeError(f"a node, 1 to {nodes}", actual=number, place=f"cell.output[{index}]")
     if len(set(output)) < len(output):
-        raise GenotypeError("each output node once", found=tuple(output), place="cell.output")
+        raise GenotypeError("each output node once", actual=tuple(output), place="cell.output")
     return tuple(sorted(output)) or tuple(range(1, nodes + 1))
 
 
 def check_gate(gate: object, name: str) -> None:
     """Raise an error if a gate has faulty nodes."""
     if not isinstance(gate, Gate) or not gate.nodes:
-        raise GenotypeError("a gate with at least one node, or none at all", found=gate, place=name)
+        raise GenotypeError("a gate with at least one node, or none at all", actual=gate, place=name)
     for number, node in enumerate(gate.nodes, start=1):
         place = f"{name}.nodes[{number - 1}]"
         _check_op(node.entry, f"{place}.entry")
@@ -129,20 +129,20 @@ def check_gate(gate: object, name: str) -> None:
 def _check_op(op: object, place: str) -> None:
     """Raise an error if this is no operation of a kept edge."""
     if op in ("drop", "none", "zero"):
-        raise GenotypeError("an operation that keeps the edge; leave a dropped edge out", found=op, place=place)
+        raise GenotypeError("an operation that keeps the edge; leave a dropped edge out", actual=op, place=place)
     if not isinstance(op, str) or op not in OPERATIONS:
-        raise GenotypeError(f"one of {', '.join(OPERATIONS[1:])}", found=op, place=place)
+        raise GenotypeError(f"one of {', '.join(OPERATIONS[1:])}", actual=op, place=place)
 
 
 def _check_edges(edges: tuple[Edge, ...], tails: range, number: int, place: str) -> None:
     """Raise an error if edges into a node are faulty or repeated, or read no earlier node."""
     for index, edge in enumerate(edges):
         if not isinstance(edge, Edge):
-            raise GenotypeError("an Edge", found=edge, place=f"{place}[{index}]")
+            raise GenotypeError("an Edge", actual=edge, place=f"{place}[{index}]")
         _check_op(edge.op, f"{place}[{index}].op")
         if not isinstance(edge.tail, int) or isinstance(edge.tail, bool) or edge.tail not in tails:
             earlier = f"an earlier node, {tails[0]} to {tails[-1]}" if tails else "no edge: no node is earlier"
             expected = f"{earlier}, as tail of an edge into node {number}"
-            raise GenotypeError(expected, found=edge.tail, place=f"{place}[{index}].tail")
+            raise GenotypeError(expected, actual=edge.tail, place=f"{place}[{index}].tail")
     if len(set(edges)) < len(edges):
-        raise GenotypeError("each (operation, tail) once per node", found=edges, place=place)
+        raise GenotypeError("each (operation, tail) once per node", actual=edges, place=place)

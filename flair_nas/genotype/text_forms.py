@@ -44,7 +44,7 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     unique = dict(pairs)
     if len(unique) < len(pairs):
         ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise GenotypeError("each key once in an object", found=repeated)
+        raise GenotypeError("each key once in an object", actual=repeated)
     return unique
 
 
@@ -56,18 +56,18 @@ def fields_from_data(data: object) -> dict[str, Json]:
     """
     top = _object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
     if top["format"] != FORMAT:
-        raise GenotypeError(f"{FORMAT!r}", found=top["format"], place="format")
+        raise GenotypeError(f"{FORMAT!r}", actual=top["format"], place="format")
     version = top["version"]
     if type(version) is not int or not 1 <= version <= VERSION:
         newer = "; a newer one wrote this, and can read it" if type(version) is int and version > VERSION else ""
         expected = f"version 1 to {VERSION}, which this flair-nas reads{newer}"
-        raise GenotypeError(expected, found=version, place="version")
+        raise GenotypeError(expected, actual=version, place="version")
     cell = _object(top["cell"], "cell", ("nodes", "output"))
     nodes = _list(cell["nodes"], "cell.nodes")
     check_size(nodes, "cell.nodes")
     output = _list(cell["output"], "cell.output")
     if not output:
-        raise GenotypeError("at least one output node", found=[], place="cell.output")
+        raise GenotypeError("at least one output node", actual=[], place="cell.output")
     fields = {
         "nodes": [_edges(edges, f"cell.nodes[{index}]") for index, edges in enumerate(nodes)],
         "output": output,
@@ -85,20 +85,20 @@ def fields_from_data(data: object) -> dict[str, Json]:
 def _object(value: object, place: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Json]:
     """Return a JSON object; raise an error if a required key is missing or a key is unknown."""
     if not isinstance(value, dict):
-        raise GenotypeError("an object", found=value, place=place)
+        raise GenotypeError("an object", actual=value, place=place)
     if missing := [repr(key) for key in required if key not in value]:
         expected = f"the key{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-        raise GenotypeError(expected, found=sorted(map(str, value)), place=place)
+        raise GenotypeError(expected, actual=sorted(map(str, value)), place=place)
     for key in value:
         if key not in required + optional:
-            raise GenotypeError(f"no key but {', '.join(required + optional)}", found=key, place=place)
+            raise GenotypeError(f"no key but {', '.join(required + optional)}", actual=key, place=place)
     return value
 
 
 def _list(value: object, place: str) -> list[Json]:
     """Return a JSON list."""
     if not isinstance(value, list):
-        raise GenotypeError("a list", found=value, place=place)
+        raise GenotypeError("a list", actual=value, place=place)
     return value
 
 
@@ -130,11 +130,11 @@ def fields_from_line(text: str) -> dict[str, Json]:
         GenotypeError: with the place of the first fault.
     """
     if not text or any(character.isspace() for character in text):
-        raise GenotypeError("a genotype: one line, JSON, or the printed named tuple", found=text)
+        raise GenotypeError("a genotype: one line, JSON, or the printed named tuple", actual=text)
     cell, *gates = text.split("/")
     cell, colon, outputs = cell.partition(":")
     if colon and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
-        raise GenotypeError("output nodes joined by dots, such as :2.5", found=outputs, place="cell.output")
+        raise GenotypeError("output nodes joined by dots, such as :2.5", actual=outputs, place="cell.output")
     nodes = cell.split("-")
     check_size(nodes, "cell.nodes")
     fields: dict[str, Json] = {
@@ -145,7 +145,7 @@ def fields_from_line(text: str) -> dict[str, Json]:
         name, equals, body = gate.partition("=")
         key = f"{name}_gate"
         if key not in ("state_gate", "input_gate") or not equals or key in fields:
-            raise GenotypeError("one /state= and one /input= at most", found=f"/{gate}")
+            raise GenotypeError("one /state= and one /input= at most", actual=f"/{gate}")
         parts = enumerate(node.split("+") for node in body.split("-"))
         fields[key] = Gate(tuple(GateNode(op, _line_edges(edges, f"{key}.nodes[{i}]")) for i, (op, *edges) in parts))
     return fields
@@ -156,7 +156,7 @@ def _line_edges(texts: list[str], place: str) -> tuple[Edge, ...]:
     matches = [re.fullmatch(r"([a-z]+)([0-9]{1,9})", text) for text in texts]
     if None in matches:
         fault = texts[matches.index(None)]
-        raise GenotypeError("an operation and the node it reads, such as tanh0", found=fault, place=place)
+        raise GenotypeError("an operation and the node it reads, such as tanh0", actual=fault, place=place)
     return tuple(Edge(match[1], int(match[2])) for match in matches if match)
 
 
@@ -170,23 +170,23 @@ def fields_from_darts(recurrent: object, concat: Iterable[object] | None) -> dic
         GenotypeError: with the place of the first fault.
     """
     if not is_list(recurrent):
-        raise GenotypeError("a list of (operation, tail) pairs", found=recurrent, place="recurrent")
+        raise GenotypeError("a list of (operation, tail) pairs", actual=recurrent, place="recurrent")
     check_size(recurrent, "recurrent")
     nodes = []
     for index, entry in enumerate(recurrent):
         pairs = [entry] if not is_list(entry) or (len(entry) == 2 and isinstance(entry[0], str)) else entry
         for pair in pairs:
             if not is_list(pair) or len(pair) != 2:
-                raise GenotypeError("an (operation, tail) pair", found=pair, place=f"recurrent[{index}]")
+                raise GenotypeError("an (operation, tail) pair", actual=pair, place=f"recurrent[{index}]")
         nodes.append(tuple(Edge(_as_python(op), _as_python(tail)) for op, tail in pairs))
     if concat is None:
         return {"nodes": nodes}
     try:
         output = [*map(_as_python, itertools.islice(concat, len(nodes) + 1))]  # one too many is a fault already
     except TypeError:
-        raise GenotypeError("node numbers", found=concat, place="concat") from None
+        raise GenotypeError("node numbers", actual=concat, place="concat") from None
     if not output:
-        raise GenotypeError("at least one output node", found=[], place="concat")
+        raise GenotypeError("at least one output node", actual=[], place="concat")
     return {"nodes": nodes, "output": output}
 
 
@@ -208,9 +208,9 @@ def parse_printed(text: str) -> tuple[Json, Json]:
         if depth == 0 and text[end] == ")":
             break
     else:
-        raise GenotypeError("a closing bracket; the text is cut short", found=text[start:])
+        raise GenotypeError("a closing bracket; the text is cut short", actual=text[start:])
     if end - start > _MAX_PRINTED:
-        raise GenotypeError(f"a printed genotype of at most {_MAX_PRINTED:,} characters", found=text[start:])
+        raise GenotypeError(f"a printed genotype of at most {_MAX_PRINTED:,} characters", actual=text[start:])
     try:
         call = _NumPyScalars().visit(ast.parse(text[start : end + 1], mode="eval")).body
         assert isinstance(call, ast.Call)
@@ -218,11 +218,11 @@ def parse_printed(text: str) -> tuple[Json, Json]:
         fields = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
     except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError):
         expected = "Genotype(recurrent=[(op, tail), ...], concat=range(1, N + 1))"
-        raise GenotypeError(expected, found=text[start : end + 1]) from None
+        raise GenotypeError(expected, actual=text[start : end + 1]) from None
     fields.update(zip(("recurrent", "concat"), values))
     if "recurrent" not in fields or len(values) > 2 or set(fields) - {"recurrent", "concat"}:
         expected = "the fields recurrent and concat (a convolutional genotype is no recurrent one)"
-        raise GenotypeError(expected, found=sorted(map(str, fields)))
+        raise GenotypeError(expected, actual=sorted(map(str, fields)))
     return fields["recurrent"], fields.get("concat")
 
 

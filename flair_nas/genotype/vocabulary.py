@@ -33,18 +33,18 @@ class GenotypeError(FlairNasError):
 
     Args:
         expected: a description of the correct value.
-        found: the faulty value, if there is one; the message has its repr.
+        actual: the faulty value, if there is one; the message has its repr.
         place: the place in the genotype, for example ``cell.nodes[2][0].tail``.
         source: the file or address of the genotype.
     """
 
     __module__ = "flair_nas"
 
-    def __init__(self, expected: str, *, found: object = ..., place: str = "", source: str = "") -> None:
-        self.expected, self.found, self.place, self.source = expected, found, place, source
-        fault = "" if found is ... else f"found {brief(found)}; "
+    def __init__(self, expected: str, *, actual: object = ..., place: str = "", source: str = "") -> None:
+        self.expected, self.actual, self.place, self.source = expected, actual, place, source
+        fault = "" if actual is ... else f"found {brief(actual)}; "
         super().__init__(": ".join(part for part in (source, place, f"{fault}expected {expected}") if part))
 
     def located(self, source: str) -> GenotypeError:
         """Return the same error with its source."""
-        return GenotypeError(self.expected, found=self.found, place=self.place, source=source)
+        return GenotypeError(self.expected, actual=self.actual, place=self.place, source=source)

@@ -75,7 +75,7 @@ def build_supernet(
             f"batch_size {config.batch_size} cannot be divided among {processes} processes with {config.parts} parts "
             "each"
         )
-    min_columns = strategy_class(config.strategy).least_sequences(config)
+    min_columns = strategy_class(config.strategy).count_min_sequences(config)
     if columns < min_columns:
         raise FlairNasError(
             f"batch_size {config.batch_size} leaves less than {min_columns} sequences in a part of a process, with "

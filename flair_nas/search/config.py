@@ -190,7 +190,7 @@ class SearchSettings:
         if self.strategy in STRATEGIES:  # else it is named as unknown already
             strategy = strategy_class(self.strategy)
             problems += strategy.contradictions(self)
-            min_sequences = strategy.least_sequences(self)
+            min_sequences = strategy.count_min_sequences(self)
         parts = max(self.parts, 1)  # 0 is named as out of range already
         if self.batch_size % parts:
             problems.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")

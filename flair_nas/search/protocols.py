@@ -177,7 +177,7 @@ class Strategy(Protocol):
         return config.schedule == "constant"  # otherwise the learning rate falls until the last
 
     @staticmethod
-    def least_sequences(config: SearchSettings) -> int:
+    def count_min_sequences(config: SearchSettings) -> int:
         """Return the fewest sequences in a part of a batch; 2 if the supernet normalises over them."""
         return 1
 

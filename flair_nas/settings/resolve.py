@@ -44,7 +44,7 @@ def resolve(
     preset: str | None = None,
     file: str | Path | None = None,
     flags: Mapping[str, Any] | None = None,
-    of_run: bool = False,
+    from_run: bool = False,
 ) -> Config:
     """Combine defaults, a preset, a file and flags; the later wins.
 
@@ -54,14 +54,14 @@ def resolve(
         preset: the name of a preset.
         file: a YAML file of settings.
         flags: settings by name.
-        of_run: True if a run wrote the file. Settings that did not exist then get their value of that time.
+        from_run: True if a run wrote the file. Settings that did not exist then get their value of that time.
 
     Raises:
         FlairNasError: the preset is unknown, the file cannot be read, or settings cannot be used.
         UnknownSettingsError: the file has other settings.
     """
     settings: dict[str, Any] = {}
-    if of_run:
+    if from_run:
         before = {field.name: field.metadata["before"] for field in dataclasses.fields(config_type)}
         settings = {name: value for name, value in before.items() if value is not None}
     if preset is not None:
@@ -69,7 +69,7 @@ def resolve(
     if file is not None:
         of_file = read_settings(file, config_type)
         own = getattr(config_type, "told_by", "")
-        if of_run and own and own not in of_file:  # another command, whose settings this one has, too
+        if from_run and own and own not in of_file:  # another command, whose settings this one has, too
             raise UnknownSettingsError(f"{file}: there is no {own} among these settings")
         try:
             raise_problems(problems_in(config_type, of_file))
@@ -103,7 +103,7 @@ def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
     Raises:
         FlairNasError: the file cannot be read, or its settings cannot be used.
     """
-    return resolve(config_type, file=path, of_run=True)
+    return resolve(config_type, file=path, from_run=True)
 
 
 def is_of_another_command(folder: Path, config_type: type[Config]) -> bool:

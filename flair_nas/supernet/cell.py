@@ -101,7 +101,7 @@ class CellSupernet(nn.Module):
         self.fixed_gates = fixed_gates
         self.carry = carry if fixed_gates is None else fixed_gates.carry
         self._chosen: SearchedCell | None = None
-        self._of_batch = False
+        self._use_batch = False
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -133,7 +133,7 @@ class CellSupernet(nn.Module):
         check_input(input, self.input_size)
         if self._chosen is not None:
             return run_supernet(self._chosen, self, input, hx)
-        if (self.training or self._of_batch) and self.norm is not None and input.shape[1] < 2:
+        if (self.training or self._use_batch) and self.norm is not None and input.shape[1] < 2:
             raise ValueError("batch normalisation by the batch needs at least 2 sequences in it; got a batch of 1")
         self.sampler.begin(self.training)
         return run_supernet(self, self, input, hx)
@@ -170,11 +170,11 @@ class CellSupernet(nn.Module):
         All nodes share the running statistics, which fit none of them well: states could grow without bound. The
         running statistics do not change.
         """
-        self._of_batch = True
+        self._use_batch = True
         try:
             yield
         finally:
-            self._of_batch = False
+            self._use_batch = False
 
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
@@ -262,7 +262,7 @@ class CellSupernet(nn.Module):
         norm = self.norm
         if norm is None:
             return None
-        if self._of_batch and not self.training:
+        if self._use_batch and not self.training:
             return Normalisation(True, None, None, 0.0, norm.eps)
         return Normalisation(self.training, norm.running_mean, norm.running_var, 0.1, norm.eps)
 

@@ -150,8 +150,8 @@ class _Reader:
         numbers = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
         if not (numbers and seeds and len(set(seeds)) == len(seeds)):
             raise self._fault(("seeds",), f"seeds must be a list of different whole numbers, got {brief(seeds)}")
-        columns = [self._column(name, given) for name, given in self._entries("columns")]
-        rows = [self._row(name, given, columns) for name, given in self._entries("rows")]
+        columns = [self._column(name, entry) for name, entry in self._entries("columns")]
+        rows = [self._row(name, entry, columns) for name, entry in self._entries("rows")]
         for row in rows:
             self._check_size(row, rows)
         table = Table(str(self.data.get("title", self.path.stem)), str(self.data.get("note", "")), seeds, columns, rows)
@@ -164,18 +164,18 @@ class _Reader:
         entries = self.data.get(part)
         if not isinstance(entries, dict) or not entries:
             raise self._fault((part,), f"{part} must be a mapping of names, with one at least")
-        for name, given in entries.items():
-            if not isinstance(name, str) or not isinstance(given, dict):
+        for name, entry in entries.items():
+            if not isinstance(name, str) or not isinstance(entry, dict):
                 raise self._fault((part, name), f"{part}: {brief(name)} must be a text with a mapping")
             if not slug(name) or sum(slug(str(other)) == slug(name) for other in entries) > 1:
                 raise self._fault((part, name), f"{part}: the name {brief(name)} is too like another one")
         return list(entries.items())
 
-    def _column(self, name: str, given: dict[str, Any]) -> Column:
-        self._known(("columns", name), given, tuple(TASKS))
-        if len(given) != 1 or not isinstance(next(iter(given.values())), dict):
+    def _column(self, name: str, entry: dict[str, Any]) -> Column:
+        self._known(("columns", name), entry, tuple(TASKS))
+        if len(entry) != 1 or not isinstance(next(iter(entry.values())), dict):
             raise self._fault(("columns", name), f"column {brief(name)} must have one of {', '.join(TASKS)}, a mapping")
-        ((name_of_task, settings),) = given.items()
+        ((name_of_task, settings),) = entry.items()
         task, place = TASKS[name_of_task], ("columns", name, name_of_task)
         settings = self._with_preset(place, settings, task.presets, task.settings)
         self._known(place, settings, tuple(get_kinds(task.settings)))
@@ -191,33 +191,33 @@ class _Reader:
         except FlairNasError as error:
             raise self._fault((*place, "preset"), str(error)) from None
 
-    def _row(self, name: str, given: dict[str, Any], columns: Sequence[Column]) -> Row:
+    def _row(self, name: str, entry: dict[str, Any], columns: Sequence[Column]) -> Row:
         place = ("rows", name)
-        self._known(place, given, _ROW_KEYS)
+        self._known(place, entry, _ROW_KEYS)
         for key in ("search", "settings", "published"):
-            if not isinstance(given.get(key, {}), dict):
+            if not isinstance(entry.get(key, {}), dict):
                 raise self._fault((*place, key), f"{key} must be a mapping")
-        if ("rnn" in given) == ("search" in given) or not isinstance(given.get("rnn", ""), str):
+        if ("rnn" in entry) == ("search" in entry) or not isinstance(entry.get("rnn", ""), str):
             raise self._fault(place, f"row {brief(name)} must have one of rnn, a text, and search, a mapping")
-        for key in given.get("settings", {}):
+        for key in entry.get("settings", {}):
             if key in (*_PLACES, "rnn", "seed", "seeds"):
                 message = f"settings: {key} is the same for a whole column, or has a key of its own"
                 raise self._fault((*place, "settings", key), message)
-        for column, figure in given.get("published", {}).items():
+        for column, figure in entry.get("published", {}).items():
             if isinstance(figure, bool) or not isinstance(figure, (int, float)):
                 message = f"published: {brief(column)} must have a number, got {brief(figure)}"
                 raise self._fault((*place, "published", column), message)
-        self._known((*place, "published"), given.get("published", {}), [column.name for column in columns])
-        if "preset" in given.get("search", {}):
+        self._known((*place, "published"), entry.get("published", {}), [column.name for column in columns])
+        if "preset" in entry.get("search", {}):
             search_type = TASKS[columns[0].task].search_settings
-            search = self._with_preset((*place, "search"), given["search"], "search", search_type)
-            given = {**given, "search": {key: value for key, value in search.items() if key not in _PLACES}}
-        row = Row(name, **given)
+            search = self._with_preset((*place, "search"), entry["search"], "search", search_type)
+            entry = {**entry, "search": {key: value for key, value in search.items() if key not in _PLACES}}
+        row = Row(name, **entry)
         if row.rnn is not None and row.rnn.startswith(_RANDOM):
             number = row.rnn[len(_RANDOM) :]
             if not re.fullmatch("[0-9]{1,9}", number):
                 raise self._fault((*place, "rnn"), f"rnn {brief(row.rnn)}: {_RANDOM} must be followed by a number")
-            row = Row(name, **{**given, "rnn": random_genotype(int(number)).one_line()})
+            row = Row(name, **{**entry, "rnn": random_genotype(int(number)).one_line()})
         return row
 
     def _check_size(self, row: Row, rows: Sequence[Row]) -> None:
@@ -258,8 +258,8 @@ class _Reader:
             except FlairNasError as error:
                 raise self._fault((*place, "search"), str(error)) from None
 
-    def _known(self, place: Place, given: Mapping[Any, Any], names: Sequence[str]) -> None:
-        for key in given:
+    def _known(self, place: Place, entry: Mapping[Any, Any], names: Sequence[str]) -> None:
+        for key in entry:
             if key not in names:
                 hint = did_you_mean(str(key), names)
                 raise self._fault((*place, key), f"unknown key {brief(key)}: {hint}known: {', '.join(names)}")
@@ -296,8 +296,8 @@ def search_settings(row: Row, column: Column) -> Any:
         FlairNasError: the settings cannot be used.
     """
     search_type = TASKS[column.task].search_settings
-    given = run_settings(row, column, "")
-    known = {name: given[name] for name in _PLACES if name in given and name in get_kinds(search_type)}
+    entry = run_settings(row, column, "")
+    known = {name: entry[name] for name in _PLACES if name in entry and name in get_kinds(search_type)}
     if "embeddings" in known:
         known["embeddings"] = [name.removeprefix("pooled-") for name in known["embeddings"]]
     return search_type(**{**known, **(row.search or {})})

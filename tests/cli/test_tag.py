@@ -710,10 +710,10 @@ def test_bytes_that_are_no_text_are_refused(short_run: Path, tmp_path: Path, cap
 def test_flags_without_a_value_and_settings_of_another_kind_are_refused(
     short_run: Path, corpus: str, tmp_path: Path, capsys: CAPTURE
 ) -> None:
-    of_run = ("tag", "evaluate", "--model", short_run)
-    assert "cannot be read: Is a directory" in refused(capsys, *of_run, "--file=")
-    refused(capsys, *of_run, "--corpus", corpus, "--predictions=", code=1)
-    assert "at most 1,000,000" in refused(capsys, *of_run, "--corpus", corpus, "--batch-size", "9" * 30)
+    from_run = ("tag", "evaluate", "--model", short_run)
+    assert "cannot be read: Is a directory" in refused(capsys, *from_run, "--file=")
+    refused(capsys, *from_run, "--corpus", corpus, "--predictions=", code=1)
+    assert "at most 1,000,000" in refused(capsys, *from_run, "--corpus", corpus, "--batch-size", "9" * 30)
     shutil.copytree(short_run, run := tmp_path / "run")
     (run / "config.yaml").write_text("columns: 5\n")
     assert "columns must be text, got 5" in refused(capsys, "tag", "evaluate", "--model", run, "--corpus", corpus)

@@ -324,7 +324,7 @@ def test_a_run_that_did_not_know_a_setting_goes_on_as_it_was(tmp_path: Path) -> 
 
     for text, salt in (("litres: 2", "coarse"), ("salt: fine", "fine")):
         (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-        run = resolve(Newer, kind="soup", file=tmp_path / "config.yaml", flags={"litres": 3.0}, of_run=True)
+        run = resolve(Newer, kind="soup", file=tmp_path / "config.yaml", flags={"litres": 3.0}, from_run=True)
         assert (run.litres, run.salt) == (3.0, salt)
         assert read_run_settings(tmp_path / "config.yaml", Newer).salt == salt
         assert resolve(Newer, kind="soup", file=tmp_path / "config.yaml").salt == "fine"  # a file of the user's

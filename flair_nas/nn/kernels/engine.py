@@ -15,14 +15,14 @@ class Normalisation(NamedTuple):
     """Batch normalisation of a supernet's states.
 
     Args:
-        of_batch: use the statistics of the batch, otherwise the running ones.
+        use_batch: use the statistics of the batch, otherwise the running ones.
         mean: running mean, [H], or None if it is neither used nor updated.
         variance: running variance, [H], or None.
         momentum: weight of a batch in the running statistics.
         epsilon: added to the variance.
     """
 
-    of_batch: bool
+    use_batch: bool
     mean: Tensor | None
     variance: Tensor | None
     momentum: float
@@ -31,7 +31,7 @@ class Normalisation(NamedTuple):
     def __call__(self, state: Tensor) -> Tensor:
         """Normalise [B, H], or [1, H, B], over the batch, and update the running statistics."""
         return torch.nn.functional.batch_norm(
-            state, self.mean, self.variance, training=self.of_batch, momentum=self.momentum, eps=self.epsilon
+            state, self.mean, self.variance, training=self.use_batch, momentum=self.momentum, eps=self.epsilon
         )
 
 

@@ -94,7 +94,7 @@ class GradientStrategy(Strategy):
         return Strategy.extendable(config) and config.sampling == "none"
 
     @staticmethod
-    def least_sequences(config: SearchSettings) -> int:
+    def count_min_sequences(config: SearchSettings) -> int:
         """Return 2 for a relaxed cell, whose states are normalised over the batch."""
         return 1 if config.learn == "inter" else 2
 

@@ -231,7 +231,7 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         "history": sizes.history,
     }
     if normalisation is not None:
-        members |= {"norm": 1 if normalisation.of_batch else 2}
+        members |= {"norm": 1 if normalisation.use_batch else 2}
         members |= {"momentum": normalisation.momentum, "epsilon": normalisation.epsilon}
     if recurrence.gate is not None:
         members |= {"form": GATE_FORMS.index(recurrence.gate.form), "gate_pairs": len(recurrence.gate.pairs.tails)}
@@ -303,7 +303,7 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
         running["running_mean"] = _padded(normalisation.mean, sizes.hidden)
         running["running_variance"] = _padded(normalisation.variance, sizes.hidden)
     _call("forward", recurrence, sizes, {**sources, **kept, **dropped, **running}, keep)
-    if normalisation is not None and normalisation.of_batch:
+    if normalisation is not None and normalisation.use_batch:
         for own, new in zip((normalisation.mean, normalisation.variance), running.values()):
             assert own is not None
             own.copy_(new[: len(own)])
