@@ -93,11 +93,11 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _find_folder(given: str) -> Path:
+def _find_folder(path_text: str) -> Path:
     """Return the folder of a table's runs.
 
     Args:
-        given: the folder, or a file in it.
+        path_text: the folder, or a file in it.
 
     Raises:
         FlairNasError: it holds no table.
@@ -105,13 +105,13 @@ def _find_folder(given: str) -> Path:
     from flair_nas.tables.running import COPY
     from flair_nas.tables.spec import bundled_tables
 
-    path = user_path(given)
+    path = user_path(path_text)
     folder = path.parent if path.is_file() else path
     if (folder / COPY).exists() and (folder / "ledger.json").exists():
         return folder
-    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (given in bundled_tables() and not path.exists()):
+    if (path.is_file() and path.suffix in (".yaml", ".yml")) or (path_text in bundled_tables() and not path.exists()):
         raise FlairNasError(
-            f"{brief(given)} is a table, and its runs are in another folder: run it by flair-nas tables run "
-            f"{typed(Path(given))} --out DIR, and show it by flair-nas tables show DIR"
+            f"{brief(path_text)} is a table, and its runs are in another folder: run it by flair-nas tables run "
+            f"{typed(Path(path_text))} --out DIR, and show it by flair-nas tables show DIR"
         )
-    raise FlairNasError(f"{brief(given)} holds no table (no {COPY} and ledger.json in it)")
+    raise FlairNasError(f"{brief(path_text)} holds no table (no {COPY} and ledger.json in it)")

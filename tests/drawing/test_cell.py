@@ -29,7 +29,7 @@ RANDOM = st.builds(
 
 
 def edges_of(genotype: Genotype) -> Counter[tuple[str, str, str]]:
-    """Operation, tail and head of every edge, gates included."""
+    """Return operation, tail and head of every edge, gates included."""
     found = [(edge.op, f"s{edge.tail}", f"s{n}") for n, edges in enumerate(genotype.nodes, 1) for edge in edges]
     for gate, letter in ((genotype.state_gate, "f"), (genotype.input_gate, "g")):
         for n, node in enumerate(gate.nodes if gate else [], 1):
@@ -69,7 +69,7 @@ def numbers(item: ElementTree.Element, *names: str) -> list[float]:
 
 
 def check_places(every: list[ElementTree.Element], edges: list[ElementTree.Element]) -> None:
-    """Edges begin and end at the boxes that they are said to, and each box has one label, its own."""
+    """Check that each edge joins its two boxes, and that each box has one label, its own."""
     rects = [(item, *numbers(item, "x", "y", "width", "height")) for item in every if item.get("rx")]
     texts = [(item.text, *numbers(item, "x", "y")) for item in every if item.tag.endswith("}text")]
     label = {}
@@ -136,7 +136,7 @@ BLIND = {
 @pytest.mark.parametrize("kind", BLIND)
 def test_the_colour_blind_can_tell_operations_apart(kind: str) -> None:
     def lab(colour: str) -> np.ndarray:
-        """CIE 1976 L*a*b* of what they see."""
+        """Return CIE 1976 L*a*b* of a colour as these readers see it."""
         parts = np.array([int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)])
         linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
         seen = np.clip(np.array(BLIND[kind]) @ linear, 0, 1)

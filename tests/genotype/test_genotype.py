@@ -96,13 +96,13 @@ PUBLISHED = {
 
 
 def edges_of(text: str) -> tuple[tuple[Edge, ...], ...]:
-    """Reads "relu 0, tanh 1" as one edge per node."""
+    """Return one edge per node from text such as "relu 0, tanh 1"."""
     words = [pair.split() for pair in text.split(", ")]
     return tuple((Edge(op, int(tail)),) for op, tail in words)
 
 
 def gated_example() -> Genotype:
-    """Two edges between one pair, an output subset, both gates, no default option."""
+    """Return a genotype with two edges between one pair, an output subset, both gates and no default option."""
     return Genotype(
         nodes=((Edge("tanh", 0), Edge("relu", 0)), (Edge("sigmoid", 1),)),
         output=(2,),
@@ -155,7 +155,7 @@ def test_json_without_the_optional_keys_gets_the_defaults() -> None:
 @relaxed
 @given(genotype=genotypes())
 def test_a_file_of_version_1_means_what_it_meant(genotype: Genotype, state_gate: bool) -> None:
-    """Then a cell with a state gate carried the gated state, and nothing in the file said so."""
+    """In version 1, a cell with a state gate carried the gated state without an option for it."""
     gate = Gate((GateNode("tanh"),)) if state_gate else None
     data = replace(genotype, state_gate=gate).to_dict() | {"version": 1}
     del data["options"]["carry"]
@@ -396,7 +396,7 @@ A_NODE = "a node, 1 to 3"
 
 
 def into(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
-    """Gives a change that puts a value at a place of the JSON form."""
+    """Return a function that puts a value at a place of the JSON form."""
 
     def change(data: Any) -> None:
         for key in path[:-1]:
@@ -493,7 +493,7 @@ def sound() -> dict[str, Any]:
 
 
 def error_of(path: Path) -> str:
-    """The message for a file, with the path in front taken off; both ways to load it say the same."""
+    """Return the message for a file without its path, which is equal for both ways to load it."""
     with pytest.raises(GenotypeError) as caught:
         Genotype.load(path)
     with pytest.raises(FlairNasError) as again:

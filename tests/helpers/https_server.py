@@ -18,7 +18,7 @@ Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
 class Server:
-    """What is asked for, and what is answered.
+    """A server: its requests so far, and its answers.
 
     Args:
         port: where it listens.
@@ -31,13 +31,13 @@ class Server:
         self.answers: dict[str, list[Answer]] = {}
 
     def put(self, path: str, *answers: Answer | bytes | str) -> str:
-        """Says what a path answers, one after the other, the last for ever; returns its address."""
+        """Set the answers of a path, in turn, the last for all further requests; return its address."""
         self.answers[path] = [answer if callable(answer) else content(answer) for answer in answers]
         return self.url + path
 
 
 def content(body: bytes | str, status: int = 200, **headers: str) -> Answer:
-    """An answer with a body."""
+    """Return an answer with a body."""
     data = body.encode() if isinstance(body, str) else body
 
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
@@ -52,13 +52,13 @@ def content(body: bytes | str, status: int = 200, **headers: str) -> Answer:
 
 
 def redirect(target: str) -> Answer:
-    """An answer that leads elsewhere."""
+    """Return a redirect."""
     return content("", 302, Location=target)
 
 
 @contextlib.contextmanager
 def serve(folder: Path, tls: bool = True) -> Iterator[Server]:
-    """Runs a server; ``folder/ca.pem`` is the authority that its certificate is from."""
+    """Run a server; ``folder/ca.pem`` is the authority of its certificate."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -100,7 +100,7 @@ COMMIT = "a" * 40
 
 
 def put_repository(server: Server, name: str, folder: Path) -> None:
-    """Answers what the client of the Hub asks for a repository that holds the files of a folder."""
+    """Set the answers of a Hub that has a repository with the files of a folder."""
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     told = {"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files], "private": False}
     server.put(f"/api/models/{name}/revision/main", json.dumps(told))

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def python(module: str, code: str, *arguments: object) -> subprocess.Popen[str]:
     """A process that runs code with all names of a test module."""
     command = [sys.executable, "-c", f"import sys\nfrom {module} import *\n{code}", *map(str, arguments)]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "helpers")])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -36,7 +36,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 @pytest.fixture
 def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server that flair-nas trusts, an empty cache, and little patience."""
+    """Return a server that flair-nas trusts; set an empty cache and a short timeout."""
     server, authority = running
     server.asked.clear()
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))

@@ -54,7 +54,7 @@ def refuse(server: Server, repository: str, status: int, code: str, revision: st
 
 
 def fetch(server: Server, tmp_path: Path, source: str, **environment: str) -> str:
-    """What a process prints that asks for a genotype: its line, or the error."""
+    """Return the output of a process that loads a genotype: its line, or the error."""
     server.asked.clear()
     own = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf"), "FLAIR_NAS_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-c", FETCH, source]

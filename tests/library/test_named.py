@@ -148,7 +148,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """Return the wheel of this checkout."""
     missing = [name for name in ("build", "hatchling") if find_spec(name) is None]
     if missing:
         pytest.fail(f"this test builds a wheel and needs {' and '.join(missing)}: pip install {' '.join(missing)}")
@@ -162,7 +162,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_alone(folder: Path, code: str, cwd: Path) -> str:
-    """Runs code with a folder alone on PYTHONPATH, far from the checkout; gives what it prints."""
+    """Run code with nothing but a folder on PYTHONPATH, outside the checkout; return its output."""
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)

@@ -172,7 +172,7 @@ def test_a_kill_at_any_moment_of_saving_leaves_a_good_one(tmp_path: Path) -> Non
     begun.mkdir()
     for number in (1, 2):
         Checkpoints(begun).save(state_of(number))
-    process = python("test_checkpoints", KILLED, begun)
+    process = python(__name__, KILLED, begun)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     found = []
@@ -200,7 +200,7 @@ except OSError as error:
 def test_a_full_disk_leaves_both_as_they_were(tmp_path: Path) -> None:
     for number in (1, 2):
         Checkpoints(tmp_path).save(state_of(number))
-    out, errors = python("test_checkpoints", FULL, tmp_path).communicate(timeout=120)
+    out, errors = python(__name__, FULL, tmp_path).communicate(timeout=120)
     assert f"{tmp_path / 'checkpoint.pt'} no room to write this file" in out, errors
     assert names_in(tmp_path) == ["checkpoint-previous.pt", "checkpoint.pt"]
     assert [read_checkpoint(tmp_path / name)["number"] for name in names_in(tmp_path)] == [1, 2]

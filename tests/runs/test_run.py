@@ -52,7 +52,7 @@ with open_run(sys.argv[1], Walk()):
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that has tmp_path / "run" open."""
-    process = python("test_runs", HOLD, tmp_path / "run")
+    process = python(__name__, HOLD, tmp_path / "run")
     assert process.stdout is not None and process.stdout.readline() == "open\n", process.communicate()[1]
     yield process
     process.kill()
@@ -101,7 +101,7 @@ while count < 40:
     except FlairNasError as error:
         assert "in use" in str(error), error
 """
-    processes = [python("test_runs", code, tmp_path / "run") for _ in range(3)]
+    processes = [python(__name__, code, tmp_path / "run") for _ in range(3)]
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors

@@ -38,7 +38,7 @@ with locked(Path(sys.argv[1]), waiting=lambda: print("waiting", flush=True)):
 
 def start(code: str, path: Path) -> tuple[subprocess.Popen[str], str]:
     """A process, and the first line that it prints."""
-    process = python("test_locks", code, path)
+    process = python(__name__, code, path)
     assert process.stdout is not None
     return process, process.stdout.readline().strip()
 
@@ -143,7 +143,7 @@ for _ in range(30):
         os.close(os.open(mine, os.O_CREAT | os.O_EXCL))  # fails if another one is in here
         mine.unlink()
 """
-    processes = [python("test_locks", code, path) for _ in range(3)]
+    processes = [python(__name__, code, path) for _ in range(3)]
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
