@@ -7,8 +7,7 @@ from typing import Any
 
 import flair
 from flair.embeddings import document
-from flair.embeddings.base import register_embeddings
-from flair.embeddings.token import TokenEmbeddings
+from flair.embeddings.base import TokenEmbeddings, register_embeddings
 
 from flair_nas.genotype import Genotype
 from flair_nas.tagging.config import FLAIR_TYPES

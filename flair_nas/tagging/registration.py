@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.tagging.config import FLAIR_TYPES
 from flair_nas.tagging.data.embedding_names import FAST_TEXT
-from flair_nas.tagging.rnn_type import FLAIR_TYPES, build_rnn, describe_rnn
+from flair_nas.tagging.rnn_type import build_rnn, describe_rnn
 
 if TYPE_CHECKING:
     from flair.models import SequenceTagger

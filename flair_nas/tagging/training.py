@@ -170,7 +170,7 @@ def _extend_settings(run: Run) -> TaggerConfig:
     return dataclasses.replace(config, seeds=seeds, epochs=epochs)
 
 
-def _warn_of_length(config: TaggerConfig, corpus: Corpus) -> None:
+def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
     """Warn of a sentence for which Flair's CRF takes gigabytes: it scores as many words for all of its batch."""
     longest = max(len(sentence) for sentence in sentences_of(_training_part(config, corpus)))
     if config.crf and longest * config.batch_size > _LONG_FOR_CRF:
@@ -328,7 +328,7 @@ def _train_seed(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]
     start = run.resume(plugin.restore, f"To train seed {seed} from the start, delete them") or 0
     run.accept()
     if start < config.epochs:
-        _run_trainer(config, tagger, corpus.corpus, run.folder, plugin, start)
+        _run_trainer(plugin, start)
         if plugin.interrupted:
             raise KeyboardInterrupt(f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed})")
     best = load_tagger(run.folder / "model.pt")
@@ -372,16 +372,15 @@ def _evaluate_parts(
     return scores
 
 
-def _training_part(config: TaggerConfig, corpus: Corpus) -> Dataset[Sentence]:
+def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Sentence]:
     """Return the sentences that a tagger learns from."""
     return ConcatDataset([corpus.train, corpus.dev]) if config.train_with_dev else corpus.train  # type: ignore[list-item, return-value]
 
 
-def _run_trainer(
-    config: TaggerConfig, tagger: SequenceTagger, corpus: Corpus, folder: Path, plugin: EpochPlugin, start: int
-) -> None:
+def _run_trainer(plugin: EpochPlugin, start: int) -> None:
     """Run Flair's trainer; the plugin evaluates, anneals and saves, as Flair's own state cannot be resumed exactly."""
-    train_only = Corpus(train=_training_part(config, corpus), sample_missing_splits=False)
+    config = plugin.config
+    train_only = Corpus(train=_training_part(config, plugin.tagging_corpus.corpus), sample_missing_splits=False)
     with contextlib.ExitStack() as stack:
         stack.enter_context(no_flair_remarks("Corpus: ", "Test data not provided"))  # the trainer sees one part only
         stack.enter_context(warnings.catch_warnings())
@@ -389,8 +388,8 @@ def _run_trainer(
         if config.precision == "bfloat16":  # a surrounding autocast would keep its cached weights
             stack.callback(torch.set_autocast_gpu_dtype, torch.get_autocast_gpu_dtype())
             torch.set_autocast_gpu_dtype(torch.bfloat16)
-        ModelTrainer(tagger, train_only).train_custom(
-            folder,
+        ModelTrainer(plugin.tagger, train_only).train_custom(
+            plugin.run.folder,
             learning_rate=config.learning_rate,
             mini_batch_size=config.batch_size,
             max_epochs=config.epochs,

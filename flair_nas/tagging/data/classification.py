@@ -15,7 +15,7 @@ LABEL = "__label__"
 LABEL_TYPE = "class"
 
 
-def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> TaggingCorpus:
+def load_classes(source: str | Path | Corpus[Sentence], label_type: str = LABEL_TYPE) -> TaggingCorpus:
     """Load a corpus of texts with one or more classes each.
 
     Args:
@@ -40,7 +40,7 @@ def load_classes(source: str | Path | Corpus, label_type: str = LABEL_TYPE) -> T
     return TaggingCorpus(corpus, LABEL_TYPE, corpus.name, digest_of(corpus, LABEL_TYPE))
 
 
-def _read(path: Path) -> FlairDatapointDataset:
+def _read(path: Path) -> FlairDatapointDataset[Sentence]:
     """Read one part.
 
     Flair's own reader drops lines without a blank or tab, and takes parts of a label for words if more than one blank

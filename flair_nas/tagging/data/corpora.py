@@ -41,7 +41,7 @@ class TaggingCorpus(NamedTuple):
         sha256: digest of the words and labels of all parts, by which a changed corpus is recognised.
     """
 
-    corpus: Corpus
+    corpus: Corpus[Sentence]
     label_type: str
     name: str
     sha256: str
@@ -53,7 +53,7 @@ class _KnownCorpus(NamedTuple):
     columns: Mapping[int, str]
     label_type: str
     files: tuple[str, ...]
-    download: type[Corpus] | None
+    download: type[Corpus[Sentence]] | None
     origin: str
 
 
@@ -184,7 +184,7 @@ def _odd_labels(parts: Mapping[str, Sequence[Sentence]], counts: Counter[str], l
             yield f"{', '.join(unseen)} occurs in {name} and not in train: it cannot be learned and counts as missed"
 
 
-def digest_of(corpus: Corpus, label_type: str) -> str:
+def digest_of(corpus: Corpus[Sentence], label_type: str) -> str:
     """Return the SHA-256 of the words and labels of all parts."""
     digest = hashlib.sha256(label_type.encode())
     for part in (corpus.train, corpus.dev, corpus.test):
@@ -201,7 +201,7 @@ def labels_of(sentences: Iterable[Sentence], label_type: str) -> set[str]:
     return {label.value for sentence in sentences for label in sentence.get_labels(label_type)}
 
 
-def sentences_of(dataset: Dataset | None) -> list[Sentence]:
+def sentences_of(dataset: Dataset[Sentence] | None) -> list[Sentence]:
     """Return the sentences of a part of a corpus, or an empty list if there is no such part."""
     return [] if dataset is None else list(_iter_dataset(dataset))
 
@@ -269,7 +269,7 @@ def _find_parts(folder: Path) -> _Parts:
 
 def _read_folder(
     folder: Path, columns: Mapping[int, str] | None, label_type: str | None, delimiter: str | None, comment: str | None
-) -> tuple[Corpus, str]:
+) -> tuple[Corpus[Sentence], str]:
     """Return the corpus in a folder, and its label type."""
     files = _find_parts(folder)
     if files.train is None:

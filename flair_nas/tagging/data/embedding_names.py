@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from flair.embeddings.base import TokenEmbeddings
 from flair.embeddings.token import (
     FastTextEmbeddings,
     HashEmbeddings,
     OneHotEmbeddings,
     PooledFlairEmbeddings,
-    TokenEmbeddings,
 )
 
 from flair_nas.errors import FlairNasError

@@ -9,7 +9,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 import requests
-from flair.data import Corpus, Dictionary
+from flair.data import Corpus, Dictionary, Sentence
 from flair.embeddings import (
     CharacterEmbeddings,
     FastTextEmbeddings,
@@ -43,7 +43,7 @@ FORMS = (
 )
 
 
-def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
+def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedEmbeddings:
     """Build a stack of embeddings, whose vectors are joined in the order of the specs.
 
     Flair's files of vectors and language models are pickles, which can run code: load only files that you trust.
@@ -75,7 +75,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus) -> StackedEmbeddings:
     return StackedEmbeddings(members, overwrite_names=False)
 
 
-def _build(spec: str, corpus: Corpus) -> TokenEmbeddings:
+def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     kind, _, argument = spec.partition(":")
     if spec in OF_THE_CORPUS and not corpus.train:
         raise FlairNasError(f"embeddings {brief(spec)} are built from training sentences, and the corpus has none")
@@ -116,7 +116,7 @@ def _names_a_file(argument: str) -> bool:
     return path.exists() or len(path.parts) > 1 or path.suffix == ".pt"
 
 
-def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus) -> None:
+def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus[Sentence]) -> None:
     """Warn of vectors for fewer than one in twenty words of a corpus."""
     words = {token.text for sentence in sentences_of(corpus.train)[:1000] for token in sentence}
     known = sum(word in vocabulary or word.lower() in vocabulary for word in words)
@@ -167,7 +167,7 @@ def _unknown(spec: str) -> FlairNasError:
     return FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
 
 
-def _alphabet(corpus: Corpus) -> Dictionary:
+def _alphabet(corpus: Corpus[Sentence]) -> Dictionary:
     """Return the characters of the training part, in sorted order."""
     alphabet = Dictionary(add_unk=True)
     for character in sorted({c for sentence in sentences_of(corpus.train) for token in sentence for c in token.text}):
