@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,10 @@ def filled(text: str) -> str:
     def made(match: re.Match[str]) -> str:
         begin, module, function, argument, end = match.groups()
         given = [argument] if argument else []
-        return f"{begin}\n{getattr(importlib.import_module(module), function)(*given).strip()}\n\n{end}"
+        part = getattr(importlib.import_module(module), function)(*given).strip()
+        if "\n" not in part:  # a sentence
+            part = textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False)
+        return f"{begin}\n{part}\n\n{end}"
 
     return PART.sub(made, text)
 

@@ -44,7 +44,7 @@ def test_any_rule_begins_with_all_and_ends_with_one_at_least(rule: Rule, epochs:
 
 @given(RULES, st.integers(1, 60), st.floats(0, 500))
 def test_a_budget_is_used_and_kept(rule: Rule, epochs: int, budget: float) -> None:
-    count = rule.most_candidates(budget, epochs)
+    count = rule.max_candidates(budget, epochs)
     assert count == 0 or rule.cost(count, epochs) <= budget
     assert rule.cost(count + 1, epochs) > budget
 

@@ -687,7 +687,7 @@ def test_the_operations_are_in_the_order_of_the_architecture_weights() -> None:
 def test_the_forms_in_the_docs_are_one_genotype() -> None:
     text = (Path(__file__).parents[2] / "docs" / "genotypes.md").read_text(encoding="utf-8")
     (written,) = re.findall(r"^```json\n(.*?)^```$", text, re.M | re.S)
-    line = re.search(r"In one line this is `(.+?)`", text)
+    line = re.search(r"On one line this is `(.+?)`", text)
     assert line is not None and Genotype.parse(written) == Genotype.parse(line[1])
     blocks = re.findall(r"^```text\n(.*?)\n```$", text, re.M | re.S)
     lines = [block for block in blocks if not block.startswith("flair-nas ")]

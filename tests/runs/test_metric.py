@@ -1,4 +1,4 @@
-"""Measures: which of two evaluations is better, and how figures and losses are shown."""
+"""Metrics: which of two evaluations is better, and how figures and losses are shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ F1 = Metric("f1", "F1", higher_is_better=True, form=".2f")
 ERROR = Metric("error_rate", "error rate")
 
 
-def test_the_loss_decides_where_the_measure_is_formed_of_it_else_the_figure() -> None:
+def test_the_loss_decides_where_the_metric_is_formed_of_it_else_the_figure() -> None:
     low, high = Evaluation(1.0, 30.0), Evaluation(2.0, 60.0)
     assert (PERPLEXITY.cost(low), PERPLEXITY.cost(high)) == (1.0, 2.0)
     assert (ERROR.cost(low), ERROR.cost(high)) == (30.0, 60.0)
@@ -29,7 +29,7 @@ def test_the_best_is_named_as_what_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measure", "key", "loss", "value", "none"),
+    ("metric", "key", "loss", "value", "none"),
     [
         (PERPLEXITY, "valid_perplexity", "perplexity 12.2", "perplexity 60.0", "perplexity inf"),
         (F1, "valid_f1", "loss 2.500", "F1 60.00", "F1 nan"),
