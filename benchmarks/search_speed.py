@@ -113,7 +113,7 @@ def nodes_stacked(net: CellSupernet, start: Tensor, shares: Tensor) -> Tensor:
 
 def relaxed_gate(gate: GateSupernet, past: list[Tensor]) -> Tensor:
     """f' or g' of ESS from the vectors before, latest first."""
-    rows = iter(gate.shares())
+    rows = iter(gate.mixing_weights())
     entry_shares = [next(rows) for _ in range(gate.history)]
 
     def mixed(pre: Tensor, share: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ SENTENCE = "Dr Helen Marsh of Northgate Rail opened the Harvest Festival in Leed
 
 
 def main() -> None:
-    """Searches, trains both taggers, prints the figures, and tags a sentence in a new process."""
+    """Search, train both taggers, print the figures, and tag a sentence in a new process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder of the runs; what is there goes")
     parser.add_argument("--search-epochs", type=int, default=8)
@@ -64,7 +64,7 @@ All of it in a page of Python: examples/search_then_tag.py""")
 
 
 def search_cell(out: Path, epochs: int) -> SearchResult:
-    """Searches a cell on the bundled text, and prints how it went."""
+    """Search a cell on the bundled text, and print how it went."""
     print("searching a cell on the bundled text, well under a minute ...", flush=True)
     config = SearchConfig(
         text="demo",

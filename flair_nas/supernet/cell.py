@@ -236,7 +236,7 @@ class CellSupernet(nn.Module):
         Returns:
             h_t, the mean of s_1..s_N, [B, H].
         """
-        pairs = iter(self.shares())
+        pairs = iter(self.mixing_weights())
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
         carry = h if previous is None or self.carry == "gated" else previous
         states = [self._normalise(edge(torch.tanh, pre, carry))]
@@ -252,11 +252,11 @@ class CellSupernet(nn.Module):
 
     def program(self) -> CellProgram:
         """Return everything that engines need besides the weights."""
-        return CellProgram(relaxed_cell_plan(self.nodes, self.carry), self.shares(), self._normalisation())
+        return CellProgram(relaxed_cell_plan(self.nodes, self.carry), self.mixing_weights(), self._normalisation())
 
-    def shares(self) -> Tensor:
-        """The mixing weights p of this pass, [N (N + 1) / 2, 5], by head, then tail."""
-        return self.sampler.shares(self.arch, self.relaxation)
+    def mixing_weights(self) -> Tensor:
+        """Return the mixing weights p of this pass, [N (N + 1) / 2, 5], by head, then tail."""
+        return self.sampler.sample(self.arch, self.relaxation)
 
     def _normalisation(self) -> Normalisation | None:
         norm = self.norm

@@ -64,9 +64,9 @@ class GateSupernet(nn.Module):
         """History length m."""
         return len(self.weight_entry)
 
-    def shares(self) -> tuple[Tensor, Tensor]:
-        """The mixing weights p of this pass: of the entries, [m, 5], and of the edges, as `arch` has them."""
-        return self.sampler.shares(self.arch_entry, OF_ENTRIES), self.sampler.shares(self.arch, self.relaxation)
+    def mixing_weights(self) -> tuple[Tensor, Tensor]:
+        """Return the mixing weights p of this pass: of the entries, [m, 5], and of the edges, as `arch`."""
+        return self.sampler.sample(self.arch_entry, OF_ENTRIES), self.sampler.sample(self.arch, self.relaxation)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
         """Compute the gate: the mean of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i).
@@ -77,7 +77,7 @@ class GateSupernet(nn.Module):
         Returns:
             [B, G].
         """
-        entry_mix, pair_mix = self.shares()
+        entry_mix, pair_mix = self.mixing_weights()
         pairs = iter(pair_mix)
         states: list[Tensor] = []
         for v, weight_entry, p, weight in zip(vectors, self.weight_entry, entry_mix, self.weight_nodes):
@@ -93,7 +93,7 @@ class GateSupernet(nn.Module):
 
     def program(self) -> GateProgram:
         """Return everything that engines need besides the weights."""
-        return GateProgram(relaxed_gate_plan(self.history, self.form, self.links), self.shares())
+        return GateProgram(relaxed_gate_plan(self.history, self.form, self.links), self.mixing_weights())
 
     def architecture(self) -> list[nn.Parameter]:
         """Return the architecture weights: of the entries, and of the edges if there are any."""

@@ -85,7 +85,7 @@ class Sampler:
         self._noise.clear()
         self._active = training and self.temperature is not None
 
-    def shares(self, arch: Tensor, relaxation: str) -> Tensor:
+    def sample(self, arch: Tensor, relaxation: str) -> Tensor:
         """Compute the mixing weights of a matrix of architecture weights in this pass, [E, 5]."""
         if not self._active or not len(arch):
             return relax(arch, relaxation)

@@ -117,8 +117,8 @@ def test_the_strongest_of_each_softmax_is_drawn_as_often_as_its_share(relaxation
     total, made = torch.zeros(3, 5), sampler(0.7, True)
     for _ in range(4000):
         made.begin(True)
-        shares = made.shares(arch, relaxation)
-        assert torch.equal(made.shares(arch, relaxation), shares)  # one draw a pass
+        shares = made.sample(arch, relaxation)
+        assert torch.equal(made.sample(arch, relaxation), shares)  # one draw a pass
         assert all(group.max() == group.sum() == 1 for group in softmax_groups(shares, relaxation))
         total += shares
     torch.testing.assert_close(total / 4000, relax(arch, relaxation), atol=0.03, rtol=0)
@@ -133,7 +133,7 @@ def test_the_gradient_is_that_of_the_soft_shares(straight_through: bool) -> None
         torch.manual_seed(3)
         made = sampler(0.5, hard)
         made.begin(True)
-        found.append(torch.autograd.grad((made.shares(arch, "i-darts") * weights).sum(), arch)[0])
+        found.append(torch.autograd.grad((made.sample(arch, "i-darts") * weights).sum(), arch)[0])
     torch.testing.assert_close(*found)
     torch.manual_seed(3)
     noise = -torch.empty_like(arch).exponential_().log()
@@ -145,7 +145,7 @@ def test_shares_are_the_plain_softmax_in_evaluation_and_without_a_temperature() 
     arch = torch.randn(3, 5)
     for made, training in ((sampler(1.0, True), False), (Sampler(), True)):
         made.begin(training)
-        assert torch.equal(made.shares(arch, "darts"), relax(arch, "darts"))
+        assert torch.equal(made.sample(arch, "darts"), relax(arch, "darts"))
 
 
 @pytest.mark.parametrize("settings", [{}, JOINT, KINDS["inter"]], ids=["cell", "joint", "gates"])
@@ -160,7 +160,7 @@ def test_a_straight_through_pass_runs_one_discrete_cell(settings: dict[str, Any]
     torch.manual_seed(5)
     loss = objective.training_loss(batch)
     drawn = {
-        name: 1e6 * supernet.sampler.shares(p, "darts") for name, p in supernet.named_parameters() if "arch" in name
+        name: 1e6 * supernet.sampler.sample(p, "darts") for name, p in supernet.named_parameters() if "arch" in name
     }
     gradients = torch.autograd.grad(loss, objective.architecture_parameters())
     assert flat(gradients).abs().sum() > 0
