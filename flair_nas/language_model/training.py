@@ -102,7 +102,11 @@ class _Training:
     """A run between two epochs: the model, the mean of its weights, and the step to the next epoch."""
 
     def __init__(
-        self, run: Run, corpus: TextCorpus, layer: tuple[Genotype | None, dict[str, float]], device: torch.device
+        self,
+        run: Run[LanguageModelConfig],
+        corpus: TextCorpus,
+        layer: tuple[Genotype | None, dict[str, float]],
+        device: torch.device,
     ) -> None:
         config: LanguageModelConfig = run.config
         self.run, self.config, self.corpus, self.device = run, config, corpus, device

@@ -107,7 +107,9 @@ def search_genotype(
         return _Search(run, learned, accelerator, progress).run_all()
 
 
-def _open(config: SearchSettings, out: Path, command: str | None) -> contextlib.AbstractContextManager[Run]:
+def _open(
+    config: SearchSettings, out: Path, command: str | None
+) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     first_step = ("init_range", "embedding_init_range", "frequency_bias")
     layout = ("delimiter", "comment")  # of a corpus; its digest is in the checkpoint, too
@@ -120,7 +122,9 @@ def _open(config: SearchSettings, out: Path, command: str | None) -> contextlib.
 class _Search:
     """Search in its folder."""
 
-    def __init__(self, run: Run, objective: Objective, accelerator: Accelerator, progress: bool) -> None:
+    def __init__(
+        self, run: Run[SearchSettings], objective: Objective, accelerator: Accelerator, progress: bool
+    ) -> None:
         config: SearchSettings = run.config
         self.run, self.config, self.objective, self.accelerator = run, config, objective, accelerator
         self.is_main = accelerator.is_main_process

@@ -131,7 +131,7 @@ def _join(names: Sequence[str], limit: int = 12) -> str:
 class _Selection:
     """A selection in its folder."""
 
-    def __init__(self, run: Run, pool: Pool, progress: bool) -> None:
+    def __init__(self, run: Run[SelectSettings], pool: Pool, progress: bool) -> None:
         self.run, self.progress = run, progress
         self.ledger = Ledger(run.folder / "ledger.json")
         self.study = _make_study(run.config, self.ledger, pool, run.folder / "runs")

@@ -91,7 +91,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
 class _Running:
     """A table in its folder."""
 
-    def __init__(self, run: Run, pool: Pool, table: Table) -> None:
+    def __init__(self, run: Run[TableConfig], pool: Pool, table: Table) -> None:
         self.run, self.pool, self.table = run, pool, table
         self.config: TableConfig = run.config
         self.rows = _select_rows(table, self.config.rows)

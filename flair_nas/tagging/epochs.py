@@ -42,7 +42,9 @@ class EpochPlugin(TrainerPlugin):
         progress: draw a progress bar.
     """
 
-    def __init__(self, run: Run, tagger: SequenceTagger, corpus: TaggingCorpus, seed: int, progress: bool) -> None:
+    def __init__(
+        self, run: Run[TaggerConfig], tagger: SequenceTagger, corpus: TaggingCorpus, seed: int, progress: bool
+    ) -> None:
         super().__init__()
         config: TaggerConfig = run.config
         self.run, self.config, self.tagger, self.seed, self.progress = run, config, tagger, seed, progress

@@ -121,7 +121,7 @@ def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
     )
 
 
-def _train_seeds(run: Run, corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
+def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[str], progress: bool) -> dict[str, Any]:
     """Train the seeds that are not done, place the best model, and return the metrics."""
     run.config = config = _extend_settings(run)
     if not any(sentence.get_labels(corpus.label_type) for sentence in sentences_of(corpus.corpus.dev)):
@@ -151,7 +151,7 @@ def _train_seeds(run: Run, corpus: TaggingCorpus, parts: Sequence[str], progress
     return run.finish(metrics)
 
 
-def _extend_settings(run: Run) -> TaggerConfig:
+def _extend_settings(run: Run[TaggerConfig]) -> TaggerConfig:
     """Return the settings with the seeds and epochs that the folder has besides: a run is extended, never cut."""
     config: TaggerConfig = run.config
     written = run.folder / "config.yaml"
@@ -250,7 +250,9 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
 # --- results ---
 
 
-def _read_result(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str]) -> dict[str, Any] | None:
+def _read_result(
+    run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str]
+) -> dict[str, Any] | None:
     """Return the result of a seed that is done, or None if it is not, or if more epochs or parts are asked for."""
     result = run.figures("seed", "corpus_sha256", "learning_rate_exhausted")
     if result is None or result["seed"] != seed:  # the checkpoint restores damaged figures
@@ -261,7 +263,7 @@ def _read_result(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str
     return result if run.is_finished(result["epochs"], early=result["learning_rate_exhausted"]) else None
 
 
-def _place_best(run: Run, best: Run) -> None:
+def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
     """Copy the model of the best seed to the run's folder, or from there if the seed's own is lost.
 
     Raises:
@@ -303,7 +305,7 @@ def write_as_data(folder: Path) -> None:
         log.info("model.pt is written, and no model.safetensors: %s", error)
 
 
-def _is_placed(run: Run, best: Run) -> bool:
+def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
     """Return True if the run's metrics say that its model is a copy of this seed's present model."""
     try:
         before = read_figures(run.folder / "metrics.json")
@@ -316,7 +318,9 @@ def _is_placed(run: Run, best: Run) -> bool:
 # --- one seed ---
 
 
-def _train_seed(run: Run, corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool) -> dict[str, Any]:
+def _train_seed(
+    run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool
+) -> dict[str, Any]:
     """Train one seed, or go on with it, and return its result."""
     config: TaggerConfig = run.config
     flair.set_seed(seed)

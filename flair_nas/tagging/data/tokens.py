@@ -6,7 +6,8 @@ import functools
 import re
 
 from flair.data import Sentence, Token
-from flair.tokenization import SegtokTokenizer, word_tokenizer
+from flair.tokenization import SegtokTokenizer
+from segtok.tokenizer import word_tokenizer
 
 _WORD = re.compile(r"[^ \t\r\n\ufeff][^ \t\r\n]*")
 
