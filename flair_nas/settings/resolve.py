@@ -68,7 +68,7 @@ def resolve(
         settings |= load_preset(kind, preset, config_type)
     if file is not None:
         of_file = read_settings(file, config_type)
-        own = getattr(config_type, "told_by", "")
+        own = getattr(config_type, "own_setting", "")
         if from_run and own and own not in of_file:  # another command, whose settings this one has, too
             raise UnknownSettingsError(f"{file}: there is no {own} among these settings")
         try:
