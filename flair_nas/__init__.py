@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flair_nas.select.config import SelectConfig as SelectConfig
     from flair_nas.select.config import TextSelectConfig as TextSelectConfig
     from flair_nas.select.selection import select_layer as select_layer
+    from flair_nas.storage.resources import resource_path as resource_path
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
     from flair_nas.tagging.data.corpora import load_corpus as load_corpus
     from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
@@ -77,6 +78,7 @@ _HOMES = {
     "SelectConfig": "select.config",
     "TextSelectConfig": "select.config",
     "select_layer": "select.selection",
+    "resource_path": "storage.resources",
     "TaggerConfig": "tagging.config",
     "load_corpus": "tagging.data.corpora",
     "DocumentRNNEmbeddings": "tagging.document_embeddings",
