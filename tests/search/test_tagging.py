@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -227,17 +226,6 @@ def test_another_corpus_is_refused(corpus: str, tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("NNP", "NN", 1).replace("B-PER", "B-LOC", 1))
     with pytest.raises(FlairNasError, match="the corpus has changed since this search began"):
         run(str(folder), tmp_path / "run", epochs=2)
-
-
-def test_a_search_by_former_accuracy_is_refused(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "corpus").mkdir()
-    for file in Path(corpus).glob("*.txt"):  # types alone, and O where there is none
-        (tmp_path / "corpus" / file.name).write_text(re.sub(r"\b[BI]-", "", file.read_text()))
-    monkeypatch.setattr("flair_nas.search.objectives.tagging.fingerprint_of", lambda data: data.sha256)
-    run(str(tmp_path / "corpus"), tmp_path / "run", epochs=1)
-    monkeypatch.undo()
-    with pytest.raises(FlairNasError, match="left out words without a label when this search began"):
-        run(str(tmp_path / "corpus"), tmp_path / "run", epochs=2)
 
 
 def test_an_estimate_and_what_it_is_of(corpus: str) -> None:

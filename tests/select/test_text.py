@@ -110,9 +110,9 @@ def test_training_in_rungs_gives_what_one_training_gives(text: str, tmp_path: Pa
 def test_the_losses_of_sentences() -> None:
     losses = np.array([1, 2, 3, 4, 5, 6], dtype=np.float32)
     ends = np.array([False, True, True, False, False, True])
-    found = text_task.sentence_losses(losses, ends)
+    found = text_task.sum_sentence_losses(losses, ends)
     assert found.tolist() == [[3, 2], [3, 1], [15, 3]]
-    assert text_task.sentence_losses(losses[:5], ends[:5]).tolist() == [[3, 2], [3, 1], [9, 2]]
+    assert text_task.sum_sentence_losses(losses[:5], ends[:5]).tolist() == [[3, 2], [3, 1], [9, 2]]
     assert float(perplexity(found.sum(0))) == pytest.approx(np.exp(21 / 6))
     twice = compare([found, found], [2 * found, 2 * found], perplexity)
     assert (twice.value, twice.probability) == (0, 0.5)  # twice the loss of twice the tokens

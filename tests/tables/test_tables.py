@@ -415,7 +415,7 @@ def test_show_says_what_it_wants_when_it_is_given_a_table(
     for given in (path, "wnut-small"):
         assert main(["tables", "show", given]) == 2
         said = capsys.readouterr().err
-        assert f"{given!r} is a table, and what has been run of it is in another folder" in said
+        assert f"{given!r} is a table, and its runs are in another folder" in said
         assert f"flair-nas tables run {given} --out DIR" in said and "flair-nas tables show DIR" in said
     assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
     shown = capsys.readouterr().out

@@ -287,7 +287,7 @@ def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
     config = SelectConfig(embeddings=embeddings, hidden_size=4, batch_size=8, search_epochs=1, device="cpu")
     tagging_task.prepare(config.one(), tagging_task.read(config.one()), progress=False)
     request.getfixturevalue("no_computing")
-    tagging_task._kept.cache_clear()
+    tagging_task._read_once.cache_clear()
     settings = {**config.search("i-darts"), "nodes": 1}
     tagging_task.search(settings, str(tmp_path / "search"))
     assert len(list((cache / "embeddings").glob("*/vectors.bin"))) == 1
