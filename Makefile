@@ -1,4 +1,4 @@
-# make demo, make test, make test-portable, make test-ray, make fuzz, make check; each makes .venv itself.
+# make demo, make test, make test-fast, make test-portable, make test-ray, make fuzz, make check; each makes .venv itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 # compiled modules are kept, whatever the environment says: tests start some hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-portable test-ray fuzz check format clean
+.PHONY: demo test test-fast test-portable test-ray fuzz check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=$${GOMP_SPINCOUNT:-1000} $(BIN)/python examples/demo.py
@@ -17,6 +17,10 @@ demo: $(READY)
 # in the order of the files: xdist's own puts long files with few tests last
 test: check
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# unit tests, without a compiler and without training: under 90 seconds on two cores
+test-fast: $(READY_FOR_TESTS)
+	CXX=there-is-no-compiler-here $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 # as other machines would run them; LEGS="avx2 clang" runs some of them
 test-portable: $(READY_FOR_TESTS)
