@@ -24,7 +24,7 @@ test-fast: $(READY_FOR_TESTS)
 
 # as other machines would run them; LEGS="avx2 clang" runs some of them
 test-portable: $(READY_FOR_TESTS)
-	$(BIN)/python tests/portable.py $(LEGS)
+	$(BIN)/python tests/helpers/portable.py $(LEGS)
 
 # Ray is an extra of 215 MB, and its tests are skipped where it is not installed
 test-ray: $(READY_FOR_TESTS)

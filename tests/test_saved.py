@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from saved import make
 
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.tagging.config import TaggerConfig
+from tests.saved import make
 
 EXPECTED = json.loads((make.HERE / "expected.json").read_text(encoding="utf-8"))
 RANDOM = EXPECTED.pop("random")

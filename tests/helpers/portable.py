@@ -1,6 +1,6 @@
 """Runs the tests that depend on processor, compiler and versions as other machines would run them.
 
-    python tests/portable.py [LEG ...]       or: make test-portable LEGS="avx2 clang"
+    python tests/helpers/portable.py [LEG ...]       or: make test-portable LEGS="avx2 clang"
 
 Each leg hides what this machine has and another has not, runs the tests that may notice (with other versions all),
 and says at the end how many passed and were skipped. A leg that cannot be run here says so, and is no failure unless it
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NUMERIC = ("nn/kernels/native", "nn/kernels/dispatch", "nn/operations", "nn/searched_rnn", "nn/gradients")
 NUMERIC += ("nn/transforms", "runs/device", "supernet/supernet", "saved", "benchmarks/floor")
 NUMERIC += ("language_model/cross_entropy", "language_model/model", "language_model/perplexity")
