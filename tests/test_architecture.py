@@ -13,6 +13,8 @@ import pytest
 
 from flair_nas.nn.kernels.native import build
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = re.findall(
     r"^```diff\n(.*?)^```$", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M | re.S

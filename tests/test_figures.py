@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
+@pytest.mark.slow
 def test_the_tables_are_those_of_the_kept_figures() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / "fill.py"), "--check"])
     assert done.returncode == 0, "run: python benchmarks/fill.py"

@@ -11,6 +11,8 @@ import pytest
 
 from flair_nas.storage.resources import resource_path
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
 RUNNABLE = [block for block in BLOCKS if "make demo" not in block[1]]

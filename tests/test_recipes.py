@@ -19,6 +19,8 @@ from flair_nas.language_model.perplexity import StreamScore
 from flair_nas.language_model.text.corpus import batchify, load_text
 from flair_nas.search.strategies.gradient import GradientStrategy
 
+pytestmark = pytest.mark.slow
+
 STEPS = 20
 
 

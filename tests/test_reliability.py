@@ -14,6 +14,8 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.training import train_language_model
 from flair_nas.nn.kernels.native import build
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -34,6 +34,7 @@ def test_a_model_computes_what_it_did(name: str) -> None:
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(make.draw() != pytest.approx(RANDOM), reason="this PyTorch draws other random numbers")
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_run_goes_on_as_it_would_have(name: str, tmp_path: Path) -> None:

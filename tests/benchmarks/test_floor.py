@@ -36,6 +36,7 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(floor, "PATIENCE", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "squares"), [("darts-v2", 20), ("i-darts-ptb", 20), ("ess-ptb", 30), ("dead nodes", 8), ("two edges", 12)]
 )
@@ -44,6 +45,7 @@ def test_the_equations_have_so_many_products(name: str, squares: int) -> None:
     assert floor.multiply_adds(GENOTYPES[name], 16, 16) == squares * 16**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("name", GENOTYPES)
 def test_the_calls_do_the_products_of_the_equations(name: str, training: bool) -> None:

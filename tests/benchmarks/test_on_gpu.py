@@ -13,6 +13,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import on_gpu
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

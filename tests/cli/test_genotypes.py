@@ -43,6 +43,7 @@ def test_one_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "licence of the source's code: GPL-3.0" in text and "depth 6" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["svg", "png", "dot", "txt"])
 def test_one_is_drawn(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / f"cell.{form}"

@@ -90,6 +90,7 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", FLAGS, ids=" ".join)
 def test_help_of_a_verb_lists_its_flags_and_loads_nothing_heavy(verb: tuple[str, ...]) -> None:
     ended = probe(*verb, "--help")
@@ -123,6 +124,7 @@ def test_the_version_is_that_of_the_package() -> None:
     assert (ended.code, ended.loaded, ended.output) == (0, [], f"flair-nas {flair_nas.__version__}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -162,6 +164,7 @@ def test_an_unknown_flag_is_named_with_those_that_are_like_it(
     assert capsys.readouterr().err.startswith(f"flair-nas: {message}")
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_neither_torch_nor_flair_until_a_layer_is_asked_for() -> None:
     code = """
 import json, sys

@@ -206,6 +206,7 @@ def test_bad_arguments_of_evaluate_and_compare_exit_with_2(text, runs, capsys, a
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_with_130_and_says_how_to_go_on(text: str, tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "run"

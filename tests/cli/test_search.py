@@ -73,6 +73,7 @@ def arguments(text: str, out: Path | None, /, **flags: object) -> list[str]:
     return ["search", *(part for name, value in given.items() for part in (f"--{name}", str(value)))]
 
 
+@pytest.mark.slow
 def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     text: str, tmp_path: Path, capsys: CAPTURE
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_search_prints_the_genotype_where_it_is_and_the_next_command(
     assert (written["hidden_size"], written["text"]) == (4, text)
 
 
+@pytest.mark.slow
 def test_the_next_command_has_the_same_text_and_sizes(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
     single, run = f"{text}/train.txt", tmp_path / "run"
     flags = ["--valid-share", "0.2", "--vocabulary-size", "15", "--min-count", "2", "--lowercase"]
@@ -117,6 +119,7 @@ def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTUR
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_finished_search_can_be_extended(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
     assert main(arguments(text, tmp_path / "short", epochs=1)) == 0
     assert main(["search", "--resume", str(tmp_path / "short"), "--epochs", "2"]) == 0
@@ -260,6 +263,7 @@ def test_no_folder_no_text_and_a_resume_of_nothing(text: str, tmp_path: Path, ca
     assert "no run to go on with" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_search_says_how_to_go_on_and_does(text: str, tmp_path: Path, number: signal.Signals) -> None:
     out = tmp_path / "run"

@@ -25,6 +25,8 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.usage_script import flair_script
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:

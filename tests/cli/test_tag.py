@@ -266,6 +266,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     assert_same_run(run, short_run)
 
 
+@pytest.mark.slow
 def test_signals_stop_processes_which_another_process_continues(
     corpus: str, tmp_path: Path, capsys: CAPTURE, request: pytest.FixtureRequest
 ) -> None:
@@ -307,6 +308,7 @@ def test_signals_stop_processes_which_another_process_continues(
         assert json.loads((run / "metrics.json").read_text())["seeds"][0]["epochs"] == done + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True], ids=["new run", "begun run"])
 def test_a_full_disk_leaves_the_last_checkpoint(
     corpus: str, short_run: Path, tmp_path: Path, capsys: CAPTURE, begun: bool
@@ -338,6 +340,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(
 # Evaluating.
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_figures_of_the_run(model: Path, corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
     (result,) = json.loads((model / "metrics.json").read_text())["seeds"]
     file = tmp_path / "predictions.txt"
@@ -455,6 +458,7 @@ def test_tokenized_text_is_split_at_spaces_alone(model: Path, capsys: CAPTURE) -
         assert json.loads(out)["tokens"] == tokens
 
 
+@pytest.mark.slow
 def test_token_labels_are_predicted_too(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
     run = tmp_path / "run"
     flags = {"columns": "text=0,pos=1", "label-type": "pos", "epochs": 20, "patience": 9, "locked-dropout": 0.0}
@@ -523,6 +527,7 @@ def test_ctrl_c_while_predicting_exits_with_130(model: Path, capsys: CAPTURE, mo
     refused(capsys, "tag", "predict", "--model", model, ADA, code=130)
 
 
+@pytest.mark.slow
 def test_evaluate_takes_the_columns_of_the_run(
     corpus: str, tmp_path: Path, capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -636,6 +641,7 @@ def test_what_an_error_came_from_decides_what_is_said(
     assert refused(capsys, "tag", "predict", "--model", ".", "text", code=code) == f"flair-nas: {said}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["hidden", "other cause"])
 def test_a_defect_after_a_ctrl_c_that_was_dealt_with_is_shown(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", error_of(KeyboardInterrupt, RuntimeError("a defect"), how))

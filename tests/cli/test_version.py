@@ -46,6 +46,7 @@ def test_kernels_that_are_asked_for_and_missing_have_nothing_in_their_place(monk
     assert f"kernels on CPU: none: {WHY}" in describe()
 
 
+@pytest.mark.slow
 def test_the_command_describes_this_machine() -> None:
     command = [sys.executable, "-m", "flair_nas", "--version", "-v"]
     environment = {**os.environ, "CXX": "/nowhere/g++"}
@@ -71,6 +72,7 @@ def test_an_unknown_value_ends_the_command_with_2(
     assert "FLAIR_NAS_KERNELS 'fast'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")]
 )

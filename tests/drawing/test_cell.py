@@ -89,17 +89,20 @@ def check_places(every: list[ElementTree.Element], edges: list[ElementTree.Eleme
         assert all(top >= y + 10 or top + tall <= y - 10 for _, _, top, _, tall in rects) and 10 <= y <= height - 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genotype", DRAWN, ids=[genotype.one_line()[:40] for genotype in DRAWN])
 def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
     check(genotype)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(RANDOM)
 def test_so_are_pictures_of_any_other(genotype: Genotype) -> None:
     check(genotype)
 
 
+@pytest.mark.slow
 def test_labels_fit_their_boxes() -> None:
     for genotype in DRAWN:
         for shape in place_shapes(genotype)[0]:

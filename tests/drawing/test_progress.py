@@ -11,6 +11,8 @@ import pytest
 from flair_nas.drawing.progress import deviation_curves, draw_progress
 from flair_nas.language_model.perplexity import PERPLEXITY
 
+pytestmark = pytest.mark.slow
+
 
 def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) -> list[dict[str, Any]]:
     return [

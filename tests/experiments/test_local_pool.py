@@ -24,6 +24,8 @@ from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.pool import make_pool
 from flair_nas.select.config import SelectConfig
 
+pytestmark = pytest.mark.slow
+
 
 def done(jobs: list[Job], workers: int, **options: int) -> list[Outcome]:
     with LocalPool(workers, **options) as pool:

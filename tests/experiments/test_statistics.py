@@ -79,6 +79,7 @@ def test_parts_of_an_error_add_up() -> None:
     assert found.error == 2 and found.freedom == pytest.approx(16 / (1 / 2 + 9 / 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3, 8])
 @pytest.mark.parametrize("deviation", [0.01, 0.1], ids=["sentences differ more", "seeds differ more"])
 def test_of_layers_that_are_level_one_in_twenty_seems_better(count: int, deviation: float) -> None:

@@ -49,6 +49,7 @@ def test_a_budget_is_used_and_kept(rule: Rule, epochs: int, budget: float) -> No
     assert rule.cost(count + 1, epochs) > budget
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=3), st.floats(), min_size=1), st.integers(1, 9))
 def test_survivors_are_the_better_ones_in_their_order(costs: dict[str, float], count: int) -> None:
     kept = survivors(costs, count)

@@ -37,6 +37,8 @@ from flair_nas.search.trainer import search_genotype
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.training import train_taggers
 
+pytestmark = pytest.mark.slow
+
 PLACES = st.integers(0, 99)  # of the damaged file among those of a run
 
 

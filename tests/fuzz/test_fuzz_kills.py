@@ -17,6 +17,8 @@ from small_search import SMALL, no_picture, patched
 
 from flair_nas.drawing import progress
 
+pytestmark = pytest.mark.slow
+
 
 def run_taggers(settings: dict[str, Any], out: str) -> None:
     """Taggers of two seeds."""

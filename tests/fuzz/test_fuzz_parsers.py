@@ -41,6 +41,8 @@ from flair_nas.tagging.data.column_files import parse_columns, read_column_file
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus
 from flair_nas.tagging.prediction import load_tagger
 
+pytestmark = pytest.mark.slow
+
 SAVED = Path(__file__).resolve().parents[1] / "saved"
 CONFIGS = {TaggerConfig: "tagging", LanguageModelConfig: "language_model", SearchConfig: "search"}
 

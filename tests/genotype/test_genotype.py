@@ -26,6 +26,8 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import OPERATIONS, Edge, Gate, GateNode, Genotype, GenotypeError, random_genotype
 from flair_nas.library.named import bundled_names, load_genotype
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 
 relaxed = settings(deadline=None, max_examples=60)

@@ -44,6 +44,7 @@ def plain_losses(model: LanguageModel, stream: np.ndarray) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["gates", "lstm"])
 @pytest.mark.parametrize("bptt", [1, 7, 50, 1000, None])
 def test_batch_1_is_exact_whatever_the_segments(layer: str, bptt: int | None) -> None:
@@ -64,6 +65,7 @@ def test_a_first_token_has_every_token_predicted() -> None:
     np.testing.assert_allclose(compute_stream_losses(model, STREAM, first=4), losses, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bptt", [3, None])
 def test_columns_begin_without_context_and_leave_out_the_rest(bptt: int | None) -> None:
     model, batch = build(), 7
@@ -75,6 +77,7 @@ def test_columns_begin_without_context_and_leave_out_the_rest(bptt: int | None) 
     assert score.loss == pytest.approx(sum(losses) / len(losses), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["gates", "lstm"])
 @pytest.mark.parametrize("at_once", [1, 30, 2048])
 def test_each_sentence_has_the_losses_that_it_has_alone(

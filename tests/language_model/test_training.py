@@ -89,6 +89,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, epochs: int) -> None:
 # --- what a run leaves behind ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rnn", ["darts-v1,init_range=0.2,recurrent_dropout=0.1", "lstm", "GRU", GATED])
 def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rnn: str) -> None:
     out = tmp_path / "run"
@@ -128,6 +129,7 @@ def test_a_run_learns_and_leaves_everything_behind(text: str, tmp_path: Path, rn
         assert evaluate_language_model(out, text, part=part)[:3] == pytest.approx(score, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_same_settings_give_the_same_run_and_another_seed_another(text: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         train_language_model(settings(text), tmp_path / name, progress=False)
@@ -151,6 +153,7 @@ def test_a_corpus_can_be_given_instead_of_a_path(text: str, tmp_path: Path) -> N
     assert given["valid_loss"] == direct["valid_loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"adaptive_cutoffs": [6]}, {"precision": "bfloat16"}, {"layers": 2, "rnn": "lstm"}],
@@ -277,6 +280,7 @@ def test_the_trigger_is_that_of_awd_lstm(losses: list[float], patience: int, sto
     assert (len(earlier) > patience and last > min(earlier[:-patience])) == stops
 
 
+@pytest.mark.slow
 def test_averaging_begins_when_the_validation_loss_stops_improving(text, tmp_path, monkeypatch) -> None:
     scores = iter([3.0, 2.0, 2.5, 2.4, 2.3, 2.2, 2.1])
     validate = training._Training._validate
@@ -293,6 +297,7 @@ def test_averaging_begins_when_the_validation_loss_stops_improving(text, tmp_pat
     assert metrics["best_epoch"] == 2
 
 
+@pytest.mark.slow
 def test_averaging_can_be_switched_off(text, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(training, "stops_improving", lambda *_: True)
     config = settings(text, averaging=False, average_after=None)
@@ -349,6 +354,7 @@ def test_averaged_sgd_is_that_of_pytorch_where_the_learning_rate_stays() -> None
 # --- stopping and going on ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 2, 3])
 def test_a_stopped_run_goes_on_exactly(text, tmp_path, monkeypatch, epochs: int) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -362,6 +368,7 @@ def test_a_stopped_run_goes_on_exactly(text, tmp_path, monkeypatch, epochs: int)
     assert_same(contents(whole), contents(stopped))
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_its_first_epoch_begins_anew(text, tmp_path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         stop_after(patch, 0)
@@ -372,6 +379,7 @@ def test_a_run_stopped_in_its_first_epoch_begins_anew(text, tmp_path, monkeypatc
     assert_same(contents(tmp_path / "whole"), contents(tmp_path / "stopped"))
 
 
+@pytest.mark.slow
 def test_more_epochs_go_on_from_the_last(text, tmp_path) -> None:
     train_language_model(settings(text, epochs=6), tmp_path / "whole", progress=False)
     train_language_model(settings(text, epochs=3), tmp_path / "longer", progress=False)
@@ -402,6 +410,7 @@ def test_figures_that_were_not_written_any_more_are_written_by_the_next_call(tex
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_anew_with_another_text_has_figures_of_its_own(text, tmp_path, caplog) -> None:
     other = write_text_folder(tmp_path / "other", lines=90)
     train_language_model(settings(text), tmp_path / "run", progress=False)
@@ -413,6 +422,7 @@ def test_a_run_that_begins_anew_with_another_text_has_figures_of_its_own(text, t
     assert_same(contents(tmp_path / "new")["metrics"], contents(tmp_path / "run")["metrics"])
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(text, tmp_path, caplog) -> None:
     train_language_model(settings(text), tmp_path / "whole", progress=False)
     train_language_model(settings(text, epochs=3), tmp_path / "run", progress=False)
@@ -478,6 +488,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, when: Callable[[Any, int], bool]) -
     monkeypatch.setattr(training._Training, "_clip", clipping)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("average_after", [1, 2, 4])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_run_goes_back_to_its_best_epoch(text, tmp_path, monkeypatch, caplog, optimizer, average_after) -> None:
@@ -591,6 +602,7 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         train_language_model(settings(text), tmp_path / "run", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -744,6 +756,7 @@ def test_a_file_that_asks_for_more_than_there_is_is_refused(text, tmp_path) -> N
         load_language_model(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -763,6 +776,7 @@ def test_a_model_with_another_vocabulary_is_refused(text, tmp_path, changes: dic
         load_language_model(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_defaults_bear_a_cell_that_bounds_nothing(tmp_path: Path, seed: int) -> None:
     """With ±2/√H, rate 10 and published dropouts, relu and identity edges made states grow beyond all numbers."""

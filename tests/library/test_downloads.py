@@ -136,6 +136,7 @@ def test_a_refusal(server: Server, tmp_path: Path, status: int, message: str) ->
     assert kept(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer(server: Server, tmp_path: Path) -> None:
     refused(server.put("/cell.json", lambda _: time.sleep(2.5)), "Read timed out")
     assert kept(tmp_path) == []
@@ -231,6 +232,7 @@ def test_a_cache_that_cannot_be_written(server: Server, tmp_path: Path, monkeypa
 FETCH = "import sys; from flair_nas import load_genotype; print(load_genotype(sys.argv[1]).one_line())"
 
 
+@pytest.mark.slow
 def test_twenty_processes_fetch_one_file_once(server: Server, tmp_path: Path) -> None:
     def slow(handler: object) -> None:
         time.sleep(0.3)

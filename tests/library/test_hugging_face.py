@@ -14,6 +14,8 @@ from https_server import Server, content, put_repository, serve
 
 from flair_nas import random_genotype
 
+pytestmark = pytest.mark.slow
+
 GENOTYPE = random_genotype(5)
 JSON = GENOTYPE.to_json()
 SUM = hashlib.sha256(JSON.encode()).hexdigest()

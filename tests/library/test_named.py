@@ -179,6 +179,7 @@ def test_a_checkout_finds_its_resources_from_anywhere(tmp_path: Path) -> None:
     assert found["demo"] == ["README.md", "dev.txt", "test.txt", "train.txt"]
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_finds_the_same_resources_inside_itself(wheel: Path, tmp_path: Path) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()

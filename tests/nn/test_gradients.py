@@ -18,6 +18,8 @@ from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.nn.kernels import gate
 from flair_nas.supernet import CellSupernet
 
+pytestmark = pytest.mark.slow
+
 D, H, T, B = 3, 4, 3, 3  # as many steps as the gates look back on, and one
 CELL = Genotype.parse("tanh0-relu1+tanh1-sigmoid0")
 GATED = Genotype.parse("tanh0-relu1+tanh1-sigmoid0/state=tanh-sigmoid+relu1/input=tanh-relu+tanh1")

@@ -36,6 +36,7 @@ needed = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needed
 def test_in_a_process_of_its_own() -> None:
     """All of the class below; a device of one's own is there for good."""

@@ -179,11 +179,13 @@ def genotypes(draw: st.DrawFn) -> Genotype:
 # --- the mathematics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bundled_names())
 def test_bundled_genotypes_equal_the_reference(name: str) -> None:
     check_against_reference(make_rnn(load_genotype(name)))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(
     genotype=genotypes(),
@@ -199,6 +201,7 @@ def test_any_genotype_equals_the_reference(
     check_against_reference(rnn, lengths, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("highway", [True, False])
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_gradients_are_those_of_finite_differences(genotype: Genotype, highway: bool) -> None:
@@ -302,6 +305,7 @@ def test_parameters_have_the_names_shapes_and_range_of_the_contract() -> None:
 # --- batches, directions, segments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_every_way_to_hand_in_a_batch_gives_the_same(genotype: Genotype) -> None:
     rnn = make_rnn(genotype, num_layers=2, bidirectional=True)
@@ -361,6 +365,7 @@ def test_one_sequence_without_a_batch_dimension_loses_it_in_output_and_state(gen
     assert_same(tensors_of(state), [t.squeeze(1) for t in tensors_of(batched_state)], what="state")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("history", range(4))
 def test_a_sequence_cut_anywhere_continues_as_if_it_had_not_been(history: int) -> None:
     rnn = make_rnn(random_genotype(7, nodes=3, edges_per_node=2, history=history), num_layers=2)
@@ -408,6 +413,7 @@ def test_the_reverse_direction_is_the_same_run_on_the_reversed_sequence(genotype
     assert_same([hidden[1:], *histories[1::2]], tensors_of(backward_state))
 
 
+@pytest.mark.slow
 def test_very_short_and_very_long_sequences() -> None:
     check_against_reference(make_rnn(GATED), (1, 1))
     # A long one must not blow up the stack in the backward pass, whatever the graph looks like.
@@ -465,6 +471,7 @@ def test_variational_dropout_equals_the_reference_with_the_masks_it_drew() -> No
     assert_same(outputs, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_dropout_is_drawn_from_the_seed_and_sleeps_in_evaluation(genotype: Genotype) -> None:
     rates = {"dropout": 0.5, "input_dropout": 0.5, "recurrent_dropout": 0.5}
@@ -505,6 +512,7 @@ def test_recurrent_dropout_never_touches_the_highway() -> None:
 # --- a good citizen of PyTorch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_copies_pickles_and_state_dicts_are_the_same_layer(genotype: Genotype) -> None:
     rnn = make_rnn(genotype, num_layers=2, bidirectional=True)
@@ -526,6 +534,7 @@ def test_copies_pickles_and_state_dicts_are_the_same_layer(genotype: Genotype) -
     assert tensors_of(pickle.loads(pickle.dumps(state)))[0].equal(tensors_of(state)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_other_dtypes_and_autocast_stay_close(genotype: Genotype) -> None:
     rnn = make_rnn(genotype, 8, 8, num_layers=2, bidirectional=True).float()
@@ -552,6 +561,7 @@ def test_other_dtypes_and_autocast_stay_close(genotype: Genotype) -> None:
         assert (parameter.grad - gradient).norm() <= 0.1 * gradient.norm() + 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("num_layers", [1, 3])
@@ -573,6 +583,7 @@ def test_attributes_and_shapes_are_those_of_gru(num_layers: int, bidirectional: 
         assert torch.equal(getattr(output, name), getattr(gru_output, name)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_an_empty_batch_gives_an_empty_batch_and_gradients_of_zero(genotype: Genotype) -> None:
     """As `nn.LSTM` and `nn.GRU` do, with dropouts too, and in the middle of a loop over batches."""
@@ -713,6 +724,7 @@ def test_a_start_of_weights_that_no_weights_can_have_is_refused(init_range: floa
         SearchedRNN(3, 4, load_genotype("darts-v2"), init_range=init_range)
 
 
+@pytest.mark.slow
 @settings(max_examples=2, deadline=None, derandomize=True, database=None)
 @given(genotype=genotypes(), spread=st.sampled_from([0.3, 2.0, 20.0]), seed=st.integers(0, 99))
 def test_a_cell_of_bounded_operations_stays_bounded_whatever_its_gates(

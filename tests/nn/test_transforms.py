@@ -32,6 +32,7 @@ def made(name: str) -> tuple[nn.Module, Tensor, Tensor]:
     return LAYERS[name]().double(), *torch.randn(2, 3, 2, D, dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_graph_of_operators_can_be_run_on_another_input(name: str, grad: bool) -> None:
@@ -41,6 +42,7 @@ def test_a_graph_of_operators_can_be_run_on_another_input(name: str, grad: bool)
         torch.testing.assert_close(graph(second), layer(second)[0], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.trace.*:DeprecationWarning")
 def test_traces_and_exports_hold_for_the_sizes_of_their_example_and_raise_for_others() -> None:
     """The docstring of `SearchedRNN` promises it; a wrong result would be worse."""

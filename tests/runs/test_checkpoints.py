@@ -167,6 +167,7 @@ for at in itertools.count(1):
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_of_saving_leaves_a_good_one(tmp_path: Path) -> None:
     begun = tmp_path / "begun"
     begun.mkdir()
@@ -197,6 +198,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_both_as_they_were(tmp_path: Path) -> None:
     for number in (1, 2):
         Checkpoints(tmp_path).save(state_of(number))

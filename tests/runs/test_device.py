@@ -27,6 +27,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN hides AVX-512 on x86 alone")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_bfloat16_without_its_instructions_is_refused_before_any_work(command: str, tmp_path: Path) -> None:
@@ -103,6 +104,7 @@ print(before, peak_memory_mb())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc alone it is known how")
 def test_what_was_freed_does_not_count_as_the_memory_of_what_comes_next() -> None:
     done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True)

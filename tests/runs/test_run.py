@@ -59,6 +59,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_by_another_process_is_refused_until_that_is_killed(
     tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_folder_is_free_again_after_the_block_however_it_ends(tmp_path: Path) 
         pytest.fail("opened twice in one process")
 
 
+@pytest.mark.slow
 def test_many_processes_at_once_are_one_after_the_other(tmp_path: Path) -> None:
     code = """
 import os

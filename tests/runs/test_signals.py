@@ -29,6 +29,7 @@ def until_it_listens(process: subprocess.Popen[str]) -> None:
     raise AssertionError("it never listened")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.7])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -99,6 +100,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_importing_the_package_changes_no_signal_handler() -> None:
     done = subprocess.run([sys.executable, "-c", HANDLERS], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
@@ -136,6 +138,7 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
     assert process.returncode == 130 and errors in ("flair-nas: stopped\n", "flair-nas: terminated\n")
 
 
+@pytest.mark.slow
 def test_signals_that_come_while_python_ends_are_ignored() -> None:
     code = "import atexit, os, signal, sys; sys.argv = ['flair-nas', '--version', '-v']; "
     code += "atexit.register(lambda: [os.kill(os.getpid(), number) for number in (signal.SIGINT, signal.SIGTERM)]); "

@@ -213,6 +213,7 @@ class SupernetObjective(nn.Module):
         return [(draws[0], draws[1]), (draws[2], draws[3])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
 def test_second_order_through_a_supernet_equals_autograd_through_the_oracle(relaxation: str, kernels: str) -> None:
     objective = SupernetObjective(relaxation)

@@ -88,6 +88,7 @@ def test_the_loss_is_flairs_and_gradients_of_parts_add_up(corpus: str) -> None:
     assert {id(p) for p in objective.model.parameters()} == learned | {id(objective.supernet.ahead.arch)}
 
 
+@pytest.mark.slow
 def test_the_architecture_learns_on_a_class_that_only_dev_has(tmp_path: Path) -> None:
     folder = Path(write_classes(tmp_path / "corpus"))
     dev = folder / "dev.txt"
@@ -113,6 +114,7 @@ def test_gradients_of_one_pass_outlive_the_next(corpus: str) -> None:
     assert torch.equal(weight.grad, before)
 
 
+@pytest.mark.slow
 def test_a_classifier_is_learned_and_its_cell_used_in_flair(corpus: str, tmp_path: Path) -> None:
     config = settings(corpus, epochs=8, hidden_size=12, held_out=0.0, embeddings=["one-hot"])
     found = search_genotype(config, tmp_path / "run", progress=False)
@@ -142,6 +144,7 @@ def test_texts_with_several_classes_are_judged_by_f1(tmp_path: Path) -> None:
     assert 0 <= found.value <= 100 and found.loss > 0
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
     config = settings(corpus, epochs=3, learn="joint", history=2, phase_steps=2)
     search_genotype(config, tmp_path / "whole", progress=False)

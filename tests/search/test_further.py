@@ -92,6 +92,7 @@ def test_an_estimate_takes_the_objective(tmp_path: Path) -> None:
     assert found.architecture_parameters == 15 and found.parameters == 2 * 6 + (2 * 6 + 2) + 4 * 6 * 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["gradient", "random-shared", "random-independent"])
 def test_a_stopped_search_goes_on_exactly(strategy: str, tmp_path: Path) -> None:
     settings = {"strategy": strategy, "epochs": 3}
@@ -243,6 +244,7 @@ def command(extended: Path, *words: object) -> subprocess.CompletedProcess[str]:
 FLAGS = "--objective parity --strategy climbing --hidden-size 6 --nodes 2 --batch-size 8 --learning-rate 1 --device cpu"
 
 
+@pytest.mark.slow
 def test_help_knows_them_and_a_contradiction_is_named_with_all_others(extended: Path) -> None:
     shown = command(extended, "--help").stdout
     assert "search strategy: climbing, gradient," in shown and "parity, text" in shown
@@ -255,6 +257,7 @@ def test_help_knows_them_and_a_contradiction_is_named_with_all_others(extended: 
     assert not (extended / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_search_with_both(extended: Path) -> None:
     done = command(extended, *FLAGS.split(), "--epochs", 2, "--out", "run")
     assert done.returncode == 0, done.stderr
@@ -271,6 +274,7 @@ def test_a_search_with_both(extended: Path) -> None:
     assert longer.returncode == 2 and "epochs was 2 and is now 3" in longer.stderr
 
 
+@pytest.mark.slow
 def test_an_estimate_with_both(extended: Path) -> None:
     done = command(extended, *FLAGS.split(), "--epochs", 2, "--estimate")
     assert done.returncode == 0, done.stderr

@@ -33,6 +33,8 @@ from flair_nas.settings.resolve import resolve
 from flair_nas.supernet import derive
 from flair_nas.supernet.derive import margins
 
+pytestmark = pytest.mark.slow
+
 
 def paths(parts: Sequence[str], steps: int = 4) -> dict[str, list[torch.Tensor]]:
     """Weights of each part that move on in one direction."""

@@ -69,6 +69,7 @@ def test_a_loss_that_is_no_number_means_that_it_was_needed() -> None:
     assert relax(arch, "darts")[0, IDENTITY] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["first", "second", "joint", "inter", "fixed gates"])
 def test_a_search_is_decided_and_the_model_stays_as_it_was(kind: str, text: Path) -> None:
     config = small(text, selection="perturbation", selection_steps=2, **KINDS[kind])
@@ -109,6 +110,7 @@ def sampler(temperature: float, straight_through: bool) -> Sampler:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
 def test_the_strongest_of_each_softmax_is_drawn_as_often_as_its_share(relaxation: str) -> None:
     """Gumbel-max: with straight-through shares an operation is run with the probability of the plain softmax."""
@@ -148,6 +150,7 @@ def test_shares_are_the_plain_softmax_in_evaluation_and_without_a_temperature() 
         assert torch.equal(made.sample(arch, "darts"), relax(arch, "darts"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, JOINT, KINDS["inter"]], ids=["cell", "joint", "gates"])
 def test_a_straight_through_pass_runs_one_discrete_cell(settings: dict[str, Any], text: Path, kernels: str) -> None:
     """In training, without batch normalisation, it is the layer of what was drawn, and another one each time."""

@@ -231,6 +231,7 @@ def walk(seed: int, towards: float = 0.0, steps: int = 104, size: int = 180) -> 
     return places
 
 
+@pytest.mark.slow
 def test_drift_tells_a_way_from_noise() -> None:
     """A MAD that stands still is no convergence while the weights move on; and Adam's momentum is no drift."""
     found = {}
@@ -311,6 +312,7 @@ def finish(strategy: Any, epochs: int) -> Any:
     return strategy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "random" in kind])
 def test_random_search_depends_on_the_seed_alone(kind: str, text: Path) -> None:
     def found(seed: int) -> tuple[Genotype, torch.Tensor, dict[int, float]]:
@@ -442,6 +444,7 @@ def test_a_candidate_is_trained_as_if_it_were_alone(text: Path) -> None:
     assert strategy.scores[1] == alone.objective.evaluate().loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("samples", "named", "rungs"), [(5, 0, 3), (3, 2, 2), (0, 3, 2), (4, 0, 3)])
 def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int, rungs: int, text: Path) -> None:
     """Each rung has its share of the steps, and each candidate of it; it goes on with its own weights and text."""

@@ -82,6 +82,7 @@ def corpus_with_an_unseen_label(folder: Path, seen: str = "PER", unseen: str = "
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crf", [True, False])
 def test_the_architecture_does_not_learn_on_labels_that_train_lacks(
     crf: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -98,6 +99,7 @@ def test_the_architecture_does_not_learn_on_labels_that_train_lacks(
         assert scored == pytest.approx(evaluate_tagger(objective.model, objective.dev, batch_size=4).f1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", ["ORG", "O"])  # O: a token that has no label
 def test_labels_of_tokens_that_train_lacks(unseen: str, tmp_path: Path) -> None:
     corpus = corpus_with_an_unseen_label(tmp_path / "corpus", " VBD ", f" {unseen} ")
@@ -183,6 +185,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_search_ends_with_its_genotype(kind: str, corpus: str, tmp_path: Path) -> None:
     found = run(corpus, tmp_path / "run", **KINDS[kind])
@@ -192,6 +195,7 @@ def test_every_kind_of_search_ends_with_its_genotype(kind: str, corpus: str, tmp
     assert all(0 <= line["valid_f1"] <= 100 for line in found.history)
 
 
+@pytest.mark.slow
 def test_a_tagger_that_is_learned(corpus: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {
         "epochs": 12,
@@ -205,6 +209,7 @@ def test_a_tagger_that_is_learned(corpus: str, tmp_path: Path) -> None:
     assert max(line["valid_f1"] for line in found.history) > 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["first", "halving"])
 def test_a_search_goes_on_where_it_stopped(kind: str, corpus: str, tmp_path: Path) -> None:
     changes = {**KINDS[kind], "epochs": 3}
@@ -218,6 +223,7 @@ def test_a_search_goes_on_where_it_stopped(kind: str, corpus: str, tmp_path: Pat
     assert_same_runs(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_another_corpus_is_refused(corpus: str, tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     write_corpus(folder)
@@ -276,6 +282,7 @@ def test_labels_of_tokens_have_to_surpass_the_most_frequent_one(corpus: str) -> 
     assert cost == pytest.approx(-100 * all_tags.count(most) / len(all_tags))
 
 
+@pytest.mark.slow
 def test_the_command_searches_on_tags(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ THREE: dict[str, Any] = {"epochs": 3, "bptt": 6, **KINDS["joint"]}
 # --- what a run leaves behind ---
 
 
+@pytest.mark.slow
 def test_a_run_folder(finished: Path, text: Path) -> None:
     assert {path.name for path in finished.iterdir()} >= {
         "config.yaml",
@@ -119,6 +120,7 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
     assert (newest["finished"], previous["finished"]) == (True, False)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_learned(tmp_path: Path) -> None:
     """Each word tells the next, so that even this small a model soon beats a uniform guess."""
     text = write_text(tmp_path / "text", train_lines=120)
@@ -130,6 +132,7 @@ def test_a_text_that_is_learned(tmp_path: Path) -> None:
     assert result.genotype == load_genotype(tmp_path / "run" / "genotype.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "first"])
 def test_every_kind_of_search_ends_with_its_genotype(kind: str, text: Path, tmp_path: Path) -> None:
     result = run(text, tmp_path / "run", **{"epochs": 1, **KINDS[kind]})
@@ -191,6 +194,7 @@ def test_a_comparison_sees_one_bit(finished: Path, tmp_path: Path) -> None:
 # --- exact resume ---
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
     """As `benchmarks/kill_and_resume.py` does it for all kinds of searches."""
     context = killing.processes()
@@ -220,6 +224,7 @@ def search_until_replacing(settings: dict[str, Any], out: str, count: int, befor
     killing.run_search(settings, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [True, False])
 def test_killed_while_files_are_written(before: bool, finished: Path, text: Path, tmp_path: Path) -> None:
     context = killing.processes()
@@ -235,6 +240,7 @@ def test_killed_while_files_are_written(before: bool, finished: Path, text: Path
     assert_same_runs(finished, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epoch", "step"), [(1, 0), (2, 3), (3, 0)])
 def test_ctrl_c(epoch: int, step: int, finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -244,6 +250,7 @@ def test_ctrl_c(epoch: int, step: int, finished: Path, text: Path, tmp_path: Pat
     assert_same_runs(finished, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "forget"),
     [
@@ -264,6 +271,7 @@ def test_a_comparison_sees_what_a_resume_forgot(
     assert any("checkpoint.pt/model/layer.weight_nodes" in line for line in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided", "second"])
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {**KINDS[kind], "samples": 4, "bptt": 6}
@@ -283,6 +291,7 @@ def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path
     assert_same_runs(tmp_path / "whole", tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["gradient", "random-shared"])
 def test_a_search_is_extended(strategy: str, text: Path, tmp_path: Path) -> None:
     kind = {**KINDS["joint" if strategy == "gradient" else strategy], "bptt": 6}
@@ -464,6 +473,7 @@ def test_one_random_cell_whose_evaluation_is_not_finite_ends_nothing(
 # --- disks ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["fsync", "save"])
 def test_a_full_disk(where: str, finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
@@ -670,6 +680,7 @@ def test_presets(text: Path) -> None:
 # --- precision ---
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bfloat16")
 def test_bfloat16_tracks_float32(text: Path, tmp_path: Path) -> None:
     settings = {"epochs": 2, "bptt": 6, "hidden_size": 12, **NO_DROPOUT}
@@ -732,6 +743,7 @@ def test_gates_are_searched_in_parts_of_one_sequence(text: Path, tmp_path: Path)
     assert run(text, tmp_path / "run", **KINDS["inter"], parts=4, epochs=1).genotype.state_gate is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), [('"figures"', '"figurez"'), ('"seconds"', '"secondz"'), ('"epochs": 1', "1")])
 def test_a_genotype_whose_origin_is_damaged_is_written_again(text: Path, tmp_path: Path, old: str, new: str) -> None:
     config = small(text, epochs=1)

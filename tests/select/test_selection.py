@@ -125,6 +125,7 @@ def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr("flair_nas.select.runs.makespan", seconds)
 
 
+@pytest.mark.slow
 def test_the_best_comes_to_the_end_with_the_baseline(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def test_the_seeds_that_judge_are_others_than_those_that_choose() -> None:
         SelectConfig(fresh_seeds=0)
 
 
+@pytest.mark.slow
 def test_a_fresh_seed_that_fails_does_not_count_and_is_told(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_fresh_seed_that_fails_does_not_count_and_is_told(
     assert "the seeds that chose judge, too" in found.report and "there was time" not in found.report
 
 
+@pytest.mark.slow
 def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +286,7 @@ def test_side_by_side_each_worker_takes_the_next() -> None:
     assert makespan([2.0, 2.0, 2.0], 2) == 4 and makespan([5.0, 1.0, 1.0, 1.0], 2) == 5
 
 
+@pytest.mark.slow
 def test_the_longest_runs_are_begun_first(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +313,7 @@ def test_on_the_way_runs_are_compared_by_their_loss() -> None:
     assert TAGGING.early_cost(unknown, 1) == 0 and TAGGING.early_cost(unknown, 3) == -39.7
 
 
+@pytest.mark.slow
 def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +349,7 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     assert 0 < len(jobs) < count and "gru" in more.report and not any(name.startswith("tanh0") for name in jobs[:1])
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +480,7 @@ def test_random_cells_that_were_begun_stay_with_another_budget(
         assert len(drawn) == 2 * count and count >= 2  # each with gates, too
 
 
+@pytest.mark.slow
 def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
 ) -> None:
@@ -495,6 +502,7 @@ def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time
     assert 1 < counts[0] < counts[1] == counts[2] < counts[3] == len(best_first)
 
 
+@pytest.mark.slow
 def test_cells_that_are_searched_on_the_corpus_are_candidates(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +523,7 @@ def test_cells_that_are_searched_on_the_corpus_are_candidates(
     assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
 
 
+@pytest.mark.slow
 def test_a_layer_that_ess_found_is_compared_with_its_gates(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,6 +541,7 @@ def test_a_layer_that_ess_found_is_compared_with_its_gates(
     assert f'    rnn_type="{to_layer_spec(kept)}",\n    hidden_size=8,\n' in found.report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -609,6 +619,7 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
         SelectConfig(rates=[1.0, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rnn", ["lstm", "tanh0"])
 def test_parameters_are_counted_by_what_the_layer_reads(rnn: str, corpus: str, tmp_path: Path) -> None:
     config = settings(corpus, reproject=5, epochs=1)
@@ -728,6 +739,7 @@ def test_labels_may_have_blanks(tmp_path: Path) -> None:
     assert count_file(tmp_path / "test.txt", spans=True).tolist() == [[1, 2, 1]]
 
 
+@pytest.mark.slow
 def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
@@ -739,6 +751,7 @@ def test_processes_train_as_this_one_does(corpus: str, tmp_path: Path, monkeypat
     assert "**Keep** lstm" in found.report
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_a_process_with_another_number_of_threads(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,6 +27,8 @@ from flair_nas.select.candidates import Layer, matched_lstm, named_layers
 from flair_nas.select.config import TextSelectConfig
 from flair_nas.select.selection import select_layer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -138,6 +138,7 @@ def asks_for_much(corpus: str, budget: str, **changes: Any) -> SelectConfig:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "left_out"),
     [
@@ -176,6 +177,7 @@ def test_random_cells_that_were_asked_for_are_halved(
     assert len({rnn for rnn, _ in world.done}) == 2 + few and answered(found)[1:] == ((3, 4), True)
 
 
+@pytest.mark.slow
 def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_selection_that_was_made_smaller_is_extended_by_a_larger_budget(
     assert large.answer.seeds == 3 and {"relu0", "identity0"} <= {rnn for rnn, _ in world.done}
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is_trained(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
@@ -394,6 +397,7 @@ def test_where_nothing_can_be_scored_that_is_said(corpus: str, tmp_path: Path, w
         select_layer(settings(corpus), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_selection_that_was_stopped_is_refused_or_estimated_as_a_new_one(
     corpus: str, tmp_path: Path, world: World
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_run_takes_its_settings_from_flags_or_from_its_folder(tmp_path: Path, 
 # what was made to break it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "expected"),
     [

@@ -151,6 +151,7 @@ with whole_file(sys.argv[1]) as temporary:
 # --- a full disk ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "torch"])
 @pytest.mark.parametrize("existed", [True, False])
 def test_a_write_beyond_the_limit_is_told_in_plain_words_and_undone(how: str, existed: bool, tmp_path: Path) -> None:
@@ -166,6 +167,7 @@ def test_a_write_beyond_the_limit_is_told_in_plain_words_and_undone(how: str, ex
     assert not existed or path.read_text() == OLD
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "torch"])
 def test_a_full_disk_is_told_in_plain_words_and_undone(how: str, tiny_disk: Path) -> None:
     path = tiny_disk / "file.pt"
@@ -178,6 +180,7 @@ def test_a_full_disk_is_told_in_plain_words_and_undone(how: str, tiny_disk: Path
     assert path.stat().st_size == 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "torch"])
 def test_the_same_write_succeeds_where_there_is_room(how: str, tmp_path: Path) -> None:
     assert write_large(tmp_path / "file.pt", how, limit=1_000_000) == ["written"]

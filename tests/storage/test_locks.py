@@ -93,6 +93,7 @@ def test_one_that_waits_says_so_and_goes_on(path: Path, holder: subprocess.Popen
     assert waiting.wait(timeout=60) == 0 and not path.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_wait_and_leaves_the_lock_to_its_holder(path: Path, holder: subprocess.Popen[str]) -> None:
     waiting, said = start(WAIT, path)
     assert said == "waiting"
@@ -133,6 +134,7 @@ def test_a_fork_that_leaves_the_block_takes_nothing_away(path: Path) -> None:
             pytest.fail("held twice")
 
 
+@pytest.mark.slow
 def test_many_processes_hold_it_one_after_the_other(path: Path) -> None:
     code = """
 import os

@@ -54,6 +54,7 @@ def grids(rows: int) -> st.SearchStrategy[list[list[float]]]:
                     max_size=rows)  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(
     data=st.data(), nodes=st.integers(1, 5), avoid_first=st.booleans(), dtype=st.sampled_from(["float32", "float64"])
@@ -69,6 +70,7 @@ def test_deriving_equals_brute_force(data: st.DataObject, nodes: int, avoid_firs
             Genotype(actual)  # a genotype can be made of it
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(data=st.data(), history=st.integers(1, 4), n=st.integers(1, 3), relaxation=st.sampled_from(["darts", "i-darts"]))
 def test_deriving_gates_equals_brute_force(data: st.DataObject, history: int, n: int, relaxation: str) -> None:

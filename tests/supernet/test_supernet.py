@@ -145,6 +145,7 @@ def check_against_oracle(case: Case, xs: Tensor, hx: Any = None, tolerance: floa
 # --- forward and backward
 
 
+@pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize("norm", ["no batch norm", "training", "evaluation"])
 @pytest.mark.parametrize(
@@ -158,6 +159,7 @@ def test_cell_supernet_equals_the_oracle(history: int, gate: str, carry: str, no
         check_against_oracle(case, inputs(), case.state() if carried else None)
 
 
+@pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize(
     "history, gate, carry", [(1, "residual", "ungated"), (2, "product", "ungated"), (3, "residual", "gated")]
@@ -172,6 +174,7 @@ def test_inter_cell_supernet_equals_the_oracle(
         check_against_oracle(case, inputs(), case.state() if carried else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", ["product", "residual"])
 @pytest.mark.parametrize("carry", ["ungated", "gated"])
 @pytest.mark.parametrize("kept", ["state_gate", "input_gate", "both"])
@@ -192,6 +195,7 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, carry: str,
     assert genotype.options == gates.options
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(
     nodes=st.integers(1, 4),
@@ -217,6 +221,7 @@ def test_a_tensor_as_state_means_no_history(history: int) -> None:
     check_against_oracle(case, inputs(), torch.randn(1, B, H, dtype=torch.float64))
 
 
+@pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize("history", [0, 3])
 def test_segments_with_the_state_carried_equal_one_run(history: int, relaxation: str) -> None:
@@ -235,6 +240,7 @@ def test_segments_with_the_state_carried_equal_one_run(history: int, relaxation:
     assert_same(list(parts.net.buffers()), list(whole.net.buffers()), 1e-12)
 
 
+@pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("history", [0, 3])
@@ -284,6 +290,7 @@ def test_running_statistics_are_updated_in_training_alone() -> None:
     assert not torch.equal(before[0], next(case.net.norm.buffers()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("history", [0, 2])
 def test_mixed_precision_stays_close(history: int) -> None:
     """Under autocast the products are bfloat16: three digits, and gradients for every parameter in its own dtype."""
@@ -326,6 +333,7 @@ def test_copies_and_state_dicts_are_the_same_supernet() -> None:
 # --- variational dropout
 
 
+@pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize("history", [0, 2])
 @pytest.mark.parametrize("batch_norm", [True, False])
@@ -478,6 +486,7 @@ def pick_gate(seed: int, relaxation: str) -> tuple[list[int], list[list[tuple[in
     return entries, edges
 
 
+@pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize("gate", ["product", "residual"])
 @pytest.mark.parametrize("kind", ["fixed cell", "relaxed cell"])

@@ -35,6 +35,8 @@ from flair_nas.tables.running import run_table
 from flair_nas.tables.showing import Grid, to_latex
 from flair_nas.tables.spec import bundled_tables, load_table
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -104,6 +104,7 @@ BY_FLAIR = "import flair_nas; from flair.models import SequenceTagger; tagger = 
 BY_DATA = "from flair_nas import load_tagger; tagger = load_tagger('hf://team/ner')"
 
 
+@pytest.mark.slow
 def test_a_tagger_goes_to_the_hub_and_comes_back(server: Server, run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
     out = tmp_path / "hub"
     arguments = ["--model", str(run), "--repository", "team/ner", "--language", "en", "--out", str(out)]
@@ -170,6 +171,7 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     assert "corpus: my texts" in card and "word:vectors.gensim" in card and "rnn: cell.json" in card
 
 
+@pytest.mark.slow
 def test_a_repository_without_data_is_not_read_by_load_tagger(server: Server, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "pytorch_model.bin").write_bytes(b"a pickle")

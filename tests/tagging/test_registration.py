@@ -194,6 +194,7 @@ def train_all_kinds(tagger: type[SequenceTagger], folder: Path) -> dict[str, lis
     return {str(files[kind]): predictions(made) for kind, made in taggers.items()}
 
 
+@pytest.mark.slow
 def test_trains_and_saves_in_any_order_of_imports_and_loads_in_a_new_process(tmp_path):
     files = {}
     for number, (order, imports) in enumerate(ORDERS.items()):
@@ -259,6 +260,7 @@ result = [name for name in before.keys() | after.keys() if before.get(name) is n
 """
 
 
+@pytest.mark.slow
 def test_the_import_changes_three_attributes_of_flair():
     changed = {tuple(place) for place in in_new_process(CHANGES)}
     assert changed == {("SequenceTagger", name) for name in ("RNN", "_get_state_dict", "_init_model_with_state_dict")}
@@ -409,6 +411,7 @@ def test_faulty_type_is_named(corpus, build, rnn_type, message):
 # --- heads, options and training of Flair -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "storage"),
     [
@@ -500,6 +503,7 @@ def test_mixed_precision_trains_as_full_precision_does(corpus, tmp_path):
     assert losses[True] != losses[False]  # products were rounded, so autocast was at work
 
 
+@pytest.mark.slow
 def test_tasks_share_a_layer(corpus, tmp_path):
     torch.manual_seed(0)
     shared = SearchedRNN(WIDTH, HIDDEN, GATED, bidirectional=True)
@@ -515,6 +519,7 @@ def test_tasks_share_a_layer(corpus, tmp_path):
 # --- document embeddings ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_document_embeddings_train_in_a_classifier_and_load_in_a_new_process(corpus, tmp_path):
     files = {}
     for bidirectional in (False, True):
@@ -588,6 +593,7 @@ def test_float64_and_back(corpus, use_crf):
     assert predictions(tagger.float()) == single
 
 
+@pytest.mark.slow
 def test_sentences_of_no_one_and_5000_tokens_in_a_batch(corpus):
     torch.manual_seed(0)
     line = "tanh0/state=tanh,init_range=0.5"  # a small cell: Flair's own LSTM takes seconds here as well
@@ -624,6 +630,7 @@ def test_a_file_cut_short_is_an_error_that_names_it(corpus, tmp_path, part):
     assert predictions(load_tagger(whole)) == predictions(SequenceTagger.load(whole))
 
 
+@pytest.mark.slow
 def test_a_comma_in_the_genotype_itself_is_no_option(tmp_path: Path) -> None:
     file = tmp_path / "a,b.json"
     load_genotype("darts-v1").save(file)

@@ -64,6 +64,7 @@ def one_hot(corpus: Corpus) -> TokenEmbeddings:
     return embeddings
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_has_no_data_of_another_tagger(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,7 @@ def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) 
 # What a run leaves.
 
 
+@pytest.mark.slow
 def test_a_run_writes_every_file_and_its_settings(two_seeds: Path, corpus: str) -> None:
     each = {"checkpoint.pt", "checkpoint-previous.pt", "model.pt"}
     each |= {"history.jsonl", "metrics.json", "dev.txt", "test.txt"}
@@ -327,6 +328,7 @@ INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("instant", INSTANTS)
 def test_a_stopped_run_goes_on_exactly(corpus: str, two_seeds: Path, tmp_path: Path, instant: str) -> None:
     out, config = tmp_path / "run", settings(corpus, seeds=[1, 2])
@@ -341,6 +343,7 @@ def test_a_stopped_run_goes_on_exactly(corpus: str, two_seeds: Path, tmp_path: P
     assert_same_run(out, two_seeds)
 
 
+@pytest.mark.slow
 def test_scores_can_wait(corpus: str, tmp_path: Path, two_seeds: Path) -> None:
     """Trained in two rungs without scores, of a corpus that is loaded; then scored without any training."""
     loaded = load_corpus(corpus)
@@ -367,6 +370,7 @@ def tiny_language_model(path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "characters"])
 def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path, kind: str) -> None:
     changes: dict[str, Any] = {
@@ -383,6 +387,7 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_dev_can_be_learned_from(corpus: str, tmp_path: Path) -> None:
     """As Flair's train_with_dev: then the last epoch is kept, and the training loss rules the learning rate."""
     changes = {"train_with_dev": True, "learning_rate": 8.0, "anneal_factor": 0.1, "epochs": 5}
@@ -423,6 +428,7 @@ def test_labels_of_a_dev_that_is_learned_from_are_known(tmp_path: Path) -> None:
     assert "ORG" in str(SequenceTagger.load(tmp_path / "run" / "model.pt").label_dictionary.get_items())
 
 
+@pytest.mark.slow
 def test_more_epochs_extend_a_finished_run(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train_taggers(settings(corpus, seeds=[2], epochs=2), out, progress=False)
@@ -497,6 +503,7 @@ def stopped_at_the_end(two_seeds: Path, out: Path) -> Path:
     return out / "seed-1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_costs_an_epoch(
     two_seeds: Path, corpus: str, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
@@ -511,6 +518,7 @@ def test_a_damaged_checkpoint_costs_an_epoch(
     assert_same_run(out, two_seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [*DAMAGES, "other tagger"])
 def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "run"
@@ -544,6 +552,7 @@ def damage_model(model: Path, damage: str) -> None:
         model.write_bytes(content if damage == "flipped bit" else content[: len(content) // 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
 def test_a_stopped_seed_whose_best_model_is_missing_or_damaged_is_refused(
     two_seeds: Path, corpus: str, tmp_path: Path, damage: str
@@ -565,6 +574,7 @@ def test_a_stopped_seed_whose_best_model_is_missing_or_damaged_is_refused(
     assert_same_run(out, two_seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
 @pytest.mark.parametrize("which", ["best", "other"])
 def test_a_finished_seed_whose_model_is_missing_or_damaged_holds_nothing_up(
@@ -596,6 +606,7 @@ def test_the_best_seed_without_any_model_is_refused_when_all_else_is_done(
     assert_same_run(out, two_seeds)
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_with_one_checkpoint_goes_on(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
@@ -662,6 +673,7 @@ def test_nan_in_word_vectors_is_found_where_it_enters(
     assert torch.load(checkpoint, weights_only=True)["epoch"] == 0 and finite(checkpoint, leave_out="embeddings.")
 
 
+@pytest.mark.slow
 def test_nan_in_the_second_epoch_keeps_the_checkpoint_of_the_first(
     corpus: str, tmp_path: Path, two_seeds: Path
 ) -> None:
@@ -735,6 +747,7 @@ def test_a_folder_that_another_run_uses_is_refused(corpus: str, tmp_path: Path) 
     assert len(refused) == 1 and f"{tmp_path} is in use by another process" in refused[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -780,6 +793,7 @@ def test_a_small_number_in_a_settings_file_may_be_written_with_an_exponent(tmp_p
     assert resolve(TaggerConfig, kind="tagging", file=file).min_learning_rate == 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("embeddings", [["one-hot", "char"], ["char", "one-hot"]])
 def test_the_saved_model_scores_on_dev_what_its_epoch_did(corpus: str, tmp_path: Path, embeddings: list[str]) -> None:
     config = settings(corpus, embeddings=embeddings, epochs=4, learning_rate=0.5)
@@ -871,6 +885,7 @@ def test_labels_are_counted_and_one_that_occurs_once_is_suspicious(
     assert "train has a single example of PRE (did you mean PER?), too little to learn from" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bfloat16")
 @pytest.mark.parametrize("rnn", ["lstm", "tanh0-relu1,init_range=0.3"])
 def test_bfloat16_trains_as_float32_does(corpus: str, tmp_path: Path, rnn: str) -> None:
@@ -940,6 +955,7 @@ def test_a_file_without_empty_lines_is_suspicious(blank: str, tmp_path: Path, ca
     assert ("a sentence of 1,200 tokens" in caplog.text and "is one missing?" in caplog.text) is not bool(blank)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"), [("dev_f1", "dev_fl"), ('"epochs": 3', '"epochs": 4'), ("micro F1", "micro F0")]
 )
@@ -978,6 +994,7 @@ def test_a_checkpoint_with_right_sums_and_other_content_is_refused(
 # --- the width of the map on top of the embeddings ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rnn", ["lstm", "tanh0-relu1"])
 def test_a_tagger_whose_layer_reads_a_map_of_another_width(rnn: str, tmp_path: Path) -> None:
     """It is loaded as data, from its pickle, and by Flair alone, which knows maps as wide as the embeddings only."""

@@ -169,6 +169,7 @@ def test_lower_case(tmp_path: Path) -> None:
     assert words_of(load_text(folder), "train") == ["The", "the", "ΟΔΟΣ", "<UNK>", END]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["abcdefghi " * 1_050_000, "ab c" + "d" * 10_000_000], ids=["words", "one word"])
 def test_a_line_of_10_mb(tmp_path: Path, line: str) -> None:
     corpus = load_text(folder_of(tmp_path, train=f"c {line}\nlast\n", valid=VALID))
@@ -678,6 +679,7 @@ def test_an_interrupted_build_leaves_nothing(cache: Path) -> None:
     assert len(load_text(flair_corpus(Sentences("a b", "c d"))).train) == 6
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_in_plain_words(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     signal = pytest.importorskip("signal")
@@ -726,6 +728,7 @@ def start_builder(what: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_of_two_processes_one_builds_and_both_load(tmp_path: Path) -> None:
     with start_builder("waits", tmp_path) as first:
         for _ in range(2000):
@@ -742,6 +745,7 @@ def test_of_two_processes_one_builds_and_both_load(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "text").iterdir()] == [Path(out[2]).parent.name]
 
 
+@pytest.mark.slow
 def test_processes_at_once(tmp_path: Path) -> None:
     builders = [start_builder("free", tmp_path) for _ in range(3)]
     outs = [builder.communicate(timeout=60)[0].split() for builder in builders]
@@ -751,6 +755,7 @@ def test_processes_at_once(tmp_path: Path) -> None:
     assert len(list((tmp_path / "text").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
     with start_builder("killed", tmp_path) as killed:
         killed.communicate(timeout=60)

@@ -113,6 +113,7 @@ def until(path: Path) -> None:
     raise AssertionError(f"{path} did not come")
 
 
+@pytest.mark.slow
 @compiles
 def test_a_processor_that_the_compiler_is_told_is_the_one_compiled_for(
     sources: Path, cache: Path, compilations: Path, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +124,7 @@ def test_a_processor_that_the_compiler_is_told_is_the_one_compiled_for(
     assert "=native" not in line and ("=x86-64-v3" if X86 else "=generic") in line
 
 
+@pytest.mark.slow
 @compiles
 def test_a_library_is_compiled_once_and_then_loaded(sources: Path, cache: Path, compilations: Path) -> None:
     output, errors = ended(start(sources))
@@ -161,6 +163,7 @@ def test_another_processor_has_its_own_library(sources: Path, cache: Path, monke
     assert library(sources) is not None and len(libraries(cache)) == 2
 
 
+@pytest.mark.slow
 @compiles
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_library_is_never_loaded_and_compiled_again(
@@ -280,6 +283,7 @@ def test_a_folder_of_a_user_who_is_not_there_is_told(
     assert "'~nosuchuser' has no home folder here" in caplog.text and "FLAIR_NAS_KERNELS_CACHE" in caplog.text
 
 
+@pytest.mark.slow
 @compiles
 def test_a_compiler_that_hangs_is_ended(
     sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -291,6 +295,7 @@ def test_a_compiler_that_hangs_is_ended(
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow
 @compiles
 def test_a_compiler_that_hangs_when_it_is_asked_for_its_version_is_passed_over(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -318,6 +323,7 @@ def test_a_library_without_the_functions_that_are_called_is_none(tmp_path: Path)
         build._open(Path(torch._C.__file__), build.SOURCES)
 
 
+@pytest.mark.slow
 @compiles
 def test_of_two_processes_one_compiles_and_both_have_the_library(
     sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -337,6 +343,7 @@ def test_of_two_processes_one_compiles_and_both_have_the_library(
     assert len(libraries(cache)) == 1
 
 
+@pytest.mark.slow
 @compiles
 def test_a_killed_process_keeps_no_other_waiting(
     sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -355,6 +362,7 @@ def test_a_killed_process_keeps_no_other_waiting(
     assert output == "41\n", errors
 
 
+@pytest.mark.slow
 @compiles
 def test_an_interrupted_compilation_leaves_nothing(
     sources: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -374,6 +382,7 @@ def test_an_interrupted_compilation_leaves_nothing(
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_importing_compiles_nothing(cache: Path, compilations: Path) -> None:
     native = "flair_nas.nn.kernels.native.build"
     code = f"import {native}, flair_nas.nn.kernels.dispatch, flair_nas.nn.searched_rnn; print('imported')"
@@ -473,6 +482,7 @@ def test_there_is_nothing_for_windows(
     assert "Windows" in caplog.text and len(caplog.records) == 1
 
 
+@pytest.mark.slow
 @compiles
 def test_the_threads_are_those_of_torch(sources: Path, cache: Path) -> None:
     """A library linked with its own runtime would ignore torch's number of threads."""

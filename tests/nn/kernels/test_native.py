@@ -71,6 +71,7 @@ def largest_error(actual: list[Tensor], expected: list[Tensor]) -> float:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("name", GENOTYPES)
 def test_float64_equals_the_plain_path_on_any_number_of_threads(
@@ -158,6 +159,7 @@ def test_weights_changed_before_the_backward_pass_are_an_error() -> None:
         loss.backward()
 
 
+@pytest.mark.slow
 def test_passes_that_overlap_share_no_memory() -> None:
     # large enough for memory to be reused
     rnns = [SearchedRNN(128, 128, GENOTYPES["darts-v2"]) for _ in range(2)]
@@ -204,6 +206,7 @@ def test_python_threads_may_run_at_once() -> None:
     assert all(torch.equal(output, expected[0]) for output in found.values()) and len(found) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["cell", "supernet"])
 def test_what_else_keeps_the_machine_busy_changes_no_bit(net: str) -> None:
     """On a busy machine a team may run in one thread, but sums over threads always have the same threads."""
@@ -261,6 +264,7 @@ def test_native_kernels_that_cannot_be_built_are_an_error_when_asked_for(monkeyp
         layer("darts-v2")(torch.randn(4, 3, 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden_size", [36, 37, 48])
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
 def test_what_lies_behind_the_hidden_size_does_not_grow(

@@ -184,6 +184,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.slow
 def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus, files, tmp_path):
     copies = {name: tmp_path / name for name in ("words.gensim", "glove.txt", "pieces.bin", "forward.pt", "bert")}
     for name, copy in copies.items():
@@ -213,6 +214,7 @@ def test_a_saved_tagger_gives_the_same_in_a_new_process_without_the_files(corpus
     assert torch.equal(torch.load(tmp_path / "scores.pt"), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(7))
 def test_a_loaded_tagger_joins_the_vectors_in_the_same_order(corpus, files, tmp_path, first):
     specs = [f"word:{files['words.gensim']}", "one-hot", "char"]

@@ -35,6 +35,8 @@ from flair_nas.tagging.data.embeddings import build_embeddings
 from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen
 from flair_nas.tagging.training import train_taggers
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("train", "dev", "test")
 
 

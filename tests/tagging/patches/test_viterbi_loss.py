@@ -80,6 +80,7 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
 )  # as Flair's
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(LENGTHS, st.integers(1, 6), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
 def test_value_and_gradients_are_those_of_flair(lengths: list[int], tags: int, seed: int, scale: float) -> None:
