@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +21,6 @@ from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.bilevel import mean_gradients
 from flair_nas.search.build import build_supernet
 from flair_nas.search.objectives.text import TextObjective
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLAIR_NAS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,6 @@ from flair_nas.search.strategies.random_independent import IndependentRandomSear
 from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch
 from flair_nas.search.strategies.whole_cells import draw
 from flair_nas.supernet import mean_absolute_deviation
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLAIR_NAS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(scope="module")
