@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flair_nas.storage.paths import check_regular
@@ -131,8 +131,3 @@ def hash_data(data: Mapping[str, object]) -> str:
 def is_unfinished(path: Path) -> bool:
     """Return True for a temporary file of `whole_file`, which a killed process leaves behind."""
     return path.name.startswith(".") and path.name.endswith(_SUFFIX)
-
-
-def is_part(path: Path, names: Sequence[str]) -> bool:
-    """Return True for a temporary file of one of these names, as earlier versions named them."""
-    return path.match(".*.????????.part") and path.name[1:-14] in names and path.is_file()
