@@ -6,13 +6,13 @@ import errno
 import json
 import multiprocessing
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from full_disk import full_disk
 from select_jobs import run_jobs_here
 from small_tagging import write_corpus
 
@@ -176,11 +176,9 @@ def test_a_disk_that_is_full_for_a_process_ends_it_and_it_goes_on(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    # writing more fails in the kernel, as on a full disk; processes that train inherit it
-    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({9_000}, {resource.RLIM_INFINITY})); "
-    run = "import sys; from flair_nas.cli import main; sys.exit(main(sys.argv[1:]))"
-    arguments = command(corpus, out, "--epochs", "1", "--workers", "1")
-    ended = subprocess.run([sys.executable, "-c", full + run, *arguments], capture_output=True, text=True, check=False)
+    arguments = [sys.executable, "-m", "flair_nas", *command(corpus, out, "--epochs", "1", "--workers", "1")]
+    with full_disk(9_000):
+        ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     line = ended.stderr.splitlines()[-1]
     assert re.search(rf"{out}/runs/\S+-seed1/\S+: no room to write this file", line) and "free some disk space" in line

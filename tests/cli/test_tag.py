@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -24,6 +23,7 @@ import pytest
 import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
+from full_disk import full_disk
 from small_tagging import BATCHES, assert_same_run, at_batch, lines, press_ctrl_c, write_corpus
 
 from flair_nas.cli import main
@@ -318,12 +318,8 @@ def test_a_full_disk_leaves_the_last_checkpoint(
     if begun:
         printed(capsys, *train_arguments(corpus, run, epochs=1))
         before = {path: path.read_bytes() for path in run.glob("seed-1/*.pt")}
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, hard))  # writing more fails in the kernel, as on a full disk
-    try:
+    with full_disk(9_000):
         error = refused(capsys, *train_arguments(corpus, run), code=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "no room to write this file" in error and "free some disk space" in error
     assert str(run / "seed-1") in error
     assert not list(run.rglob("*.part"))

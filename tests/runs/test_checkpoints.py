@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from full_disk import full_disk
 from own_process import python
 
 from flair_nas.errors import FlairNasError
@@ -188,9 +189,6 @@ def test_a_kill_at_any_moment_of_saving_leaves_a_good_one(tmp_path: Path) -> Non
 
 
 FULL = """
-import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # writing more fails in the kernel, as on a full disk
 try:
     Checkpoints(sys.argv[1]).save(state_of(3, size=1_000_000))
 except OSError as error:
@@ -202,7 +200,8 @@ except OSError as error:
 def test_a_full_disk_leaves_both_as_they_were(tmp_path: Path) -> None:
     for number in (1, 2):
         Checkpoints(tmp_path).save(state_of(number))
-    out, errors = python(__name__, FULL, tmp_path).communicate(timeout=120)
+    with full_disk(100_000):
+        out, errors = python(__name__, FULL, tmp_path).communicate(timeout=120)
     assert f"{tmp_path / 'checkpoint.pt'} no room to write this file" in out, errors
     assert names_in(tmp_path) == ["checkpoint-previous.pt", "checkpoint.pt"]
     assert [read_checkpoint(tmp_path / name)["number"] for name in names_in(tmp_path)] == [1, 2]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from full_disk import full_disk
 from safetensors.torch import save_file
 
 from flair_nas.storage.files import check_writable, whole_file, write_text
@@ -23,15 +24,12 @@ PLAIN_WORDS = "no room to write this file"
 
 # Writes 400 kB over TARGET, by HOW; prints type, errno, file name and words of the error, a line each.
 WRITER = """
-import os, resource, signal, sys
+import sys
 from flair_nas.storage.files import whole_file, write_text
-target, how, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+target, how = sys.argv[1:]
 if how == "torch":
     import torch
     weights = {"weight": torch.zeros(100_000)}
-if limit:  # every file of this process is a small disk; without the signal a write beyond it fails
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
     if how == "text":
         write_text(target, "x" * 400_000)
@@ -45,10 +43,10 @@ else:
 """
 
 
-def write_large(target: Path, how: str, limit: int = 0) -> list[str]:
+def write_large(target: Path, how: str) -> list[str]:
     """Runs the writer in a process of its own and gives the lines that it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", WRITER, str(target), how, str(limit)],
+        [sys.executable, "-c", WRITER, str(target), how],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -158,7 +156,8 @@ def test_a_write_beyond_the_limit_is_told_in_plain_words_and_undone(how: str, ex
     path = tmp_path / "file.pt"
     if existed:
         path.write_text(OLD)
-    kind, number, filename, words = write_large(path, how, limit=50_000)
+    with full_disk(50_000):
+        kind, number, filename, words = write_large(path, how)
     assert (kind, int(number), filename) == ("OSError", errno.ENOSPC, str(path))
     assert words.startswith(PLAIN_WORDS) and "free some disk space" in words
     assert ("the file that was there before is kept" in words) is existed
@@ -183,7 +182,8 @@ def test_a_full_disk_is_told_in_plain_words_and_undone(how: str, tiny_disk: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "torch"])
 def test_the_same_write_succeeds_where_there_is_room(how: str, tmp_path: Path) -> None:
-    assert write_large(tmp_path / "file.pt", how, limit=1_000_000) == ["written"]
+    with full_disk(1_000_000):
+        assert write_large(tmp_path / "file.pt", how) == ["written"]
     assert (tmp_path / "file.pt").stat().st_size >= 400_000
 
 

@@ -25,6 +25,7 @@ from flair.embeddings import (
     WordEmbeddings,
 )
 from flair.models import LanguageModel, SequenceTagger
+from full_disk import full_disk
 from safetensors.torch import load_file, save_file
 
 from flair_nas import FlairNasError, TaggerConfig, load_tagger, train_taggers
@@ -334,18 +335,11 @@ def test_one_file_without_the_other_is_refused_and_no_pickle_is_read(run: Path, 
 
 
 def test_a_disk_that_is_full_for_the_weights_is_told_and_the_tagger_stays(run: Path, tmp_path: Path) -> None:
-    resource, signal = pytest.importorskip("resource"), pytest.importorskip("signal")
     shutil.copytree(run, here := tmp_path / "run")
     tagger, size = load_tagger(here), (here / "model.safetensors").stat().st_size
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails, as on a full disk
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
-        with pytest.raises(OSError, match="no room to write this file .no half-written file is left") as caught:
-            write_safe(tagger, here)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    message = "no room to write this file .no half-written file is left"
+    with full_disk(size - 1), pytest.raises(OSError, match=message) as caught:
+        write_safe(tagger, here)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(here / "model.safetensors"))
     assert {path.name for path in here.iterdir()} == {path.name for path in run.iterdir()} - {
         "model.safetensors",

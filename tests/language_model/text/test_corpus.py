@@ -20,6 +20,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from full_disk import full_disk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -681,18 +682,9 @@ def test_an_interrupted_build_leaves_nothing(cache: Path) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_is_told_in_plain_words(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    resource = pytest.importorskip("resource")
-    signal = pytest.importorskip("signal")
     corpus = flair_corpus(Sentences(*["a b c d e f g h"] * 20_000))
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails, as on a full disk
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-        with pytest.raises(OSError, match="no room for the token ids") as caught:
-            load_text(corpus)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_disk(100_000), pytest.raises(OSError, match="no room for the token ids") as caught:
+        load_text(corpus)
     assert caught.value.errno == errno.ENOSPC and str(cache) in caught.value.filename
     assert files_below(cache / "text") == []
     assert len(load_text(corpus).train) == 180_000

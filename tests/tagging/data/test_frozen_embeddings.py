@@ -19,6 +19,7 @@ from flair.data import Corpus, Dictionary, Sentence
 from flair.datasets import FlairDatapointDataset
 from flair.embeddings import FlairEmbeddings, StackedEmbeddings, TokenEmbeddings, WordEmbeddings
 from flair.models import LanguageModel
+from full_disk import full_disk
 from gensim.models import KeyedVectors
 
 from flair_nas.errors import FlairNasError
@@ -244,16 +245,8 @@ def test_a_damaged_file_is_made_again(
 
 
 def test_a_full_disk_is_told_and_nothing_stays(files: dict[str, str], cache: Path) -> None:
-    resource, signal = pytest.importorskip("resource"), pytest.importorskip("signal")
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit then fails, as on a full disk
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-        with pytest.raises(OSError, match="no room for the vectors of embeddings") as caught:
-            kept(files, on_disk=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_disk(10_000), pytest.raises(OSError, match="no room for the vectors of embeddings") as caught:
+        kept(files, on_disk=True)
     assert caught.value.errno == errno.ENOSPC
     assert not list(cache.rglob("*.bin"))
 
