@@ -56,14 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Parse arguments, run the action, and turn an error into one line and an exit code.
-
-    Args:
-        argv: the arguments.
-
-    Returns:
-        The exit code.
-    """
+    """Parse arguments, run the action, turn an error into one line, and return the exit code."""
     try:
         if sorted(argv) in (["--version", "-v"], ["--verbose", "--version"]):
             from flair_nas.cli.version import describe
@@ -86,7 +79,9 @@ def run(argv: Sequence[str]) -> int:
             return _fail("stopped", 130)
         if isinstance(error, FlairNasError):
             return _fail(str(error), 2)
-        if _is_out_of_memory(error):
+        from flair_nas.runs.memory import is_out_of_memory  # it loads torch
+
+        if is_out_of_memory(error):
             return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
         raise
 
@@ -102,12 +97,6 @@ def _describe_unknown(unknown: Sequence[str], arguments: argparse.Namespace) -> 
     if flag in known:
         return f"{flag} must come after the action: {arguments.action.prog} {flag} ..."
     return f"unknown flag {flag}: {did_you_mean(flag, known)}{arguments.action.prog} --help lists them"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    from flair_nas.runs.memory import is_out_of_memory  # it loads torch
-
-    return is_out_of_memory(error)
 
 
 def _comes_from_interrupt(error: BaseException | None) -> bool:

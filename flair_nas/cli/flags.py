@@ -41,17 +41,7 @@ _COMMANDS = {
 
 
 def add_action(actions: Actions, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
-    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``.
-
-    Args:
-        actions: the result of `add_subparsers`.
-        name: the word to type.
-        help: one line of description.
-        epilog: examples, kept line by line.
-
-    Returns:
-        The parser of the action.
-    """
+    """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``; return its parser."""
     parser = actions.add_parser(
         name,
         help=help,
@@ -68,13 +58,7 @@ def add_action(actions: Actions, name: str, help: str, epilog: str | None = None
 
 
 def add_run_flags(parser: argparse.ArgumentParser, kinds: str, out: str) -> None:
-    """Add ``--out``, ``--resume``, ``--preset`` and ``--config``.
-
-    Args:
-        parser: the parser of an action that fills a run folder.
-        kinds: the kinds of its presets, separated by blanks.
-        out: the help of ``--out``.
-    """
+    """Add ``--out`` with its help, ``--resume``, ``--preset`` with its kinds (separated by blanks) and ``--config``."""
     # argparse would list all flags, which take a page
     parser.usage = (
         "%(prog)s --out DIR [--preset PRESET] [--config FILE] [settings]\n       %(prog)s --resume DIR [settings]"
@@ -99,7 +83,8 @@ def add_output_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_hub_flags(parser: argparse.ArgumentParser) -> None:
     """Add ``--repository`` and ``--license``, for a folder that goes to the Hugging Face Hub."""
-    parser.add_argument("--repository", metavar="OWNER/NAME", required=True, help="its name on the Hub")
+    name = "its name on the Hub"
+    parser.add_argument("--repository", type=_repository, metavar="OWNER/NAME", required=True, help=name)
     parser.add_argument("--license", metavar="ID", help="the license as the Hub spells it: mit, cc-by-4.0, ...")
 
 
@@ -156,14 +141,7 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **vari
 
 
 def _add_flag(parser: argparse._ActionsContainer, name: str, config_types: Mapping[str, type], explained: type) -> None:
-    """Add the flag of a setting that several dataclasses have, with the default of each.
-
-    Args:
-        parser: the parser or section.
-        name: the setting.
-        config_types: the dataclasses, by the title of their section.
-        explained: the dataclass whose help is shown.
-    """
+    """Add the flag of a setting of dataclasses, by title, with the default of each and the help of one."""
     fields = {title: _find_field(config_type, name) for title, config_type in config_types.items()}
     defaults = {title: _format_default(field) for title, field in fields.items()}
     first, *others = defaults.values()
@@ -229,38 +207,22 @@ def _number_reader(number: type) -> Callable[[str], list[float]]:
 
 
 def count(text: str) -> int:
-    """Read a flag that counts something, such as ``--batch-size``.
-
-    Raises:
-        argparse.ArgumentTypeError: the number is out of range.
-        ValueError: the text is not a whole number.
-    """
+    """Read a flag that counts something, such as ``--batch-size``."""
     if not COUNT["low"] <= (number := int(text)) <= COUNT["high"]:
         limits = f"at least {COUNT['low']} and at most {COUNT['high']:,}"
         raise argparse.ArgumentTypeError(f"must be {limits}, got {brief(number)}")
     return number
 
 
-def read_repository(arguments: argparse.Namespace) -> str:
-    """Return the value of ``--repository``.
-
-    Raises:
-        FlairNasError: it does not have the form owner/name.
-    """
-    name: str = arguments.repository
+def _repository(name: str) -> str:
+    """Read ``--repository``."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        raise FlairNasError(f"--repository must be owner/name, got {brief(name)}")
+        raise argparse.ArgumentTypeError(f"must be owner/name, got {brief(name)}")
     return name
 
 
 def peek_setting(name: str, kind: str, arguments: argparse.Namespace) -> Any:
-    """Return one setting of the file and the preset that a command line names; see `peek`.
-
-    Args:
-        name: the setting.
-        kind: the kind of the presets.
-        arguments: with the flags of `add_run_flags`.
-    """
+    """Return one setting of the file and the preset of a kind that a command line names; see `peek`."""
     file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
     if arguments.resume and not file.exists():  # `settings_of_run` reports it
         file = None
@@ -274,33 +236,15 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
 
 
 def refuse_flags_of(arguments: argparse.Namespace, variant: type, chosen: type, when: str) -> None:
-    """Raise an error for flags of a variant of the settings that is not used.
-
-    Args:
-        arguments: with the flags of both variants.
-        variant: the variant that is not used.
-        chosen: the variant that is used.
-        when: the condition under which the first one is used, for the error.
-
-    Raises:
-        FlairNasError: there are such flags; the error names them.
-    """
+    """Raise an error for flags of a variant of the settings that another one has not; `when` says which takes them."""
     own = get_kinds(chosen)
     foreign = [_to_flag(name) for name in given_flags(arguments, variant) if name not in own]
     if foreign:
         raise FlairNasError(f"{', '.join(foreign)}: only with {when}")
 
 
-def settings_of_run(
-    arguments: argparse.Namespace, config_type: type[Config], kind: str, default_out_message: str
-) -> tuple[Config, Path]:
-    """Return the settings and the run folder of a command line.
-
-    Args:
-        arguments: with the flags of `add_run_flags` and `add_setting_flags`.
-        config_type: the dataclass of the settings.
-        kind: the kind of the presets.
-        default_out_message: the error if neither ``--out`` nor ``--resume`` is given.
+def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], kind: str) -> tuple[Config, Path]:
+    """Return the settings and the run folder of a command line; an estimate needs no folder.
 
     Raises:
         FlairNasError: there is no folder, the folder to resume holds no run, ``--resume`` clashes with other flags, or
@@ -316,8 +260,8 @@ def settings_of_run(
             has_folder = file.parent.is_dir()
             why = "no config.yaml in it" if has_folder else f"there is no such folder; {meant(file.parent)}".strip(" ;")
             raise FlairNasError(f"{arguments.resume} holds no run to go on with ({why})")
-    elif not arguments.out:
-        raise FlairNasError(default_out_message)
+    elif not (arguments.out or getattr(arguments, "estimate", False)):
+        raise FlairNasError(f"--out DIR is needed: the {arguments.action._option_string_actions['--out'].help}")
     flags = given_flags(arguments, config_type)
     try:
         config = resolve(
@@ -331,7 +275,7 @@ def settings_of_run(
             f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
             f"{typed(file.parent)}"
         ) from None
-    return config, user_path(arguments.resume or arguments.out)
+    return config, user_path(arguments.resume or arguments.out or ".")
 
 
 def _find_command(file: Path) -> str:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_hub_flags, read_repository
+from flair_nas.cli.flags import add_action, add_hub_flags
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.storage.files import whole_file
@@ -270,10 +270,9 @@ def publish(arguments: argparse.Namespace) -> int:
     from flair_nas.library.named import load_genotype
 
     out = user_path(arguments.out)
-    repository = read_repository(arguments)
-    for path in publish_genotype(load_genotype(arguments.genotype), out, repository, arguments.license):
+    for path in publish_genotype(load_genotype(arguments.genotype), out, arguments.repository, arguments.license):
         print(path)
-    print(f"check the card, then: hf upload {repository} {typed(out)}")
+    print(f"check the card, then: hf upload {arguments.repository} {typed(out)}")
     return 0
 
 

@@ -48,26 +48,44 @@ def add_parser(verbs: Actions) -> None:
     """Add the verb and its actions."""
     lm = verbs.add_parser("lm", help="train, evaluate and compare language models", description=__doc__)
     actions = lm.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add_train(actions)
-    _add_evaluate(actions)
-    _add_compare(actions)
 
-
-# --- train ---
-
-
-def _add_train(actions: Actions) -> None:
     help = "Train a language model with a searched cell, an LSTM or a GRU."
     parser = add_action(actions, "train", help, TRAIN_EXAMPLES)
     parser.set_defaults(run=train)
     add_run_flags(parser, "language_model", "folder for model, settings, history, checkpoints and figures")
     add_setting_flags(parser, LanguageModelConfig)
 
+    parser = add_action(actions, "evaluate", "Compute the perplexity of a language model on a text.", EVALUATE_EXAMPLES)
+    parser.set_defaults(run=evaluate)
+    parser.add_argument("--model", required=True, metavar="PATH", help="folder of a training run, or its model.pt")
+    _add_text(parser)
+    parser.add_argument(
+        "--batch-size",
+        type=count,
+        default=1,
+        metavar="N",
+        help="columns of text; more than 1 is approximate (default: 1)",
+    )
+    parser.add_argument("--by-sentence", action="store_true", help="score each line by itself, and all lines together")
+    add_output_flags(parser)
+
+    parser = add_action(
+        actions, "compare", "List the words for which two language models differ most.", COMPARE_EXAMPLES
+    )
+    parser.set_defaults(run=compare)
+    parser.add_argument("a", metavar="A", help="first model: folder of a training run, or its model.pt")
+    parser.add_argument("b", metavar="B", help="second model")
+    _add_text(parser)
+    parser.add_argument("--top", type=count, default=20, metavar="N", help="words per table (default: 20)")
+    parser.add_argument(
+        "--min-occurrences", type=count, default=1, metavar="N", help="leave out rarer words (default: 1)"
+    )
+    add_output_flags(parser)
+
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm train``."""
-    message = "--out DIR is needed: the folder for model, settings, history, checkpoints and figures"
-    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", message)
+    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model")
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.training import train_language_model
@@ -81,11 +99,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:
-    """Return the figures of a run in a few lines.
-
-    Args:
-        metrics: the result of `train_language_model`.
-    """
+    """Return the figures of a run in a few lines."""
     lines = []
     for part in ("valid", "test"):
         if metrics[f"{part}_perplexity"] is not None:
@@ -111,25 +125,6 @@ def _score(part: str, perplexity: float, tokens: int, unknown_share: float | Non
 
 def _approximation(batch_size: int) -> str:
     return "" if batch_size == 1 else f", approximate: {batch_size} columns without context at their start"
-
-
-# --- evaluate ---
-
-
-def _add_evaluate(actions: Actions) -> None:
-    parser = add_action(actions, "evaluate", "Compute the perplexity of a language model on a text.", EVALUATE_EXAMPLES)
-    parser.set_defaults(run=evaluate)
-    parser.add_argument("--model", required=True, metavar="PATH", help="folder of a training run, or its model.pt")
-    _add_text(parser)
-    parser.add_argument(
-        "--batch-size",
-        type=count,
-        default=1,
-        metavar="N",
-        help="columns of text; more than 1 is approximate (default: 1)",
-    )
-    parser.add_argument("--by-sentence", action="store_true", help="score each line by itself, and all lines together")
-    add_output_flags(parser)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -163,24 +158,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# --- compare ---
-
-
-def _add_compare(actions: Actions) -> None:
-    parser = add_action(
-        actions, "compare", "List the words for which two language models differ most.", COMPARE_EXAMPLES
-    )
-    parser.set_defaults(run=compare)
-    parser.add_argument("a", metavar="A", help="first model: folder of a training run, or its model.pt")
-    parser.add_argument("b", metavar="B", help="second model")
-    _add_text(parser)
-    parser.add_argument("--top", type=count, default=20, metavar="N", help="words per table (default: 20)")
-    parser.add_argument(
-        "--min-occurrences", type=count, default=1, metavar="N", help="leave out rarer words (default: 1)"
-    )
-    add_output_flags(parser)
-
-
 def compare(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm compare``."""
     quiet_libraries(arguments)
@@ -205,13 +182,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 
 def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1) -> str:
-    """Return a comparison as tables.
-
-    Args:
-        comparison: the result of `compare_language_models`.
-        top: the number of words per table.
-        min_occurrences: the smallest number of occurrences of a word.
-    """
+    """Return a comparison as tables of the `top` words."""
     figures = comparison.to_dict(0)
     lines = [
         f"{comparison.tokens:,} tokens: perplexity {figures['perplexity_a']:.2f} of A, "
@@ -236,9 +207,6 @@ def _format_table(title: str, words: Sequence[WordChange]) -> list[str]:
         losses = f"{word.difference:>+8.3f} {word.loss_a:>8.3f} {word.loss_b:>8.3f}"
         lines.append(f"{word.word:<{width}} {losses} {word.occurrences:>8,} {word.train_count:>10,}")
     return lines if words else [*lines, "(none)"]
-
-
-# --- shared ---
 
 
 def _add_text(parser: argparse.ArgumentParser) -> None:

@@ -14,11 +14,7 @@ def shows_progress(arguments: argparse.Namespace) -> bool:
 
 
 def quiet_libraries(arguments: argparse.Namespace) -> None:
-    """Send the log of flair-nas to standard error, and silence warnings unless ``--verbose`` is given.
-
-    Args:
-        arguments: with `quiet` and `verbose`.
-    """
+    """Send the log of flair-nas to standard error, and silence warnings unless ``--verbose`` is given."""
     if not arguments.verbose:
         warnings.simplefilter("ignore")
     log = logging.getLogger("flair_nas")
@@ -30,11 +26,7 @@ def quiet_libraries(arguments: argparse.Namespace) -> None:
 
 
 def quiet_flair(arguments: argparse.Namespace) -> None:
-    """Do the same, and send Flair's log to standard error: warnings and errors unless ``--verbose`` is given.
-
-    Args:
-        arguments: with `quiet` and `verbose`.
-    """
+    """Do the same, and send Flair's log to standard error: warnings and errors unless ``--verbose`` is given."""
     quiet_libraries(arguments)
     from flair_nas.tagging.quiet import log_to_stderr
 

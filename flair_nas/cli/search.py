@@ -90,11 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
     else:
         quiet_libraries(arguments)
-    if arguments.estimate and not arguments.resume:
-        arguments.out = arguments.out or "."  # nothing is written
-    config, out = settings_of_run(
-        arguments, config_type, "search", "--out DIR is needed: the folder for history, checkpoints and the genotype"
-    )
+    config, out = settings_of_run(arguments, config_type, "search")
     _warn_of_size(arguments, config)
     if arguments.estimate:
         return _estimate(config, progress)

@@ -36,7 +36,6 @@ language models, the better quarter after a tenth). The best on dev and the base
 seeds and scored once on test: report.md says which is better, by how much, and how sure that is. Settings come from
 the defaults, then --preset, then --config, then flags; the later wins."""
 
-_OUT = "folder for the report, the best model and all trainings"
 _VARIANTS: dict[str, type[SelectSettings]] = {
     "taggers (--corpus)": SelectConfig,
     "language models (--text)": TextSelectConfig,
@@ -48,7 +47,8 @@ def add_parser(verbs: Actions) -> None:
     summary = "Compare recurrent layers on a corpus or a text within a budget, and train the best."
     parser = add_action(verbs, "select", summary, EXAMPLES)
     parser.set_defaults(run=run)
-    add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", _OUT)
+    out = "folder for the report, the best model and all trainings"
+    add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", out)
     parser.add_argument(
         "--estimate", action="store_true", help="time a few batches, show what the budget allows, and exit"
     )
@@ -73,9 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = _settings_class(arguments)
     if arguments.rnn is None and peek("rnn", kind="", preset=None, file=arguments.config) is None and arguments.preset:
         arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
-    if arguments.estimate and not arguments.resume:
-        arguments.out = arguments.out or "."  # nothing is written
-    config, out = settings_of_run(arguments, chosen, chosen.task.presets, f"--out DIR is needed: the {_OUT}")
+    config, out = settings_of_run(arguments, chosen, chosen.task.presets)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.select.candidates import named_layers

@@ -53,12 +53,11 @@ def add_parser(verbs: Actions) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tables run``."""
-    message = "--out DIR is needed: the folder for the ledger, the table and all runs"
     if arguments.given is not None:
         if arguments.table is not None:
             raise FlairNasError(f"give the table once, as {brief(arguments.given)} or by --table")
         arguments.table = arguments.given
-    config, out = settings_of_run(arguments, TableConfig, "tables", message)
+    config, out = settings_of_run(arguments, TableConfig, "tables")
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tables.running import run_table
@@ -94,14 +93,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def _find_folder(path_text: str) -> Path:
-    """Return the folder of a table's runs.
-
-    Args:
-        path_text: the folder, or a file in it.
-
-    Raises:
-        FlairNasError: it holds no table.
-    """
+    """Return the folder of a table's runs, which may be given by a file in it."""
     from flair_nas.tables.running import COPY
     from flair_nas.tables.spec import bundled_tables
 

@@ -18,7 +18,6 @@ from flair_nas.cli.flags import (
     add_run_flags,
     add_setting_flags,
     count,
-    read_repository,
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, shows_progress
@@ -64,26 +63,58 @@ def add_parser(verbs: Actions) -> None:
     """Add the verb and its actions."""
     tag = verbs.add_parser("tag", help="train, evaluate and use sequence taggers", description=__doc__)
     actions = tag.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _add_train(actions)
-    _add_evaluate(actions)
-    _add_predict(actions)
-    _add_publish(actions)
 
-
-# --- train ---
-
-
-def _add_train(actions: Actions) -> None:
     parser = add_action(actions, "train", "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES)
     parser.set_defaults(run=train)
     add_run_flags(parser, "tagging", "folder for model, settings, figures and predictions")
     add_setting_flags(parser, TaggerConfig)
 
+    help = "Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."
+    parser = add_action(actions, "evaluate", help)
+    parser.set_defaults(run=evaluate)
+    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument(
+        "--corpus",
+        help="wnut_17, conll_03, conll_2000, demo, or a folder of column files (default: the corpus of the run)",
+    )
+    data.add_argument("--file", help="one column file")
+    parser.add_argument(
+        "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
+    )
+    parser.add_argument("--label-type", help="gold label (default: that of the tagger)")
+    default = "(default: as in the run)"
+    parser.add_argument(
+        "--columns", help="columns, from 0: text=0,ner=3 (default: as in the run, else the last holds the label)"
+    )
+    parser.add_argument("--delimiter", "--column-delimiter", metavar="TEXT", help=f"column separator {default}")
+    parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {default}")
+    parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
+    parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag and predicted tag to this file")
+    _add_batch_size(parser)
+    add_output_flags(parser)
+
+    parser = add_action(actions, "predict", "Tag text, one sentence per line.", PREDICT_EXAMPLES)
+    parser.set_defaults(run=predict)
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (default: standard input)")
+    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
+    parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
+    parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
+    parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
+    _add_batch_size(parser)
+    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+
+    parser = add_action(actions, "publish", "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES)
+    parser.set_defaults(run=publish)
+    parser.add_argument("--model", metavar="DIR", required=True, help="folder of a finished training run of yours")
+    parser.add_argument("--out", metavar="DIR", required=True, help="new folder for model, card and genotype")
+    add_hub_flags(parser)
+    parser.add_argument("--language", metavar="CODE", help="language of the text, such as en")
+
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag train``."""
-    message = "--out DIR is needed: the folder for model, settings, figures and predictions"
-    config, out = settings_of_run(arguments, TaggerConfig, "tagging", message)
+    config, out = settings_of_run(arguments, TaggerConfig, "tagging")
     if config.rnn.upper() not in FLAIR_TYPES:
         parse_layer_spec(config.rnn, FLAIR_TYPES, "--rnn")  # before Flair is loaded, which takes seconds
     with exit_on_signal():
@@ -96,13 +127,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def suggest_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> list[str]:
-    """Return the conclusions from the figures of a run, its files, and the next command.
-
-    Args:
-        metrics: the result of `train_taggers`.
-        config: the settings of the run.
-        out: its folder.
-    """
+    """Return the conclusions from the figures of a run, its files, and the next command."""
     longer = f"flair-nas tag train --resume {typed(out)} --epochs {2 * config.epochs}"
     knows_no_words = set(config.embeddings) <= {*OF_THE_CORPUS}
     if not any(result["dev_f1"] for result in metrics["seeds"]):
@@ -130,11 +155,7 @@ def suggest_next(metrics: dict[str, Any], config: TaggerConfig, out: Path) -> li
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:
-    """Return the figures of a run as a table.
-
-    Args:
-        metrics: the result of `train_taggers`.
-    """
+    """Return the figures of a run as a table."""
     metric = {"micro F1": "F1", "accuracy": "acc."}[metrics["measure"]]
     lines = [f"{'seed':>8} {'dev ' + metric:>8} {'test ' + metric:>9} {'epochs':>7} {'best':>5} {'s/epoch':>8}"]
     for result in metrics["seeds"]:
@@ -153,36 +174,6 @@ def format_metrics(metrics: dict[str, Any]) -> str:
         f"peak memory {metrics['peak_memory_mb']:,.0f} MB"
     )
     return "\n".join(lines)
-
-
-# --- evaluate ---
-
-
-def _add_evaluate(actions: Actions) -> None:
-    help = "Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."
-    parser = add_action(actions, "evaluate", help)
-    parser.set_defaults(run=evaluate)
-    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    data = parser.add_mutually_exclusive_group()
-    data.add_argument(
-        "--corpus",
-        help="wnut_17, conll_03, conll_2000, demo, or a folder of column files (default: the corpus of the run)",
-    )
-    data.add_argument("--file", help="one column file")
-    parser.add_argument(
-        "--part", choices=("train", "dev", "test"), default="test", help="part of the corpus (default: test)"
-    )
-    parser.add_argument("--label-type", help="gold label (default: that of the tagger)")
-    default = "(default: as in the run)"
-    parser.add_argument(
-        "--columns", help="columns, from 0: text=0,ner=3 (default: as in the run, else the last holds the label)"
-    )
-    parser.add_argument("--delimiter", "--column-delimiter", metavar="TEXT", help=f"column separator {default}")
-    parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {default}")
-    parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
-    parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag and predicted tag to this file")
-    _add_batch_size(parser)
-    add_output_flags(parser)
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -223,14 +214,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def _read_sentences(
     arguments: argparse.Namespace, settings: dict[str, Any], label_type: str, corpus_of_run: bool
 ) -> list[Sentence]:
-    """Read the sentences of ``--file``, or of a part of ``--corpus``.
-
-    Args:
-        arguments: of ``tag evaluate``.
-        settings: those of the tagger's run; its files and the user's have the same columns.
-        label_type: the gold label.
-        corpus_of_run: True if the corpus comes from the settings.
-    """
+    """Read the sentences of ``--file``, or of a part of ``--corpus``, by default in the form of the run's files."""
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
     from flair_nas.tagging.data.corpora import NAMES, load_corpus
 
@@ -268,32 +252,16 @@ def _check_predictions(path: Path, model: Path) -> None:
 
 
 def _read_run_settings(model: Path) -> dict[str, Any]:
-    """Return the settings of the training or selection that a model is from; empty if there are none.
-
-    Args:
-        model: the folder of the run or of a seed, or a file in it.
-    """
+    """Return the settings of the training or selection that a model is from; empty if there are none."""
     folder = model.parent if model.is_file() else model
     folder = folder.parent if folder.name.startswith("seed-") else folder
     settings = folder / "config.yaml"
     return read_mapping(settings) if settings.exists() else {}
 
 
-# --- publish ---
-
-
-def _add_publish(actions: Actions) -> None:
-    parser = add_action(actions, "publish", "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES)
-    parser.set_defaults(run=publish)
-    parser.add_argument("--model", metavar="DIR", required=True, help="folder of a finished training run of yours")
-    parser.add_argument("--out", metavar="DIR", required=True, help="new folder for model, card and genotype")
-    add_hub_flags(parser)
-    parser.add_argument("--language", metavar="CODE", help="language of the text, such as en")
-
-
 def publish(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag publish``."""
-    repository = read_repository(arguments)
+    repository = arguments.repository
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger
@@ -305,21 +273,6 @@ def publish(arguments: argparse.Namespace) -> int:
         print(f"as a pickle alone: {fault}")
     print(f"models hold words of their training text; look through the card, then: hf upload {repository} {typed(out)}")
     return 0
-
-
-# --- predict ---
-
-
-def _add_predict(actions: Actions) -> None:
-    parser = add_action(actions, "predict", "Tag text, one sentence per line.", PREDICT_EXAMPLES)
-    parser.set_defaults(run=predict)
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (default: standard input)")
-    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
-    parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
-    parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
-    _add_batch_size(parser)
-    parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
 
 def predict(arguments: argparse.Namespace) -> int:
@@ -382,9 +335,6 @@ def _read_lines(path: str | None) -> Iterator[str]:
                     f"{'standard input' if is_input else path}, line {number}: not UTF-8 ({error.reason}); "
                     f"{how_to_convert(line)}"
                 ) from None
-
-
-# --- shared ---
 
 
 def _add_batch_size(parser: argparse.ArgumentParser) -> None:

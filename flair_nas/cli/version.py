@@ -13,11 +13,7 @@ from flair_nas.version import __version__
 
 
 def describe() -> list[str]:
-    """Return the versions and the engines in use. Native kernels are compiled if necessary.
-
-    Raises:
-        FlairNasError: ``FLAIR_NAS_KERNELS`` has an unknown value.
-    """
+    """Return the versions and the engines in use. Native kernels are compiled if necessary."""
     lines = [f"flair-nas {__version__}", f"Python {platform.python_version()}"]
     for package in ("torch", "flair"):
         try:

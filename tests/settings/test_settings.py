@@ -200,7 +200,8 @@ def test_presets_are_those_in_the_folder_of_their_kind(presets: Path) -> None:
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_run_flags(parser, "soup", "where it is kept")
+    parser.set_defaults(action=parser)
+    add_run_flags(parser, "soup", "folder where it is kept")
     add_setting_flags(parser, Soup)
     return parser.parse_args(arguments)
 
@@ -223,7 +224,7 @@ def test_help_tells_the_defaults(capsys: pytest.CaptureFixture[str], monkeypatch
         parsed("--help")
     out = capsys.readouterr().out
     for line in ("how many, 100% of them (default: 4)", "what it is served in (default: bowl cup)", "--hot, --no-hot",
-                 "hours (default: 12,18)", "where it is kept"):  # fmt: skip
+                 "hours (default: 12,18)", "folder where it is kept"):  # fmt: skip
         assert line in out
     assert "None" not in out
 
@@ -237,7 +238,7 @@ def test_flags_that_are_no_numbers_are_refused(arguments: list[str], capsys: pyt
 
 def test_a_run_takes_its_settings_from_flags_or_from_its_folder(tmp_path: Path, presets: Path) -> None:
     def run(*arguments: str) -> tuple[Soup, Path]:
-        return settings_of_run(parsed(*arguments), Soup, "soup", "--out DIR is needed")
+        return settings_of_run(parsed(*arguments), Soup, "soup")
 
     assert run("--out", "pot", "--preset", "leek", "--guests", "2") == (
         Soup(name="leek", litres=0.2, minutes=30, guests=2),
@@ -246,7 +247,7 @@ def test_a_run_takes_its_settings_from_flags_or_from_its_folder(tmp_path: Path, 
     (tmp_path / "config.yaml").write_text(to_yaml(Soup(name="old")))
     assert run("--resume", str(tmp_path), "--guests", "5") == (Soup(name="old", guests=5), tmp_path)
     for arguments, expected in (
-        ([], "--out DIR is needed"),
+        ([], "--out DIR is needed: the folder where it is kept"),
         (["--resume", str(tmp_path), "--out", "x", "--config", "y"], "drop --out, --config"),
         (["--resume", str(presets)], "holds no run to go on with"),
         (["--out", "pot", "--guests", "0"], "guests must be"),
