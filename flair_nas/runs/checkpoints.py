@@ -25,11 +25,7 @@ START_OVER = "To start over, delete them or choose another folder"
 
 
 class Checkpoints:
-    """The last two checkpoints of a run: ``checkpoint.pt`` and ``checkpoint-previous.pt``.
-
-    Args:
-        folder: their folder, which exists.
-    """
+    """The last two checkpoints of a run: ``checkpoint.pt`` and ``checkpoint-previous.pt`` in its folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.newest = Path(folder) / "checkpoint.pt"
@@ -38,9 +34,6 @@ class Checkpoints:
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write the newest checkpoint whole or not at all; the one before becomes the previous one.
-
-        Args:
-            state: the content, which `torch.load` can read with `weights_only`.
 
         Raises:
             OSError: the checkpoint cannot be written. The old ones stay as they were.
@@ -97,10 +90,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: str | Path) -> State:
-    """Read a checkpoint and verify its checksums.
-
-    Returns:
-        The saved state, with tensors on the CPU.
+    """Read a checkpoint, with tensors on the CPU, and verify its checksums.
 
     Raises:
         FlairNasError: the file is damaged, or not a checkpoint.

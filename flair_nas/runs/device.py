@@ -11,10 +11,7 @@ from flair_nas.errors import FlairNasError, brief
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Return the device of a name.
-
-    Args:
-        name: cpu, cuda or cuda:N; None for a GPU if there is one, else the CPU.
+    """Return the device of a name: cpu, cuda or cuda:N; None for a GPU if there is one, else the CPU.
 
     Raises:
         FlairNasError: there is no such device.
@@ -36,15 +33,7 @@ def choose_device(name: str | None) -> torch.device:
 
 @functools.cache
 def check_precision(precision: str, device: torch.device) -> None:
-    """Raise an error if PyTorch cannot run a precision on a device.
-
-    Args:
-        precision: float32, or bfloat16 by autocast.
-        device: the device.
-
-    Raises:
-        FlairNasError: the device cannot run it.
-    """
+    """Raise FlairNasError if PyTorch cannot run a precision on a device: float32, or bfloat16 by autocast."""
     if precision == "float32":
         return
     if device.type == "cuda":
@@ -66,9 +55,6 @@ def float32_products(device: torch.device) -> str:
     """Return the precision of float32 matrix products: ``ieee``, or the coarser ``tf32`` or ``bf16``.
 
     Newer versions of PyTorch have a setting for each backend. If it is used, the older functions raise.
-
-    Args:
-        device: the device of the products.
     """
     backend = getattr(torch.backends, "cuda" if device.type == "cuda" else "mkldnn")
     precision = getattr(getattr(backend, "matmul", None), "fp32_precision", None)

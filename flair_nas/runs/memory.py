@@ -57,8 +57,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def peak_memory_mb(device: torch.device | None = None) -> float:
     """Return the peak memory since the start or since `forget_peak_memory`, in MB (10^6 bytes).
 
-    Args:
-        device: a GPU, for the memory that PyTorch allocated there; else the resident memory of this process.
+    It is the memory that PyTorch allocated on a GPU, else the resident memory of this process.
     """
     if device is not None and device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e6

@@ -9,12 +9,7 @@ from typing import NamedTuple
 
 
 class Evaluation(NamedTuple):
-    """The result of an evaluation on the validation part.
-
-    Args:
-        loss: the mean loss.
-        value: the value of the metric.
-    """
+    """The mean loss and the value of the metric on the validation part."""
 
     loss: float
     value: float

@@ -119,33 +119,21 @@ class Run(Generic[Config]):
                 (self.folder / name).unlink(missing_ok=True)
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Write the history, if any, then a checkpoint with it and `state`, each whole or not at all.
-
-        Args:
-            state: the content, as for `Checkpoints.save`.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Write the history, if any, then a checkpoint with it and `state`, each whole or not at all."""
         if self.history:
             self._write_history()
         self.checkpoints.save({**state, "history": self.history})
 
     def finish(self, figures: Mapping[str, Any]) -> Figures:
-        """Write the final figures of a run, among them `epochs`.
-
-        Returns:
-            The figures, with their checksum as `sha256`.
-        """
+        """Write the final figures of a run, among them `epochs`; return them with their checksum as `sha256`."""
         written = {**figures, "sha256": _compute_sum({**figures})}
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 
     def figures(self, *names: str) -> Figures | None:
-        """Read the figures that `finish` wrote; None if there are none, they are damaged, or epochs were added since.
+        """Read the figures that `finish` wrote, with these names among them.
 
-        Args:
-            names: the figures that must be among them.
+        Return None if there are none, they are damaged, or epochs were added since.
         """
         try:
             figures = read_figures(self.folder / "metrics.json")
@@ -232,7 +220,14 @@ def open_run(
     with contextlib.ExitStack() as stack:
         if is_new:
             stack.callback(_remove_empty, out)  # a run that refuses its data leaves nothing behind
-        stack.enter_context(_lock(out))
+        try:
+            fault = stack.enter_context(locked(out / LOCK))
+        except LockHeldError as holder:
+            raise FlairNasError(
+                f"{out} is in use by {holder}; wait until it has ended, or choose another folder"
+            ) from None
+        if fault is not None:
+            log.warning("%s cannot be locked (%s): let no other process use it", out, fault.strerror)
         _check(out, config, may_change, quantity)  # another process may have written since
         for path in filter(is_unfinished, [*out.glob(".*"), *out.glob("*/.*")]):
             path.unlink(missing_ok=True)
@@ -279,18 +274,3 @@ def _check(out: Path, config: Config, may_change: Collection[str], quantity: str
     if differing:
         changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
         raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Lock a folder against other processes while the block runs."""
-    with contextlib.ExitStack() as stack:
-        try:
-            fault = stack.enter_context(locked(folder / LOCK))
-        except LockHeldError as holder:
-            raise FlairNasError(
-                f"{folder} is in use by {holder}; wait until it has ended, or choose another folder"
-            ) from None
-        if fault is not None:
-            log.warning("%s cannot be locked (%s): let no other process use it", folder, fault.strerror)
-        yield

@@ -7,7 +7,7 @@ The settings of a command are a dataclass whose fields are made by `setting`:
         epochs: int = setting(10, "epochs at most", low=1)
 
         def __post_init__(self) -> None:
-            raise_problems(problems_of(self))
+            raise_problems(find_problems(self))
 """
 
 from __future__ import annotations
@@ -88,11 +88,7 @@ class Kind(NamedTuple):
 
 @functools.cache
 def get_kinds(config_type: type) -> Mapping[str, Kind]:
-    """Return the type of each setting by name, in order.
-
-    Raises:
-        TypeError: a setting has an annotation that is not supported.
-    """
+    """Return the type of each setting by name, in order."""
     hints = typing.get_type_hints(config_type)
     return types.MappingProxyType(
         {field.name: _read_annotation(field.name, hints[field.name]) for field in dataclasses.fields(config_type)}
@@ -116,24 +112,14 @@ def _read_annotation(name: str, hint: Any) -> Kind:
 
 
 def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
-    """Return the settings that differ from their defaults, by name.
-
-    Args:
-        config: the settings.
-        names: the settings to compare, in this order; all without names.
-    """
+    """Return the settings that differ from their defaults, by name: those of these names in this order, or all."""
     defaults = {field.name: default_of(field) for field in dataclasses.fields(config)}
     values = {name: getattr(config, name) for name in names or defaults}
     return {name: value for name, value in values.items() if value != defaults[name]}
 
 
 def as_flags(config: DataclassInstance, config_type: type) -> str:
-    """Return the command-line flags of the settings that differ from their defaults.
-
-    Args:
-        config: the settings.
-        config_type: their class or a base class; only its settings are returned.
-    """
+    """Return the command-line flags of the settings of a class or base class that differ from their defaults."""
     flags, kinds = [], get_kinds(config_type)
     for setting, value in changed(config).items():
         if setting not in kinds:

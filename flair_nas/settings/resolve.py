@@ -20,12 +20,7 @@ def preset_names(kind: str) -> tuple[str, ...]:
 
 
 def load_preset(kind: str, name: str, config_type: type) -> dict[str, Any]:
-    """Read the settings of a bundled preset.
-
-    Args:
-        kind: tagging, search or language_model.
-        name: the name of the preset.
-        config_type: the dataclass of the settings.
+    """Read the settings of a bundled preset of a kind: tagging, search or language_model.
 
     Raises:
         FlairNasError: there is no preset of that name.
@@ -50,7 +45,7 @@ def resolve(
 
     Args:
         config_type: the dataclass of the settings.
-        kind: the kind of the preset: tagging, search or language_model.
+        kind: the kind of the preset, as for `load_preset`.
         preset: the name of a preset.
         file: a YAML file of settings.
         flags: settings by name.
@@ -80,17 +75,7 @@ def resolve(
 
 
 def peek(name: str, *, kind: str, preset: str | None, file: str | Path | None) -> Any:
-    """Return one setting of a preset and a file without checking the others; None if neither has it.
-
-    Args:
-        name: the setting.
-        kind: the kind of the preset.
-        preset: the name of a preset; an unknown one is ignored.
-        file: a YAML file of settings, which wins.
-
-    Raises:
-        FlairNasError: the file cannot be read.
-    """
+    """Return one setting of a preset and a file, which wins, without checking the others; None if neither has it."""
     value = None
     if preset in preset_names(kind):
         value = read_mapping(resource_path("presets", kind, f"{preset}.yaml")).get(name)

@@ -18,11 +18,7 @@ class SettingsError(FlairNasError):
 
 
 def raise_problems(problems: Sequence[str]) -> None:
-    """Raise one error that names all problems.
-
-    Raises:
-        SettingsError: there are problems.
-    """
+    """Raise one error that names all problems, if there are any."""
     if problems:
         raise SettingsError("settings that cannot be used: " + "; ".join(problems))
 
@@ -34,16 +30,13 @@ def find_problems(config: DataclassInstance) -> list[str]:
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     """Return the problems of some settings of a class, each checked by itself."""
-    problems = []
-    for field in dataclasses.fields(config_type):
-        if field.name in values:
-            value = values[field.name]
-            if problem := _find_problem(field, get_kinds(config_type)[field.name], value):
-                problems.append(f"{field.name} {problem}, got {brief(value)}")
-    return problems
+    kinds, fields = get_kinds(config_type), dataclasses.fields(config_type)
+    problems = {field.name: _find_problem(field, kinds[field.name], values) for field in fields if field.name in values}
+    return [f"{name} {problem}, got {brief(values[name])}" for name, problem in problems.items() if problem]
 
 
-def _find_problem(field: dataclasses.Field[Any], kind: Kind, value: Any) -> str:
+def _find_problem(field: dataclasses.Field[Any], kind: Kind, values: Mapping[str, Any]) -> str:
+    value = values[field.name]
     if value is None and kind.optional:
         return ""
     limits = field.metadata

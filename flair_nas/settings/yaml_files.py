@@ -38,11 +38,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
-    """Read settings from a YAML file, which need not have all of them.
-
-    Args:
-        path: the file.
-        config_type: the dataclass of the settings.
+    """Read settings of a dataclass from a YAML file, which need not have all of them.
 
     Raises:
         FlairNasError: the file cannot be read or is not a mapping.
@@ -79,12 +75,7 @@ def read_mapping(path: str | Path) -> dict[Any, Any]:
         raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
     except RecursionError:
         raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        AttributeError,
-        LookupError,
-    ) as error:  # PyYAML raises the last two for !!bool x
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the last two for !!bool x
         raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
     if not isinstance(data, dict):
         raise FlairNasError(f"{path}: expected settings as `name: value` lines")

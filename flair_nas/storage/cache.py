@@ -146,15 +146,12 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
 
 @contextlib.contextmanager
 def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
-    """Yield an empty folder beside `folder` that no other process writes to; wait for one that does.
-
-    When the block ends, the folder is removed unless it was renamed. What a killed process left there is removed.
-    """
+    """Yield an empty folder beside `folder` that no other process writes to; remove it unless it was renamed."""
 
     def waiting() -> None:
         log.warning("%s: waiting for another process that is making these %s", folder, kind.content)
 
-    with locked(_lock(folder), waiting) as fault:
+    with locked(folder.with_name(f".{folder.name}.lock"), waiting) as fault:
         part = folder.with_name(f".{folder.name}.part")
         _remove(part)
         if fault is None:
@@ -165,10 +162,6 @@ def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
             yield part
         finally:
             _remove(part)
-
-
-def _lock(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.lock")
 
 
 def _aside(folder: Path) -> Path:
@@ -197,7 +190,6 @@ def _put_in_place(part: Path, folder: Path, kind: Kind) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -79,21 +79,13 @@ def _system_error(error: BaseException) -> int | None:
 
 
 def copy_whole(source: str | Path, target: str | Path) -> None:
-    """Copy a file whole or not at all.
-
-    Raises:
-        OSError: a file cannot be read or written.
-    """
+    """Copy a file whole or not at all."""
     with whole_file(target) as temporary:
         shutil.copyfile(source, temporary)
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise an error if a file cannot be written.
-
-    Raises:
-        OSError: its folder is missing or closed, or the path is a folder, a pipe or a device.
-    """
+    """Raise OSError if a file cannot be written, or is a pipe or a device."""
     path = Path(path)
     if path.exists():
         check_regular(path)
@@ -105,11 +97,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file (UTF-8) whole or not at all.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a text file (UTF-8) whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

@@ -36,7 +36,13 @@ def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[
     lock = FileLock(path, fallback_to_soft=False, on_acquired=_write_process)
     fault = None
     try:
-        _acquire(lock, path, waiting)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            if waiting is None:
+                raise LockHeldError(_describe_holder(path)) from None
+            waiting()
+            lock.acquire()
     except OSError as error:
         if error.filename is not None:  # opening failed; an error of locking names no file
             raise
@@ -48,16 +54,6 @@ def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[
             with contextlib.suppress(OSError):
                 path.unlink()  # before the release: a process that waits for this file opens a new one
         lock.release()
-
-
-def _acquire(lock: FileLock, path: Path, waiting: Callable[[], object] | None) -> None:
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        if waiting is None:
-            raise LockHeldError(_describe_holder(path)) from None
-        waiting()
-        lock.acquire()
 
 
 def _write_process(descriptor: int) -> None:

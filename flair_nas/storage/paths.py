@@ -14,10 +14,7 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
-    """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders.
-
-    Args:
-        name: the text; the path need not exist.
+    """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders; it need not exist.
 
     Raises:
         FlairNasError: the text is not a possible path, or the user has no home folder.
@@ -44,11 +41,7 @@ def typed(path: str | Path) -> str:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """Read a small regular file.
-
-    Args:
-        path: the file. A pipe or a device, which may never end, is refused.
-        most: the largest number of bytes.
+    """Read a regular file of a limited number of bytes.
 
     Raises:
         OSError: the file cannot be read, is not a regular file, or is too large; `strerror` names the reason.
@@ -62,11 +55,7 @@ def read_file(path: str | Path, most: int) -> bytes:
 
 
 def check_regular(path: str | Path) -> None:
-    """Raise an error unless a path is a regular file: reading a pipe or a device may never end.
-
-    Raises:
-        OSError: the path does not exist, or is something else.
-    """
+    """Raise OSError unless a path is a regular file: reading a pipe or a device may never end."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -75,11 +64,7 @@ def check_regular(path: str | Path) -> None:
 
 
 def how_to_convert(start: bytes) -> str:
-    """Return the advice for a file that is not UTF-8.
-
-    Args:
-        start: its first bytes; UTF-16 files of Windows begin with a byte order mark.
-    """
+    """Return the advice for a file that is not UTF-8, from its first bytes."""
     encoding = "UTF-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "LATIN1"
     return f"convert the file, for example with: iconv -f {encoding} -t UTF-8"
 
@@ -112,11 +97,7 @@ def cache_root(cache: Path | None = None) -> Path:
 
 
 def find_foreign_writer(path: str | Path) -> str:
-    """Return why users other than this one (and root) could have written to a path; empty if they could not.
-
-    Raises:
-        OSError: the path does not exist or cannot be examined.
-    """
+    """Return why users other than this one (and root) could have written to a path; empty if they could not."""
     for status in (os.lstat(path), os.stat(path)):  # a link and its target
         if status.st_uid not in (0, os.getuid()):
             return f"belongs to another user ({status.st_uid})"

@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def resource_path(*parts: str) -> Path:
-    """Return the path of a bundled resource, in an installed package or at the top of a checkout.
-
-    Args:
-        *parts: the path below ``resources/``.
+    """Return a path below ``resources/``, in an installed package or at the top of a checkout.
 
     Raises:
         FileNotFoundError: the resource is in neither place.
