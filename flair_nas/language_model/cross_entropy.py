@@ -40,16 +40,9 @@ def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tens
 
 
 def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-    """Compute -log softmax(rows weight^T + bias)[targets] of each row, without gradients.
+    """Compute -log softmax(rows weight^T + bias)[targets] of each row [S] in nats, without gradients.
 
-    Args:
-        rows: [S, H].
-        weight: [V, H].
-        bias: [V].
-        targets: ids, [S].
-
-    Returns:
-        Nats, [S], float32 or wider.
+    Arguments are those of `mean_cross_entropy`.
     """
     with torch.no_grad():
         dtype = _product_dtype(rows, weight)

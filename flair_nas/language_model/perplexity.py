@@ -76,17 +76,7 @@ def compute_stream_losses(
 ) -> NDArray[np.float32]:
     """Compute the loss of each token of a stream in nats, exactly (batch size 1).
 
-    Args:
-        model: evaluated without dropout; it keeps its mode.
-        ids: the stream, [tokens].
-        first: id to read before the stream, as of the end of a sentence; then the first token is predicted too.
-        progress: draw a progress bar on standard error.
-
-    Returns:
-        [tokens], or [tokens - 1] without `first`.
-
-    Raises:
-        FlairNasError: no tokens.
+    Arguments are those of `evaluate_stream`. Return [tokens], or [tokens - 1] without `first`.
     """
     tokens, targets = _columns(ids, 1, first)  # [T, 1] each
     with _bar(len(targets), progress) as bar:
@@ -131,15 +121,7 @@ def compute_losses_by_sentence(
 
 
 def sum_sentence_losses(losses: NDArray[Any], ends: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Sum the losses of each sentence.
-
-    Args:
-        losses: loss of each token in nats, [tokens].
-        ends: True for tokens that end a sentence, [tokens].
-
-    Returns:
-        The sum and the number of tokens, [sentences, 2].
-    """
+    """Return sum and number [sentences, 2] of losses [tokens]; `ends` [tokens] is True where a sentence ends."""
     starts = np.flatnonzero(np.concatenate([[True], ends[:-1]]))
     lengths = np.diff(np.append(starts, len(losses)))
     return np.stack([np.add.reduceat(losses.astype(np.float64), starts), lengths], axis=1)

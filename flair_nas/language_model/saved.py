@@ -55,11 +55,7 @@ class SavedLanguageModel:
 
 
 def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
-    """Return the genotype of the setting `rnn`, None for an LSTM or a GRU, and its options.
-
-    Raises:
-        FlairNasError: the name is unknown, or the options cannot be used.
-    """
+    """Return the genotype of the setting `rnn`, None for an LSTM or a GRU, and its options."""
     if config.rnn.lower() in OTHER_LAYERS:
         return None, {}
     return parse_layer_spec(config.rnn, OTHER_LAYERS, "rnn")
@@ -105,15 +101,8 @@ def build_language_model(
         raise FlairNasError(f"cannot build a language model of {vocabulary_size:,} types: {error}") from None
 
 
-# --- files ---
-
-
 def save_language_model(saved: SavedLanguageModel, path: str | Path) -> None:
-    """Write a model to a file, whole or not at all; `load_language_model` reads it.
-
-    Raises:
-        OSError: the file cannot be written, or the disk is full.
-    """
+    """Write a model to a file, whole or not at all; `load_language_model` reads it."""
     layer = saved.model.layer
     data = {
         "format": _FORMAT,
@@ -183,9 +172,6 @@ def _vocabulary(words: list[str], counts: list[int]) -> Vocabulary:
     if not (texts and numbers and len({*words}) == len(words) == len(counts) and {UNKNOWN, END} <= {*words}):
         raise ValueError(f"its words are not different texts with {UNKNOWN} and {END} among them, and a count each")
     return Vocabulary(tuple(words), tuple(counts))
-
-
-# --- text ---
 
 
 def is_one_file(source: TextSource) -> bool:

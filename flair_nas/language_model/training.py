@@ -13,7 +13,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel, LanguageModelLoss
 from flair_nas.language_model.perplexity import StreamScore, evaluate_stream, to_perplexity
@@ -51,7 +50,7 @@ _EVALUATED = ("valid", "test")  # parts of the text
 _MAY_CHANGE = ("epochs", "device", "text", "eval_batch_size", "init_range", "embedding_init_range")
 
 # draws from the global generator, whose state is in the checkpoint
-_DRAW = Draw(lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
+_DRAW: Draw = (lambda: float(torch.rand(())), lambda mean, deviation: mean + deviation * float(torch.randn(())))
 
 
 def train_language_model(
@@ -108,7 +107,7 @@ class _Training:
         layer: tuple[Genotype | None, dict[str, float]],
         device: torch.device,
     ) -> None:
-        config: LanguageModelConfig = run.config
+        config = run.config
         self.run, self.config, self.corpus, self.device = run, config, corpus, device
         self.genotype = layer[0]
         types = len(corpus.vocabulary)
@@ -155,11 +154,7 @@ class _Training:
         )
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Load a checkpoint.
-
-        Raises:
-            FlairNasError: it is of another text or layer.
-        """
+        """Load a checkpoint, or refuse one of another text or layer."""
         folder = self.run.folder
         if state["fingerprint"] != self.corpus.fingerprint:
             raise FlairNasError(
@@ -213,11 +208,7 @@ class _Training:
             bar.write(text, file=sys.stderr)
 
     def _roll_back(self, fault: NotFiniteError, bar: tqdm[Any]) -> None:
-        """Return to the best epoch, from where training goes on with other random numbers.
-
-        Raises:
-            NotFiniteError: there is no such epoch yet, or all rollbacks are used up; the message says what to do.
-        """
+        """Return to the best epoch, from where training goes on with other random numbers, if that is possible."""
         config = self.config
         if not self.best_epoch or self.rollbacks >= config.rollbacks:
             newest = f"The last good checkpoint, of epoch {self.epoch}, is {self.run.checkpoints.newest}"
@@ -274,11 +265,7 @@ class _Training:
         return line
 
     def _train(self, bar: tqdm[Any]) -> float:
-        """Train one epoch, and return its mean cross-entropy.
-
-        Raises:
-            NotFiniteError: a loss or gradient is not finite.
-        """
+        """Train one epoch, and return its mean cross-entropy."""
         config, model = self.config, self.model
         model.train()
         parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -307,11 +294,7 @@ class _Training:
         return total / start
 
     def _clip(self, gradients: dict[str, Tensor], loss: LanguageModelLoss, step: int) -> float:
-        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy.
-
-        Raises:
-            NotFiniteError: the loss or a gradient is not finite.
-        """
+        """Scale the gradients to a norm of at most `clip`, and return the cross-entropy; both must be finite."""
         norms = torch.stack([gradient.norm() for gradient in gradients.values()])
         norm = norms.norm()
         scale = (self.config.clip / (norm + 1e-6)).clamp(max=1.0)
@@ -352,6 +335,51 @@ class _Training:
         if config.averaging and self.mean_weights is None and (due or stops_improving(losses, config.patience)):
             self.mean_weights = MeanWeights(list(self.model.parameters()))
             self.averaged_from = self.epoch + 1
+
+
+def stops_improving(losses: list[float], patience: int) -> bool:
+    """Return True if the last validation loss is above the best of those more than `patience` epochs before it.
+
+    This is AWD-LSTM's trigger (Merity et al., 2018).
+    """
+    earlier = losses[: -1 - patience]
+    return bool(earlier) and losses[-1] > min(earlier)
+
+
+class MeanWeights:
+    """The running mean of the weights after each step (Polyak and Juditsky, 1992).
+
+    With SGD it makes averaged SGD: `torch.optim.ASGD` with lambd=0 and t0=0, with two differences. ASGD applies each
+    step's learning rate one step late, and leaves out the first step.
+    """
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        self.parameters = parameters
+        self.means = [parameter.detach().clone() for parameter in parameters]
+        self.steps = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Add the present weights to the mean."""
+        self.steps += 1
+        for mean, parameter in zip(self.means, self.parameters):
+            mean.lerp_(parameter, 1 / self.steps)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Give the model the mean as its weights within the block."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for mean, parameter in zip(self.means, self.parameters):
+            held = parameter.clone()
+            parameter.copy_(mean)
+            mean.copy_(held)
 
 
 # --- the end ---
@@ -408,11 +436,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
 
 
 def _evaluate(training: _Training, model: LanguageModel, part: str, progress: bool) -> StreamScore | None:
-    """Return the score of a model on the whole of a part, or None if the text has no such part.
-
-    Raises:
-        NotFiniteError: the loss is not finite.
-    """
+    """Return the score of a model on the whole of a part, or None if the text has no such part."""
     config, corpus = training.config, training.corpus
     ids = {"valid": corpus.valid, "test": corpus.test}[part]
     if ids is None:

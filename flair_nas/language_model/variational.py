@@ -20,7 +20,15 @@ _State: TypeAlias = "Tensor | tuple[Tensor, ...]"
 
 
 class _Variational(nn.Module):
-    """Layers on top of one another, and their masks."""
+    """Layers on top of one another, and their masks.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        num_layers: layers on top of one another.
+        input_dropout: variational dropout of the input of each layer.
+        recurrent_dropout: variational dropout of h.
+    """
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c
@@ -80,23 +88,12 @@ class _Variational(nn.Module):
     def _run_masked(
         self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Run a layer with a mask of h [B, H] on [T, B, D] and the parts of its first state [B, H].
-
-        Return the output [T, B, H], and the parts of the final state [B, H].
-        """
+        """Run a layer with a mask of h [B, H]; return the output [T, B, H] and the parts of the final state [B, H]."""
         raise NotImplementedError
 
 
 class VariationalLSTM(_Variational):
-    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence.
-
-    Args:
-        input_size: D.
-        hidden_size: H.
-        num_layers: layers on top of one another.
-        input_dropout: variational dropout of the input of each layer.
-        recurrent_dropout: variational dropout of h.
-    """
+    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence."""
 
     _kind, _states = nn.LSTM, 2
 
@@ -125,13 +122,6 @@ class VariationalGRU(_Variational):
     """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
 
     The part of h_{t-1} that the update gate keeps has no mask, since it enters no product.
-
-    Args:
-        input_size: D.
-        hidden_size: H.
-        num_layers: layers on top of one another.
-        input_dropout: variational dropout of the input of each layer.
-        recurrent_dropout: variational dropout of h.
     """
 
     _kind, _states = nn.GRU, 1

@@ -20,14 +20,13 @@ from small_language_model import GATED, settings, write_text_folder
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model import training
-from flair_nas.language_model.averaging import MeanWeights, stops_improving
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.perplexity import evaluate_stream
 from flair_nas.language_model.saved import build_language_model, encode_text, load_language_model
 from flair_nas.language_model.text.corpus import END, load_text
 from flair_nas.language_model.text.segments import segment_lengths
-from flair_nas.language_model.training import train_language_model
+from flair_nas.language_model.training import MeanWeights, stops_improving, train_language_model
 from flair_nas.runs.run import Run, RunStopped
 from flair_nas.settings.resolve import load_preset, preset_names, resolve
 

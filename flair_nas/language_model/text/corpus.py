@@ -117,23 +117,13 @@ class TextCorpus:
 
 
 def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
-    """Return the share of words that are `UNKNOWN`: written so in the text, or not in the vocabulary.
-
-    Args:
-        ids: token ids, [tokens]; `END` does not count as a word.
-        vocabulary: the vocabulary of these ids.
-    """
+    """Return the share of words in ids [tokens] that are `UNKNOWN`; `END` does not count as a word."""
     ends, unknown = (np.count_nonzero(ids == vocabulary.index(word)) for word in (END, UNKNOWN))
     return float(unknown / max(len(ids) - ends, 1))
 
 
 def say_unknown(name: str, shares: Mapping[str, float]) -> None:
-    """Log the shares of `UNKNOWN` in a text, if it has any; warn if one is above a fifth.
-
-    Args:
-        name: name of the text.
-        shares: share by part; the name of a part may be empty.
-    """
+    """Log the shares of `UNKNOWN` by part of a text, if it has any; warn if one is above a fifth."""
     said = ", ".join(f"{100 * share:.1f} % of the words{' of ' * bool(part)}{part}" for part, share in shares.items())
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
         log.info("%s: %s stands for %s", name, UNKNOWN, said)
@@ -184,17 +174,7 @@ def load_text(
 def load_configured_text(
     settings: TextSettings, source: TextSource | None = None, *, progress: bool = False
 ) -> TextCorpus:
-    """Load the text that settings name, or another source with the same settings.
-
-    Args:
-        settings: settings of a search or of a language model.
-        source: replaces the setting `text`; `load_text` says what it may be.
-        progress: draw a progress bar on standard error while ids are made.
-
-    Raises:
-        FlairNasError: the settings name no text; otherwise as for `load_text`.
-        OSError: the disk is full; nothing half-written stays.
-    """
+    """Load the text that settings name, or another source with the same settings; see `load_text`."""
     source = settings.text or None if source is None else source
     if source is None:
         raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
@@ -227,11 +207,7 @@ def _load(source: TextSource, settings: TextSettings, cache: Path | None, progre
 
 
 def batchify(ids: Ids, batch_size: int) -> LongTensor:
-    """Cut a stream of tokens into columns that are read side by side.
-
-    Args:
-        ids: token ids, [tokens].
-        batch_size: number of columns, B.
+    """Cut a stream of tokens [tokens] into B columns that are read side by side.
 
     Returns:
         Token ids, [T, B] with T = tokens // B. Column b is the b-th contiguous piece of the stream; the tokens that are

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 _DEVIATION = 5  # steps
 SHORTEST = 5
 """Steps of the shortest random segment."""
 _LONGER = 20  # steps by which a segment exceeds bptt at most
 
-
-class Draw(NamedTuple):
-    """A source of random numbers.
-
-    Args:
-        uniform: function that returns a number from 0 to 1.
-        normal: function of mean and standard deviation that returns a normally distributed number.
-    """
-
-    uniform: Callable[[], float]
-    normal: Callable[[float, float], float]
+Draw = tuple[Callable[[], float], Callable[[float, float], float]]
+"""Sources of random numbers: uniform from 0 to 1, and normal with a mean and a standard deviation."""
 
 
 def segment_lengths(steps: int, bptt: int, draw: Draw | None = None) -> list[int]:
@@ -32,7 +22,7 @@ def segment_lengths(steps: int, bptt: int, draw: Draw | None = None) -> list[int
     Args:
         steps: number of steps to cut.
         bptt: the usual length.
-        draw: source of random lengths; each segment calls `uniform`, then `normal`. None for one length.
+        draw: sources of random lengths, which each segment calls in turn; None for one length.
 
     Returns:
         The lengths in order; they add up to `steps`.
@@ -41,8 +31,8 @@ def segment_lengths(steps: int, bptt: int, draw: Draw | None = None) -> list[int
     while steps:
         length = bptt
         if draw is not None:
-            mean = bptt if draw.uniform() < 0.95 else bptt / 2
-            drawn = int(draw.normal(mean, _DEVIATION))
+            uniform, normal = draw
+            drawn = int(normal(bptt if uniform() < 0.95 else bptt / 2, _DEVIATION))
             length = min(max(drawn, min(SHORTEST, bptt)), bptt + _LONGER)
         lengths.append(min(length, steps))
         steps -= lengths[-1]

@@ -70,11 +70,7 @@ class Text(NamedTuple):
 
 
 def find_text(source: TextSource, lowercase: bool) -> Text:
-    """Return the parts of a text.
-
-    Args:
-        source: a source that `flair_nas.language_model.text.corpus.load_text` takes.
-        lowercase: words are read in lower case.
+    """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes.
 
     Raises:
         FlairNasError: the text does not exist, has no training part, has ambiguous file names, or cannot be read.
@@ -175,12 +171,7 @@ def _named_parts(name: str) -> list[str]:
 
 
 def files_beside(file: TextPart, part: str) -> list[str]:
-    """Return the files in the folder of a file whose names are those of a part.
-
-    Args:
-        file: a part of a text; a part of a Flair corpus has no such files.
-        part: train, valid or test.
-    """
+    """Return the files in the folder of a file whose names are those of a part: train, valid or test."""
     path = Path(file.label)
     return [there for name, there in siblings(path).items() if path.is_file() and _named_parts(name) == [part]]
 

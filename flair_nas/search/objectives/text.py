@@ -17,7 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.model import LanguageModel, LayerState
 from flair_nas.language_model.perplexity import PERPLEXITY, StreamScore, evaluate_stream
 from flair_nas.language_model.text.corpus import Ids, TextCorpus, batchify, load_configured_text
-from flair_nas.language_model.text.segments import SHORTEST, Draw, segment_lengths
+from flair_nas.language_model.text.segments import SHORTEST, segment_lengths
 from flair_nas.runs.metric import Evaluation, Guess
 from flair_nas.search.build import build_supernet, seed_processes
 from flair_nas.search.config import SearchConfig
@@ -179,7 +179,7 @@ class TextObjective(Objective):
         """Return the lengths of an epoch's segments; they depend on seed and epoch alone, also in a resumed run."""
         if self._lengths[0] != epoch:
             generator = np.random.default_rng((self.config.seed, epoch))
-            draw = Draw(generator.random, generator.normal) if self.config.vary_length else None
+            draw = (generator.random, generator.normal) if self.config.vary_length else None
             self._lengths = (epoch, segment_lengths(len(self.streams["train"][0]) - 1, self.bptt, draw))
         return self._lengths[1]
 

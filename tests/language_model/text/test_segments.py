@@ -12,7 +12,7 @@ from flair_nas.language_model.training import _DRAW as BY_TORCH
 
 def by_numpy(*seed: int) -> Draw:
     generator = np.random.default_rng(seed)
-    return Draw(generator.random, generator.normal)
+    return generator.random, generator.normal
 
 
 @pytest.mark.parametrize("generator", ["torch", "numpy"])
