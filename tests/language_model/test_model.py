@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Genotype
-from flair_nas.language_model.model import LanguageModel, detach
-from flair_nas.nn.searched_rnn import RecurrentState, SearchedRNN
+from flair_nas.language_model.model import LanguageModel
+from flair_nas.nn.searched_rnn import SearchedRNN
 
 VOCABULARY, SIZE, STEPS, BATCH = 11, 6, 7, 3
 GENOTYPE = Genotype.parse("tanh0-relu1+identity0/state=tanh-relu+tanh1/input=tanh-sigmoid")
@@ -182,15 +182,6 @@ def test_a_state_carries_over_segments_and_is_cut_from_the_graph(layer: str) -> 
     first.total.backward()
 
 
-def test_detach_keeps_the_form_of_a_state() -> None:
-    tensor = torch.ones(1, 2, 3, requires_grad=True) * 2
-    state = detach(RecurrentState(tensor, (tensor,), (tensor, tensor)))
-    assert isinstance(state, RecurrentState) and len(state.states) == 2 and not state.inputs[0].requires_grad
-    pair = detach((tensor, tensor))
-    assert isinstance(pair, tuple) and not pair[1].requires_grad
-    assert detach(None) is None and not detach(tensor).requires_grad
-
-
 @pytest.mark.parametrize("options", [{}, {"adaptive_cutoffs": [5]}, {"tied": False}])
 def test_under_bfloat16_the_losses_are_float32_and_close(options: dict[str, Any]) -> None:
     model = build(**options).float()
@@ -204,25 +195,16 @@ def test_under_bfloat16_the_losses_are_float32_and_close(options: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, SIZE, SIZE), "vocabulary_size must be at least 1"),
-        ((VOCABULARY, 4, SIZE), "tied embeddings need embedding_size = hidden_size, got 4 and 6"),
-    ],
-)
-def test_sizes_that_cannot_be_are_refused(arguments: tuple[int, int, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LanguageModel(*arguments, Recorder())
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"vocabulary_size": 0}, "vocabulary_size must be at least 1"),
+        ({"embedding_size": 4}, "tied embeddings need embedding_size = hidden_size, got 4 and 6"),
         ({"word_dropout": 1.0}, "word_dropout must be a probability, at least 0 and below 1, got 1.0"),
         ({"adaptive_cutoffs": [3, 6]}, "2 adaptive_cutoffs need a hidden_size of at least 16.*; got 6"),
         ({"adaptive_cutoffs": [VOCABULARY]}, "cutoffs"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+    sizes = {"vocabulary_size": VOCABULARY, "embedding_size": SIZE, "hidden_size": SIZE}
     with pytest.raises(ValueError, match=message):
-        LanguageModel(VOCABULARY, SIZE, SIZE, Recorder(), **options)
+        LanguageModel(layer=Recorder(), **(sizes | options))

@@ -46,7 +46,7 @@ def plain_losses(model: LanguageModel, stream: np.ndarray) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layer", ["gates", "lstm"])
-@pytest.mark.parametrize("bptt", [1, 7, 50, 1000, None])
+@pytest.mark.parametrize("bptt", [1, 7, None])
 def test_batch_1_is_exact_whatever_the_segments(layer: str, bptt: int | None) -> None:
     model = build(layer)
     losses = plain_losses(model, STREAM)

@@ -110,11 +110,6 @@ def test_a_folder_of_three_parts(tmp_path: Path) -> None:
             part[0] = 1
 
 
-def test_the_test_part_may_be_missing(tmp_path: Path) -> None:
-    corpus = load_text(folder_of(tmp_path, train=TRAIN, valid=VALID))
-    assert corpus.test is None
-
-
 def test_empty_lines_count_as_in_the_code_of_the_field(tmp_path: Path) -> None:
     corpus = load_text(folder_of(tmp_path, train=f"\n = A = \n\n b  c\r\n<eos> d {UNKNOWN}", valid=VALID))
     assert words_of(corpus, "train") == [END, "=", "A", "=", END, END, "b", "c", END, END, "d", UNKNOWN, END]
@@ -229,8 +224,7 @@ def test_files_by_part(tmp_path: Path) -> None:
         ({"train": "a", "dev": "b"}, "there is no part dev; the parts are train, valid, test"),
         ("absent", "'absent': there is no such folder or file"),
         ("", "'': there is no such folder or file"),
-        (None, "a folder, a file, files by part or a Flair corpus, got NoneType"),
-        (["train.txt"], "got list"),
+        (["train.txt"], "a folder, a file, files by part or a Flair corpus, got list"),
     ],
 )
 def test_a_source_that_is_none(source: Any, wanted: str) -> None:
@@ -487,12 +481,6 @@ def test_a_vocabulary_of_one_word(tmp_path: Path, cache: Path, text: str, option
     assert files_below(cache / "text") == []
 
 
-def test_all_settings_that_cannot_be_used_are_named_at_once(tmp_path: Path) -> None:
-    message = error_of(tmp_path, vocabulary_size=3, min_count=0, lowercase=1, valid_share=1.0)
-    for name in ("vocabulary_size", "min_count", "lowercase", "valid_share"):
-        assert f"{name} must be" in message
-
-
 # --- Flair ---
 
 
@@ -599,11 +587,6 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     assert f"{text / 'train.txt' / 'text'}: cannot write to this cache" in message and "FLAIR_NAS_CACHE" in message
 
 
-def damage_nothing_left(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-
-
 def damage_other_text(folder: Path) -> None:
     other = load_text(flair_corpus(Sentences("of another text"))).fingerprint
     shutil.rmtree(folder)
@@ -627,11 +610,8 @@ def damage_a_byte_of(name: str) -> Any:
 DAMAGES = {
     "ids cut short": lambda folder: os.truncate(folder / "ids.bin", 20),
     "ids changed": damage_a_byte_of("ids.bin"),
-    "ids gone": lambda folder: (folder / "ids.bin").unlink(),
-    "manifest cut short": lambda folder: os.truncate(folder / "corpus.json", 20),
     "manifest changed": damage_a_byte_of("corpus.json"),
     "manifest is a list": lambda folder: (folder / "corpus.json").write_text("[1]"),
-    "nothing left": damage_nothing_left,
     "another text": damage_other_text,
     "a file": damage_folder_is_a_file,
 }
@@ -738,16 +718,6 @@ def test_of_two_processes_one_builds_and_both_load(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_at_once(tmp_path: Path) -> None:
-    builders = [start_builder("free", tmp_path) for _ in range(3)]
-    outs = [builder.communicate(timeout=60)[0].split() for builder in builders]
-    assert [builder.returncode for builder in builders] == [0, 0, 0]
-    assert len({tuple(out[1:]) for out in outs}) == 1
-    assert sorted(out[0] for out in outs) == ["1", "1", "3"]
-    assert len(list((tmp_path / "text").iterdir())) == 1
-
-
-@pytest.mark.slow
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
     with start_builder("killed", tmp_path) as killed:
         killed.communicate(timeout=60)
@@ -786,41 +756,18 @@ def test_neither_torch_nor_flair_is_imported(tmp_path: Path) -> None:
 
 
 @settings(deadline=None)
-@given(tokens=st.integers(2, 60), batch_size=st.integers(1, 30))
+@given(tokens=st.integers(0, 60), batch_size=st.integers(1, 30))
 def test_columns_are_contiguous_pieces(tokens: int, batch_size: int) -> None:
     ids = np.arange(100, 100 + tokens, dtype=np.int32)
     if tokens < 2 * batch_size:
         with pytest.raises(FlairNasError) as caught:
             batchify(ids, batch_size)
         assert f"{tokens} tokens are too few for a batch of {batch_size}" in str(caught.value)
-        assert f"the largest batch size that works is {tokens // 2}" in str(caught.value)
-        assert batchify(ids, tokens // 2).shape[1] == tokens // 2
+        works = f"the largest batch size that works is {tokens // 2}" if tokens > 1 else "no batch size works"
+        assert works in str(caught.value)
         return
     batches = batchify(ids, batch_size)
     steps = tokens // batch_size
     assert batches.shape == (steps, batch_size) and batches.is_contiguous() and str(batches.dtype) == "torch.int64"
     flat = list(itertools.chain.from_iterable(batches.T.tolist()))
     assert flat == list(range(100, 100 + steps * batch_size))
-
-
-def test_batches_of_a_memory_mapped_part(tmp_path: Path) -> None:
-    corpus = load_text(folder_of(tmp_path, train=TRAIN, valid=VALID))
-    assert batchify(corpus.train, 2).T.flatten().tolist() == corpus.train.tolist()
-
-
-def test_batches_that_are_none() -> None:
-    assert "no batch size works" in error_text(np.zeros(1, dtype=np.int32), 1)
-    for batch_size in (0, -1):
-        assert "batch_size must be at least 1" in error_text(np.zeros(9, dtype=np.int32), batch_size)
-
-
-def error_text(ids: Any, batch_size: Any) -> str:
-    with pytest.raises(FlairNasError) as caught:
-        batchify(ids, batch_size)
-    return str(caught.value)
-
-
-def test_utf_16_is_told_how_to_convert(tmp_path: Path) -> None:
-    (tmp_path / "train.txt").write_bytes("one two\n".encode("utf-16"))
-    with pytest.raises(FlairNasError, match="iconv -f UTF-16 -t UTF-8"):
-        load_text(tmp_path, valid_share=0.5, cache=tmp_path / "cache")
