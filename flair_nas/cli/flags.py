@@ -16,7 +16,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import COUNT, Config, Kind, default_of, get_kinds
-from flair_nas.settings.resolve import peek, resolve
+from flair_nas.settings.resolve import preset_names, resolve
 from flair_nas.settings.yaml_files import UnknownSettingsError, read_mapping, read_settings
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
@@ -35,9 +35,6 @@ _COMMANDS = {
     TextSelectConfig: "select",
     TableConfig: "tables run",
 }
-
-
-# --- define ---
 
 
 def add_action(actions: Actions, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -111,9 +108,6 @@ def _describe_preset(path: Path) -> tuple[str, str, str, str]:
         size = [text.format(len(data[name])) for name, text in counts.items()]
     size = [re.sub(r"^1 (.+)s$", r"1 \1", text) for text in size]
     return path.stem, ", ".join(size), data["about"]["time"], data["about"].get("what", data.get("title"))
-
-
-# --- settings as flags ---
 
 
 def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **variants: type) -> None:
@@ -203,9 +197,6 @@ def _number_reader(number: type) -> Callable[[str], list[float]]:
     return read
 
 
-# --- read ---
-
-
 def count(text: str) -> int:
     """Read a flag that counts something, such as ``--batch-size``."""
     if not COUNT["low"] <= (number := int(text)) <= COUNT["high"]:
@@ -222,11 +213,14 @@ def _repository(name: str) -> str:
 
 
 def peek_setting(name: str, kind: str, arguments: argparse.Namespace) -> Any:
-    """Return one setting of the file and the preset of a kind that a command line names; see `peek`."""
+    """Return one setting of the file, else of the preset of a kind, that a command line names; check no others."""
     file = user_path(arguments.resume) / "config.yaml" if arguments.resume else arguments.config
-    if arguments.resume and not file.exists():  # `settings_of_run` reports it
-        file = None
-    return peek(name, kind=kind, preset=arguments.preset, file=file)
+    value = None
+    if arguments.preset in preset_names(kind):
+        value = read_mapping(resource_path("presets", kind, f"{arguments.preset}.yaml")).get(name)
+    if file is None or arguments.resume and not file.exists():  # `settings_of_run` reports it
+        return value
+    return read_mapping(file).get(name, value)
 
 
 def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, Any]:

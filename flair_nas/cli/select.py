@@ -18,7 +18,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TAGGING, TEXT
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
-from flair_nas.settings.resolve import peek, preset_names
+from flair_nas.settings.resolve import preset_names
 from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
     if arguments.text and arguments.corpus:
         raise FlairNasError("give --corpus or --text: taggers are compared on the one, language models on the other")
     text = arguments.text or peek_setting("text", TEXT.presets, arguments)
-    chosen, other = (TextSelectConfig, SelectConfig) if text else (SelectConfig, TextSelectConfig)
-    if arguments.preset in preset_names(TEXT.presets):
-        chosen, other = TextSelectConfig, SelectConfig
+    is_text = text or arguments.preset in preset_names(TEXT.presets)
+    chosen, other = (TextSelectConfig, SelectConfig) if is_text else (SelectConfig, TextSelectConfig)
     when = next(words for words, variant in _VARIANTS.items() if variant is other)
     refuse_flags_of(arguments, other, chosen, when)
     return chosen
@@ -71,7 +70,7 @@ def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas select``."""
     chosen = _settings_class(arguments)
-    if arguments.rnn is None and peek("rnn", kind="", preset=None, file=arguments.config) is None and arguments.preset:
+    if arguments.rnn is None and arguments.preset and peek_setting("rnn", "", arguments) is None:
         arguments.rnn = "lstm"  # the layer of a preset is that of its paper, not a baseline
     config, out = settings_of_run(arguments, chosen, chosen.task.presets)
     with exit_on_signal():

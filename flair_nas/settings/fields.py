@@ -90,9 +90,8 @@ class Kind(NamedTuple):
 def get_kinds(config_type: type) -> Mapping[str, Kind]:
     """Return the type of each setting by name, in order."""
     hints = typing.get_type_hints(config_type)
-    return types.MappingProxyType(
-        {field.name: _read_annotation(field.name, hints[field.name]) for field in dataclasses.fields(config_type)}
-    )
+    names = [field.name for field in dataclasses.fields(config_type)]
+    return types.MappingProxyType({name: _read_annotation(name, hints[name]) for name in names})
 
 
 def _read_annotation(name: str, hint: Any) -> Kind:

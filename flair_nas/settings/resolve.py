@@ -10,7 +10,7 @@ from typing import Any
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.settings.fields import Config
 from flair_nas.settings.validation import problems_in, raise_problems
-from flair_nas.settings.yaml_files import UnknownSettingsError, read_mapping, read_settings
+from flair_nas.settings.yaml_files import UnknownSettingsError, read_settings
 from flair_nas.storage.resources import resource_path
 
 
@@ -72,14 +72,6 @@ def resolve(
             raise FlairNasError(f"{file}: {error}") from None
         settings |= of_file
     return config_type(**{**settings, **(flags or {})})
-
-
-def peek(name: str, *, kind: str, preset: str | None, file: str | Path | None) -> Any:
-    """Return one setting of a preset and a file, which wins, without checking the others; None if neither has it."""
-    value = None
-    if preset in preset_names(kind):
-        value = read_mapping(resource_path("presets", kind, f"{preset}.yaml")).get(name)
-    return value if file is None else read_mapping(file).get(name, value)
 
 
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:

@@ -141,9 +141,6 @@ def _write_manifest(folder: Path, fingerprint: str, content: dict[str, Any]) -> 
     write_text(folder / _MANIFEST, json.dumps(written | {"sha256": hash_data(written)}))
 
 
-# --- one process at a time ---
-
-
 @contextlib.contextmanager
 def _claimed(folder: Path, kind: Kind) -> Iterator[Path]:
     """Yield an empty folder beside `folder` that no other process writes to; remove it unless it was renamed."""

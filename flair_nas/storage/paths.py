@@ -69,9 +69,6 @@ def how_to_convert(start: bytes) -> str:
     return f"convert the file, for example with: iconv -f {encoding} -t UTF-8"
 
 
-# --- caches ---
-
-
 def cache_root(cache: Path | None = None) -> Path:
     """Return the folder of all caches: `cache`, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
 
@@ -102,9 +99,6 @@ def find_foreign_writer(path: str | Path) -> str:
         if status.st_uid not in (0, os.getuid()):
             return f"belongs to another user ({status.st_uid})"
     return "can be written to by others (mend it with: chmod go-w)" if status.st_mode & 0o022 else ""
-
-
-# --- paths that do not exist ---
 
 
 def meant(path: Path) -> str:

@@ -168,20 +168,16 @@ def load_text(
     settings = TextSettings(
         vocabulary_size=vocabulary_size, min_count=min_count, lowercase=lowercase, valid_share=valid_share
     )
-    return _load(source, settings, None if cache is None else Path(cache), progress)
+    return load_configured_text(settings, source, cache=None if cache is None else Path(cache), progress=progress)
 
 
 def load_configured_text(
-    settings: TextSettings, source: TextSource | None = None, *, progress: bool = False
+    settings: TextSettings, source: TextSource | None = None, *, cache: Path | None = None, progress: bool = False
 ) -> TextCorpus:
     """Load the text that settings name, or another source with the same settings; see `load_text`."""
     source = settings.text or None if source is None else source
     if source is None:
         raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
-    return _load(source, settings, None, progress)
-
-
-def _load(source: TextSource, settings: TextSettings, cache: Path | None, progress: bool) -> TextCorpus:
     text = find_text(source, settings.lowercase)
     _check_valid(text, settings.valid_share)
     chosen = {name: getattr(settings, name) for name in ("vocabulary_size", "min_count", "lowercase", "valid_share")}
@@ -218,8 +214,6 @@ def batchify(ids: Ids, batch_size: int) -> LongTensor:
     """
     import torch
 
-    if batch_size < 1:
-        raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
     if len(ids) < 2 * batch_size:
         largest = len(ids) // 2
         works = f"the largest batch size that works is {largest:,}" if largest else "no batch size works"
@@ -231,9 +225,6 @@ def batchify(ids: Ids, batch_size: int) -> LongTensor:
     batches = torch.empty(steps, batch_size, dtype=torch.long)  # [T, B]
     batches.numpy()[:] = ids[: steps * batch_size].reshape(batch_size, steps).T  # [B T] -> [B, T] -> [T, B]
     return batches  # type: ignore[return-value]  # torch.empty says Tensor
-
-
-# --- checks ---
 
 
 def _check_valid(text: Text, valid_share: float | None) -> None:
@@ -271,9 +262,6 @@ def _check_blanks(corpus: TextCorpus) -> None:
             "(Japanese) or PyThaiNLP (Thai)",
             *(corpus.name, per_line, length),
         )
-
-
-# --- building ---
 
 
 def _build(text: Text, settings: TextSettings, progress: bool, folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief, listed, shown
+from flair_nas.storage.files import hash_file
 from flair_nas.storage.paths import how_to_convert, siblings, user_path
 from flair_nas.storage.resources import resource_path
 
@@ -96,9 +97,6 @@ def find_text(source: TextSource, lowercase: bool) -> Text:
         f"text must be a folder, a file, files by part or a Flair corpus, got {type(source).__name__}; "
         "files by part are written train=FILE,valid=FILE,test=FILE"
     )
-
-
-# --- files ---
 
 
 def _parse_files(text: str) -> dict[str, str]:
@@ -207,13 +205,10 @@ def _file_part(path: Path, lowercase: bool) -> TextPart:
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise FlairNasError(f"{path}: this is {kind}; give a file of text")
-    size, buffer = 0, bytearray(1 << 20)
-    with _file_errors(path), _HashedFile(path, lambda count: None) as file:
-        while count := file.readinto(buffer):
-            size += count
+    with _file_errors(path):
+        digest, size = hash_file(path), path.stat().st_size
     if size == 0:
         raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
-    digest = file.sha256.hexdigest()
 
     def read(advance: Advance) -> Iterator[str]:
         return itertools.chain.from_iterable(_read_file(path, digest, lowercase, advance))
@@ -269,9 +264,6 @@ def _check_characters(path: Path, text: str, lines: int) -> None:
 def _check_unchanged(label: str, unchanged: bool) -> None:
     if not unchanged:
         raise FlairNasError(f"{label}: the text changed while it was read; try again when it stays as it is")
-
-
-# --- Flair ---
 
 
 def _flair_text(corpus: Any, lowercase: bool) -> Text:
