@@ -33,29 +33,7 @@ loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "fl
 print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 """
 
-FLAGS = {
-    ("tag", "train"): "--corpus --rnn --embeddings --hidden-size --batch-size --epochs --seeds --preset --config --out "
-    "--resume --device --precision",
-    ("search",): "--text --nodes --history --relaxation --order --learn --strategy --hidden-size --batch-size --epochs "
-    "--seed --preset --config --out --resume --estimate --device --precision "
-    "--objective --corpus --held-out --directions",
-    ("select",): "--corpus --budget --candidates --random --rates --seeds --workers --preset --config --out --resume "
-    "--estimate --list-presets",
-    ("tables", "run"): "--table --text --data-root --embeddings --seeds --budget --workers --out --resume --config",
-    ("tables", "show"): "DIR --format",
-    ("tag", "evaluate"): "--model --corpus --file --part --predictions --batch-size --json --device",
-    ("tag", "predict"): "--model --text --format --tokenized --batch-size --device",
-    (
-        "lm",
-        "train",
-    ): "--text --rnn --hidden-size --batch-size --epochs --seed --preset --config --out --resume --device "
-    "--precision --eval-batch-size --vary-length --no-vary-length --adaptive-cutoffs",
-    ("lm", "evaluate"): "--model --text --part --batch-size --json --device",
-    ("genotypes", "list"): "GENOTYPE --hidden-size --input-size",
-    ("genotypes", "draw"): "GENOTYPE --out --dark",
-    ("genotypes", "random"): "--seed --nodes --edges-per-node --history --out",
-    ("lm", "compare"): "A B --text --part --top --min-occurrences --json --device",
-}
+VERBS = ("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "genotypes list")
 
 
 class Ended(NamedTuple):
@@ -91,13 +69,10 @@ def test_help_of_the_command_names_its_verbs_and_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", FLAGS, ids=" ".join)
-def test_help_of_a_verb_lists_its_flags_and_loads_nothing_heavy(verb: tuple[str, ...]) -> None:
-    ended = probe(*verb, "--help")
-    assert (ended.code, ended.loaded) == (0, [])
-    assert ended.output.startswith(f"usage: flair-nas {' '.join(verb)} ")
-    words = ended.output.replace(",", " ").replace("]", " ").split()
-    assert [flag for flag in FLAGS[verb].split() if flag not in words] == []
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb_loads_nothing_heavy(verb: str) -> None:
+    ended = probe(*verb.split(), "--help")
+    assert (ended.code, ended.loaded) == (0, []) and ended.output.startswith(f"usage: flair-nas {verb} ")
 
 
 def test_help_of_a_search_begins_with_what_all_need_and_has_sections() -> None:
@@ -111,12 +86,6 @@ def test_help_of_a_search_begins_with_what_all_need_and_has_sections() -> None:
                 "--clip": "model weights", "--arch-clip": "architecture weights (strategy gradient)",
                 "--bptt": "objective text"}  # fmt: skip
     assert {flag: found[flag] for flag in expected} == expected
-
-
-def test_the_module_run_as_a_process_exits_with_the_code_of_its_help() -> None:
-    command = [sys.executable, "-m", "flair_nas", "tag", "train", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "") and "usage: flair-nas tag train" in done.stdout
 
 
 def test_the_version_is_that_of_the_package() -> None:

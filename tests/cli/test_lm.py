@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,18 +20,6 @@ from flair_nas.cli import main
 from flair_nas.settings.yaml_files import read_settings
 
 SMALL = ["--hidden-size=8", "--batch-size=4", "--bptt=5", "--epochs=2", "--dropout=0.1", "--device=cpu"]
-
-
-@pytest.fixture(autouse=True)
-def process_state() -> Iterator[None]:
-    """Puts back what the command sets for its whole process: logging, warnings, SIGTERM."""
-    log = logging.getLogger("flair_nas")
-    before, handler = (log.handlers, log.level, log.propagate), signal.getsignal(signal.SIGTERM)
-    with warnings.catch_warnings():
-        yield
-    signal.signal(signal.SIGTERM, handler)
-    log.handlers, log.propagate = before[0], before[2]
-    log.setLevel(before[1])
 
 
 @pytest.fixture(autouse=True)
@@ -204,18 +185,3 @@ def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
 def test_bad_arguments_of_evaluate_and_compare_exit_with_2(text, runs, capsys, arguments, message) -> None:
     assert main(["lm", *(argument.format(*runs, text=text) for argument in arguments)]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_with_130_and_says_how_to_go_on(text: str, tmp_path: Path, number: signal.Signals) -> None:
-    out = tmp_path / "run"
-    command = [sys.executable, "-m", "flair_nas", "lm", "train", "--text", text, "--out", str(out), *SMALL]
-    command += ["--epochs", "100000", "--learning-rate", "1"]  # a higher one may not be finite before the signal comes
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (out / "checkpoint.pt").exists() and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(number)
-    errors = process.communicate(timeout=300)[1]
-    assert process.returncode == 130, errors
-    assert re.search(rf"epoch \d+ of 100000; in this directory, go on with: flair-nas lm train --resume {out}$", errors)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import re
@@ -12,8 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,21 +32,9 @@ CAPTURE = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def process_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Puts back what the command sets for its whole process: logging, warnings, SIGTERM."""
-    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
-    log = logging.getLogger("flair_nas")
-    before, handler = (log.handlers, log.level, log.propagate), signal.getsignal(signal.SIGTERM)
-    with warnings.catch_warnings():
-        yield
-    signal.signal(signal.SIGTERM, handler)
-    log.handlers, log.propagate = before[0], before[2]
-    log.setLevel(before[1])
-
-
-@pytest.fixture(autouse=True)
-def short_searches_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_searches_suffice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets searches of a second count as ones that learned something; tests/search/test_health.py is about that."""
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")
 
 

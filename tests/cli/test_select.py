@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import multiprocessing
 import re
@@ -153,23 +152,6 @@ def test_a_process_that_died_is_tried_again_by_the_next_call(
     monkeypatch.setattr(tagging_task, "train", train)
     assert main(["select", "-q", "--resume", str(out)]) == 0
     assert "failed" not in capsys.readouterr().out and not any("error" in run for run in runs_of(out).values())
-
-
-def test_a_full_disk_ends_it_and_it_goes_on(
-    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train, out = tagging_task.train, tmp_path / "run"
-
-    def full(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
-        if settings["seeds"] == [2]:
-            raise OSError(errno.ENOSPC, "No space left on device", "checkpoint.pt")
-        return train(settings, *rest)
-
-    monkeypatch.setattr(tagging_task, "train", full)
-    assert main(command(corpus, out)) == 1
-    assert "checkpoint.pt: No space left on device" in capsys.readouterr().err
-    monkeypatch.setattr(tagging_task, "train", train)
-    assert main(["select", "-q", "--resume", str(out)]) == 0 and (out / "report.md").exists()
 
 
 def test_a_disk_that_is_full_for_a_process_ends_it_and_it_goes_on(

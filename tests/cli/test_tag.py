@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import os
 import re
 import shlex
@@ -13,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,20 +40,13 @@ CAPTURE = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def process_state() -> Iterator[None]:
-    """Puts back what the command sets for its whole process: logging, warnings, SIGTERM, the device."""
-    loggers = [(logger, logger.handlers, logger.level, logger.propagate) for logger in _loggers()]
-    handler, device = signal.getsignal(signal.SIGTERM), flair.device
-    with warnings.catch_warnings():
-        yield
-    signal.signal(signal.SIGTERM, handler)
+    """Puts back what the command sets for its whole process: the device and the log of Flair."""
+    log, device = flair.logger, flair.device
+    before = log.handlers, log.propagate, log.level
+    yield
     flair.device = device
-    for logger, handlers, level, propagate in loggers:
-        logger.handlers, logger.propagate = handlers, propagate
-        logger.setLevel(level)
-
-
-def _loggers() -> list[logging.Logger]:
-    return [flair.logger, logging.getLogger("flair_nas")]
+    log.handlers, log.propagate = before[:2]
+    log.setLevel(before[2])
 
 
 @pytest.fixture(scope="session")
@@ -385,11 +376,6 @@ def test_evaluate_refuses_what_it_cannot_use(model: Path, corpus: str, tmp_path:
     assert str(tmp_path / "none") in error
 
 
-def test_a_device_that_is_not_there_is_not_blamed_on_the_model(model: Path, corpus: str, capsys: CAPTURE) -> None:
-    error = refused(capsys, "tag", "evaluate", "--model", model, "--corpus", corpus, "--device", "cuda:99")
-    assert "cuda:99" in error and "cut short" not in error
-
-
 # Predicting.
 
 ADA = "Ada Byron saw London ."
@@ -585,19 +571,6 @@ def test_a_folder_with_other_model_files_names_them(model: Path, tmp_path: Path,
     assert "it holds final-model.pt: give the file itself" in error
 
 
-def test_ctrl_c_that_a_library_turns_into_its_own_error_still_stops(
-    capsys: CAPTURE, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> None:
-        try:
-            press_ctrl_c()
-        except KeyboardInterrupt as stop:
-            raise ImportError("could not import a module") from stop
-
-    monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", interrupted)
-    assert "stopped" in refused(capsys, "tag", "predict", "--model", ".", "text", code=130)
-
-
 def error_of(first: type[BaseException], second: BaseException, how: str) -> Callable[..., None]:
     """A function in which one error leads to another: as its cause, in its handling, or hidden by `from None`."""
 
@@ -619,7 +592,7 @@ def error_of(first: type[BaseException], second: BaseException, how: str) -> Cal
 @pytest.mark.parametrize(
     ("first", "second", "how", "code", "said"),
     [
-        (KeyboardInterrupt, FlairNasError("bad"), "cause", 130, "stopped"),
+        (KeyboardInterrupt, ImportError("could not import a module"), "cause", 130, "stopped"),
         (KeyboardInterrupt, FlairNasError("bad"), "handling", 130, "stopped"),
         (KeyboardInterrupt, FlairNasError("bad"), "hidden", 2, "bad"),
         (KeyboardInterrupt, FlairNasError("bad"), "other cause", 2, "bad"),
@@ -637,19 +610,13 @@ def test_what_an_error_came_from_decides_what_is_said(
     assert refused(capsys, "tag", "predict", "--model", ".", "text", code=code) == f"flair-nas: {said}\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["hidden", "other cause"])
-def test_a_defect_after_a_ctrl_c_that_was_dealt_with_is_shown(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", error_of(KeyboardInterrupt, RuntimeError("a defect"), how))
-    with pytest.raises(RuntimeError, match="a defect"):
-        main(["tag", "predict", "--model", ".", "text"])
-
-
-def test_a_defect_is_not_taken_for_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("a defect")
-
-    monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", broken)
+@pytest.mark.parametrize(
+    ("first", "how"), [(KeyboardInterrupt, "hidden"), (KeyboardInterrupt, "other cause"), (ValueError, "handling")]
+)
+def test_a_defect_is_not_taken_for_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, first: type[BaseException], how: str
+) -> None:
+    monkeypatch.setattr("flair_nas.cli.tag.quiet_flair", error_of(first, RuntimeError("a defect"), how))
     with pytest.raises(RuntimeError, match="a defect"):
         main(["tag", "predict", "--model", ".", "text"])
 
@@ -738,8 +705,3 @@ def test_a_run_of_another_command_is_told_with_that_command(
     assert f"{tmp_path} holds no run to go on with, but one of another kind" in error and len(error) < 300
     with pytest.raises(FlairNasError, match="holds no selection to go on with, but one of another kind"):
         select_layer(SelectConfig(corpus=corpus, embeddings=["one-hot"]), short_run)
-
-
-def test_text_in_utf_16_is_told_how_to_convert(short_run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
-    (text := tmp_path / "notes.txt").write_bytes("Ada saw Oslo .\n".encode("utf-16"))
-    assert "iconv -f UTF-16 -t UTF-8" in refused(capsys, "tag", "predict", "--model", short_run, "--text", text)

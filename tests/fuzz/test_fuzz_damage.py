@@ -209,18 +209,28 @@ def check_used(made: Made, out: Path, place: int, damage: Damage) -> None:
         assert ended.out == made.evaluated
 
 
-@fuzzed("tagger's run, resumed", 12, place=PLACES, damage=DAMAGES, command=st.booleans())
+EPOCHS = st.sampled_from([2, 2, 3])  # resumed as it is, or extended
+
+
+@fuzzed("tagger's run", 12, epochs=EPOCHS, place=PLACES, damage=DAMAGES, command=st.booleans())
 def test_a_damaged_run_of_taggers_is_resumed_or_refused(
-    taggers: Made, folder: Path, place: int, damage: Damage, command: bool
+    taggers: Made, folder: Path, epochs: int, place: int, damage: Damage, command: bool
 ) -> None:
-    check_resumed(taggers, folder / "run", 2, place, damage, command)
+    check_resumed(taggers, folder / "run", epochs, place, damage, command)
 
 
-@fuzzed("tagger's run, extended", 5, place=PLACES, damage=DAMAGES, command=st.booleans())
-def test_a_damaged_run_of_taggers_is_extended_or_refused(
-    taggers: Made, folder: Path, place: int, damage: Damage, command: bool
+@fuzzed("model's run", 14, epochs=EPOCHS, place=PLACES, damage=DAMAGES, command=st.booleans())
+def test_a_damaged_run_of_a_language_model_is_resumed_or_refused(
+    model: Made, folder: Path, epochs: int, place: int, damage: Damage, command: bool
 ) -> None:
-    check_resumed(taggers, folder / "run", 3, place, damage, command)
+    check_resumed(model, folder / "run", epochs, place, damage, command)
+
+
+@fuzzed("search", 16, epochs=EPOCHS, place=PLACES, damage=DAMAGES, command=st.booleans())
+def test_a_damaged_search_is_resumed_or_refused(
+    search: Made, folder: Path, epochs: int, place: int, damage: Damage, command: bool
+) -> None:
+    check_resumed(search, folder / "run", epochs, place, damage, command)
 
 
 @fuzzed("tagger, used", 10, place=PLACES, damage=DAMAGES)
@@ -228,39 +238,11 @@ def test_a_damaged_tagger_is_used_as_it_was_or_refused(taggers: Made, folder: Pa
     check_used(taggers, folder / "run", place, damage)
 
 
-@fuzzed("model's run, resumed", 12, place=PLACES, damage=DAMAGES, command=st.booleans())
-def test_a_damaged_run_of_a_language_model_is_resumed_or_refused(
-    model: Made, folder: Path, place: int, damage: Damage, command: bool
-) -> None:
-    check_resumed(model, folder / "run", 2, place, damage, command)
-
-
-@fuzzed("model's run, extended", 6, place=PLACES, damage=DAMAGES, command=st.booleans())
-def test_a_damaged_run_of_a_language_model_is_extended_or_refused(
-    model: Made, folder: Path, place: int, damage: Damage, command: bool
-) -> None:
-    check_resumed(model, folder / "run", 3, place, damage, command)
-
-
 @fuzzed("model, used", 12, place=PLACES, damage=DAMAGES)
 def test_a_damaged_language_model_is_used_as_it_was_or_refused(
     model: Made, folder: Path, place: int, damage: Damage
 ) -> None:
     check_used(model, folder / "run", place, damage)
-
-
-@fuzzed("search, resumed", 15, place=PLACES, damage=DAMAGES, command=st.booleans())
-def test_a_damaged_search_is_resumed_or_refused(
-    search: Made, folder: Path, place: int, damage: Damage, command: bool
-) -> None:
-    check_resumed(search, folder / "run", 2, place, damage, command)
-
-
-@fuzzed("search, extended", 6, place=PLACES, damage=DAMAGES, command=st.booleans())
-def test_a_damaged_search_is_extended_or_refused(
-    search: Made, folder: Path, place: int, damage: Damage, command: bool
-) -> None:
-    check_resumed(search, folder / "run", 3, place, damage, command)
 
 
 @fuzzed("search, used", 15, place=PLACES, damage=DAMAGES)

@@ -246,36 +246,6 @@ def test_any_file_of_settings_is_read_or_refused(files: Path, file: tuple[type, 
         assert resolve(config_type, kind=CONFIGS[config_type], file=path) == config
 
 
-YAML_BOMBS = {
-    "the same key": "epochs: 1\nepochs: 2\n",
-    "lists in lists": "a: " + "[" * 3000,
-    "closed lists in lists": "a: " + "[" * 1000 + "]" * 1000,
-    "maps in maps": "a: " + "{a: " * 3000,
-    "a long number": f"epochs: {'9' * 20_000}\n",
-    "a long hexadecimal number": f"epochs: 0x{'f' * 20_000}\n",
-    "a long number of minutes": f"epochs: 1{':59' * 5000}\n",
-    "a long key": f"{'k' * 20_000}: 1\n",
-    "many keys": "".join(f"k{number}: 1\n" for number in range(1000)),
-    "a long text": f"precision: {'p' * 20_000}\n",
-    "a long list": f"epochs: [{'1, ' * 3000}]\n",
-    "a long line": "a" * 20_000,
-    "no text": "\0" * 1000,
-    "a float without digits": "clip: !!float ''\n",
-    "a whole number without digits": "epochs: !!int ''\n",
-    "a truth that is none": "lowercase: !!bool x\n",
-    "a date that is none": "epochs: !!timestamp x\n",
-    "code": "epochs: !!python/object/apply:os.getcwd []\n",
-}
-
-
-@pytest.mark.parametrize("kind", YAML_BOMBS)
-@pytest.mark.parametrize("config_type", CONFIGS)
-def test_settings_that_are_made_to_do_harm_are_refused(config_type: type, kind: str, files: Path) -> None:
-    path = files / "config.yaml"
-    path.write_text(YAML_BOMBS[kind])
-    assert isinstance(outcome(lambda: resolve(config_type, kind=CONFIGS[config_type], file=path)), FlairNasError)
-
-
 # --- columns ---
 
 COLUMNS = st.dictionaries(st.sampled_from(["text", "ner", "pos", "é", "a.b"]), st.integers(0, 9999), max_size=5)
@@ -583,25 +553,6 @@ def training_commands(draw: st.DrawFn) -> list[str]:
 @fuzzed("training commands", 50, words=training_commands())
 def test_a_training_command_ends_with_an_exit_code(world: Path, words: list[str]) -> None:
     check_refused(run(words))
-
-
-FAR_TOO_LARGE = str(10**22)
-NUMBERS = {
-    "tag predict --batch-size": ["tag", "predict", "--model", TAGGER, "--batch-size", FAR_TOO_LARGE, "Ada"],
-    "tag evaluate --batch-size": ["tag", "evaluate", "--model", TAGGER, "--file", str(SAVED / "corpus" / "test.txt"),
-                                  "--batch-size", FAR_TOO_LARGE],
-    "lm evaluate --batch-size": ["lm", "evaluate", "--model", MODEL, "--text", str(SAVED / "text"), "--part", "valid",
-                                 "--batch-size", FAR_TOO_LARGE],
-    "tag train --seeds": ["tag", "train", "--seeds", FAR_TOO_LARGE, "--out", "empty.json"],
-    "lm train --device": ["lm", "train", "--device", f"cuda:{FAR_TOO_LARGE}", "--out", "empty.json"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", NUMBERS.values(), ids=NUMBERS)
-def test_a_number_that_is_far_too_large_is_refused_or_does_no_harm(words: list[str], world: Path) -> None:
-    ended = run(words)
-    if ended.code:
-        check_refused(ended)
 
 
 @st.composite

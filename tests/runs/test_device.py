@@ -62,13 +62,14 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_built(monkeypatch: py
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("rnn", ["lstm", "darts-v2", "ess-ptb"])
-@pytest.mark.parametrize("command", ["lm train --text demo", "search --text demo", "tag train --corpus demo"])
+LM, TAG = "lm train --text demo --rnn", "tag train --corpus demo --rnn"
+
+
+@pytest.mark.parametrize("command", ["search --text demo", f"{LM} lstm", f"{LM} ess-ptb", f"{TAG} lstm", f"{TAG} nao"])
 def test_a_hidden_size_beyond_memory_is_one_line_that_names_it(
-    command: str, rnn: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layer = [] if command.startswith("search") else ["--rnn", rnn]
-    arguments = [*command.split(), *layer, "--hidden-size", "1000000", "--out", str(tmp_path / "run"), "-q"]
+    arguments = [*command.split(), "--hidden-size", "1000000", "--out", str(tmp_path / "run"), "-q"]
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "hidden_size 1000000" in line and "GB here; choose a smaller one" in line

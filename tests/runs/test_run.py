@@ -88,27 +88,6 @@ def test_a_folder_is_free_again_after_the_block_however_it_ends(tmp_path: Path) 
         pytest.fail("opened twice in one process")
 
 
-@pytest.mark.slow
-def test_many_processes_at_once_are_one_after_the_other(tmp_path: Path) -> None:
-    code = """
-import os
-count = 0
-while count < 40:
-    try:
-        with open_run(sys.argv[1], Walk()) as run:
-            run.accept()
-            os.close(os.open(run.folder / "mine", os.O_CREAT | os.O_EXCL))  # fails if another one is in here
-            os.unlink(run.folder / "mine")
-            count += 1
-    except FlairNasError as error:
-        assert "in use" in str(error), error
-"""
-    processes = [python(__name__, code, tmp_path / "run") for _ in range(3)]
-    for process in processes:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 0, errors
-
-
 @pytest.mark.parametrize("left", (True, False), ids=("a run", "nothing"))
 def test_a_folder_that_another_process_changes_meanwhile_is_not_one_with_something_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bool
@@ -257,15 +236,6 @@ def epoch(run: Run, number: int) -> None:
     """What a run writes after an epoch."""
     run.history.append({"epoch": number})
     run.save({"epoch": number})
-
-
-def test_the_settings_are_written_when_the_run_is_accepted_and_then_hold(tmp_path: Path) -> None:
-    with open_run(tmp_path, Walk(pace=2.0)) as run:
-        assert names_in(tmp_path) == [".lock"]
-        run.accept()
-    assert (tmp_path / "config.yaml").read_text() == to_yaml(Walk(pace=2.0))
-    with pytest.raises(FlairNasError, match="pace was 2.0 and is now 1.0"), open_run(tmp_path, Walk()):
-        pytest.fail("it was opened")
 
 
 def test_history_and_checkpoints_of_a_run(tmp_path: Path) -> None:

@@ -125,12 +125,6 @@ def test_a_new_file_can_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     assert (tmp_path / "file.txt").stat().st_mode & 0o777 == 0o640
 
 
-def test_a_folder_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        write_text(tmp_path / "none" / "file.txt", "new")
-    assert names_in(tmp_path) == []
-
-
 def test_a_process_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
     path.write_text(OLD)
@@ -177,14 +171,6 @@ def test_a_full_disk_is_told_in_plain_words_and_undone(how: str, tiny_disk: Path
     assert names_in(tiny_disk) == ["file.pt"] and path.read_text() == OLD
     write_text(path, "x" * 100_000)  # the room that the failed write had taken is free again
     assert path.stat().st_size == 100_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["text", "torch"])
-def test_the_same_write_succeeds_where_there_is_room(how: str, tmp_path: Path) -> None:
-    with full_disk(1_000_000):
-        assert write_large(tmp_path / "file.pt", how) == ["written"]
-    assert (tmp_path / "file.pt").stat().st_size >= 400_000
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
