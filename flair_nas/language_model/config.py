@@ -79,10 +79,7 @@ class LanguageModelSettings(TextSettings):
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
 
     def __post_init__(self) -> None:
-        problems = find_problems(self)
-        if not problems:
-            problems = self._contradictions()
-        raise_problems(problems)
+        raise_problems(find_problems(self) or self._contradictions())
 
     def _contradictions(self) -> list[str]:
         problems = []

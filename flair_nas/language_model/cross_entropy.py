@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.tracing import first_order_only, untraced
+from flair_nas.nn.operations import product_dtype
 
 _LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: they fit a processor's cache; they keep a GPU busy
 _ROWS = 128  # of a block at least: with fewer, the products are slow
@@ -34,7 +35,7 @@ def mean_cross_entropy(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tens
     """
     tensors = (rows, weight, bias)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        loss: Tensor = _MeanCrossEntropy.apply(rows, weight, bias, targets, _product_dtype(rows, weight))
+        loss: Tensor = _MeanCrossEntropy.apply(rows, weight, bias, targets, product_dtype(weight))
         return loss
     return cross_entropies(rows, weight, bias, targets).mean()
 
@@ -45,7 +46,7 @@ def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
     Arguments are those of `mean_cross_entropy`.
     """
     with torch.no_grad():
-        dtype = _product_dtype(rows, weight)
+        dtype = product_dtype(weight)
         with torch.autocast(rows.device.type, enabled=False):
             blocks = _blocks(rows.to(dtype), weight.to(dtype), bias.to(dtype), targets)
             return torch.cat([losses for _, losses, _ in blocks])
@@ -105,8 +106,3 @@ def _blocks(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Iter
         # probability never underflows. The difference comes first, since large logits would absorb the rest.
         below = logits.amax(1).to(wide) - target_logits  # [block]
         yield piece, below - probabilities.amax(1).log(), probabilities
-
-
-def _product_dtype(rows: Tensor, weight: Tensor) -> torch.dtype:
-    """Return the dtype of a product of two tensors, which autocast lowers."""
-    return torch.mm(rows.detach()[:1, :1], weight.detach()[:1, :1]).dtype

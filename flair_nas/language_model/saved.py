@@ -180,19 +180,10 @@ def is_one_file(source: TextSource) -> bool:
 
 
 def encode_text(source: TextSource, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:
-    """Return a text as the ids of an existing vocabulary; warn if many words are unknown.
+    """Return a part of a text as ids of a vocabulary, int32 [tokens]; warn if many words are unknown.
 
-    Args:
-        source: a source that `load_text` takes. One file is taken as it is, whatever the part.
-        vocabulary: words that are not in it become `UNKNOWN`.
-        part: train, valid or test.
-        lowercase: read words in lower case, as the vocabulary's were.
-
-    Returns:
-        int32 [tokens]; `END` follows the last word of each line.
-
-    Raises:
-        FlairNasError: there is no such text or part, or it cannot be read.
+    A source is one that `load_text` takes. One file is taken as it is, whatever the part. `END` follows the last word
+    of each line.
     """
     text = find_text(source, lowercase)
     single = is_one_file(source)

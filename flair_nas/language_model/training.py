@@ -123,12 +123,9 @@ class _Training:
         self.rollbacks = 0
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[self.config.optimizer]
-        options = {"lr": self.config.learning_rate, "weight_decay": self.config.weight_decay}
-        optimizer: torch.optim.Optimizer = kind(self.model.parameters(), **options)
-        return optimizer
-
-    # --- checkpoints ---
+        kind = torch.optim.Adam if self.config.optimizer == "adam" else torch.optim.SGD
+        rate, decay = self.config.learning_rate, self.config.weight_decay
+        return kind(self.model.parameters(), lr=rate, weight_decay=decay)
 
     def _describe_layer(self) -> str:
         """Return the layer without its weights as text, since a genotype file may change before a resume."""
@@ -178,8 +175,6 @@ class _Training:
         self.averaged_from = state["averaged_from"]
         restore_random_state(state["random"])
 
-    # --- epochs ---
-
     def train(self, progress: bool) -> None:
         """Train until the last epoch."""
         left = (self.config.epochs - self.epoch) * len(self.tokens)
@@ -190,8 +185,8 @@ class _Training:
                         line = self._next_epoch(bar)
                     except NotFiniteError as fault:
                         self._roll_back(fault, bar)
-                        continue
-                    self._report(line, bar if progress else None)
+                    else:
+                        self._report(line, bar if progress else None)
             except KeyboardInterrupt as stop:
                 where = f"in epoch {min(self.epoch + 1, self.config.epochs)} of {self.config.epochs}"
                 raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
@@ -380,9 +375,6 @@ class MeanWeights:
             held = parameter.clone()
             parameter.copy_(mean)
             mean.copy_(held)
-
-
-# --- the end ---
 
 
 def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[str, Any]:

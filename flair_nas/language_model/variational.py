@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
+from flair_nas.nn.operations import product_dtype
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
 _State: TypeAlias = "Tensor | tuple[Tensor, ...]"
@@ -166,8 +167,7 @@ def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
 def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
     """Run a loop with a weight of h [gates * H, H] and a mask of h [B, H], and return its columns as [steps, B, H]."""
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
-    # as a product with columns takes it; under autocast cast once, not at every step
-    weight = weight.to(torch.mm(weight[:1], weight[:1].t()).dtype)
+    weight = weight.to(product_dtype(weight))  # under autocast cast once, not at every step
     run = run_by_autograd if wants_equations() else run_sequence
     return run(loop, {"hidden": weight}, columns).t().reshape(-1, *mask.shape)
 

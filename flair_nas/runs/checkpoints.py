@@ -33,11 +33,7 @@ class Checkpoints:
         self._newest_is_whole: bool | None = None  # not known yet
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Write the newest checkpoint whole or not at all; the one before becomes the previous one.
-
-        Raises:
-            OSError: the checkpoint cannot be written. The old ones stay as they were.
-        """
+        """Write the newest checkpoint whole or not at all; the one before becomes the previous one."""
         with whole_file(self.newest) as temporary:
             torch.save(state, temporary)
             with open(temporary, "rb") as stream:
@@ -52,16 +48,10 @@ class Checkpoints:
         self._newest_is_whole = True
 
     def load(self, start_over: str = START_OVER) -> State | None:
-        """Read the newest checkpoint that is whole, with a warning if that is the previous one.
-
-        Args:
-            start_over: the advice in the error if no checkpoint is whole.
-
-        Returns:
-            The saved state, with tensors on the CPU; None if there is no checkpoint.
+        """Read the newest checkpoint that is whole, with a warning if that is the previous one; None if there is none.
 
         Raises:
-            FlairNasError: all checkpoints are damaged.
+            FlairNasError: all checkpoints are damaged; `start_over` is the advice in it.
         """
         faults: list[str] = []
         for path in (self.newest, self.previous):
@@ -90,11 +80,7 @@ class Checkpoints:
 
 
 def read_checkpoint(path: str | Path) -> State:
-    """Read a checkpoint, with tensors on the CPU, and verify its checksums.
-
-    Raises:
-        FlairNasError: the file is damaged, or not a checkpoint.
-    """
+    """Read a checkpoint, with tensors on the CPU, and verify its checksums."""
     try:
         verify_checksums(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -119,13 +105,7 @@ def is_whole(path: str | Path) -> bool:
 
 
 def verify_checksums(path: str | Path) -> None:
-    """Verify the checksums in a file of `torch.save`; `torch.load` does not.
-
-    Raises:
-        OSError: the file cannot be read, or is a pipe or a device.
-        ValueError: a checksum does not match.
-        zipfile.BadZipFile: the file is damaged or of another kind. Damage can raise other errors, too.
-    """
+    """Verify the checksums in a file of `torch.save`, which `torch.load` does not; damage can raise any error."""
     check_regular(path)
     with zipfile.ZipFile(path) as archive:
         damaged = archive.testzip()

@@ -11,11 +11,7 @@ from flair_nas.errors import FlairNasError, brief
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Return the device of a name: cpu, cuda or cuda:N; None for a GPU if there is one, else the CPU.
-
-    Raises:
-        FlairNasError: there is no such device.
-    """
+    """Return the device of a name: cpu, cuda or cuda:N; None for a GPU if there is one, else the CPU."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

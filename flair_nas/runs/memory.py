@@ -21,15 +21,9 @@ _PROCESS = Path("/proc/self")  # on Linux
 
 
 def check_fits(build: Callable[[], nn.Module], device: torch.device, settings: str) -> None:
-    """Raise an error if a model is larger than the memory: the system may grant it and then kill the process.
+    """Raise FlairNasError if the weights and gradients of a model do not fit into the memory of its device.
 
-    Args:
-        build: makes the model, on PyTorch's meta device.
-        device: the device of the model.
-        settings: the settings that make it large, for the error: ``hidden_size 4000``.
-
-    Raises:
-        FlairNasError: the weights and their gradients do not fit.
+    The system may grant more and then kill the process. `settings` are those that make it large: ``hidden_size 4000``.
     """
     with torch.random.fork_rng(devices=[]), torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they come again when the model is built

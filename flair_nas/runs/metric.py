@@ -16,13 +16,7 @@ class Evaluation(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """A prediction without a model. A model that has learned something is better.
-
-    Args:
-        key: its name in the keys of histories.
-        name: its name in sentences.
-        cost: its cost on the validation part, as `Metric.cost` returns it.
-    """
+    """A prediction without a model: its name in keys of histories and in sentences, and its `Metric.cost` on valid."""
 
     key: str
     name: str

@@ -143,12 +143,7 @@ class Run(Generic[Config]):
             return None
 
     def is_finished(self, epochs: int | None, early: bool = False) -> bool:
-        """Return True if nothing is left to do.
-
-        Args:
-            epochs: the number of epochs at the end; None if the run has not ended.
-            early: True if the run ended by itself and would do so with more epochs.
-        """
+        """Return True if a run that ended, by itself (`early`) or after so many epochs, has nothing left to do."""
         return epochs is not None and (early or epochs >= getattr(self.config, "epochs", 0))
 
     def _write_history(self) -> None:
@@ -169,12 +164,7 @@ def _compute_sum(figures: Figures) -> str:
 
 
 def read_figures(path: str | Path) -> Figures:
-    """Read the file that `Run.finish` wrote.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is damaged. Older versions wrote no checksum.
-    """
+    """Read the file that `Run.finish` wrote, or raise ValueError if it has changed; older ones have no checksum."""
     figures = json.loads(read_file(path, _MAX_BYTES))
     if not isinstance(figures, dict) or figures.get("sha256", _compute_sum(figures)) != _compute_sum(figures):
         raise ValueError("it has changed")

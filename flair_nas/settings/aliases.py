@@ -37,11 +37,7 @@ def takes_flair_names(config_type: type[Config]) -> type[Config]:
 
 
 def replace_flair_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return settings with Flair's names replaced by ours.
-
-    Raises:
-        FlairNasError: a setting has both names.
-    """
+    """Return settings with Flair's names replaced by ours; no setting may have both."""
     own = flair_names(config_type)
     raise_problems(
         [f"{own[name]} is also {name}, give one of them" for name in named if name in own and own[name] in named]

@@ -20,11 +20,7 @@ def preset_names(kind: str) -> tuple[str, ...]:
 
 
 def load_preset(kind: str, name: str, config_type: type) -> dict[str, Any]:
-    """Read the settings of a bundled preset of a kind: tagging, search or language_model.
-
-    Raises:
-        FlairNasError: there is no preset of that name.
-    """
+    """Read the settings of a bundled preset of a kind: tagging, search or language_model."""
     names = preset_names(kind)
     if name not in names:
         known = f"there are {', '.join(names) or 'none'}"
@@ -75,11 +71,7 @@ def resolve(
 
 
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
-    """Read the settings that a run wrote; those that did not exist then get their value of that time.
-
-    Raises:
-        FlairNasError: the file cannot be read, or its settings cannot be used.
-    """
+    """Read the settings that a run wrote; those that did not exist then get their value of that time."""
     return resolve(config_type, file=path, from_run=True)
 
 

@@ -64,11 +64,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
 
 
 def read_mapping(path: str | Path) -> dict[Any, Any]:
-    """Read a YAML file that is a mapping of plain data.
-
-    Raises:
-        FlairNasError: the file cannot be read, or is not such a mapping.
-    """
+    """Read a YAML file that is a mapping of plain data."""
     try:
         data = yaml.load(read_file(user_path(path), _MAX_BYTES).decode(), _Loader)
     except OSError as error:

@@ -29,17 +29,11 @@ class CacheError(FlairNasError):
 
 
 class Kind(NamedTuple):
-    """A kind of cached folders.
+    """A kind of cached folders."""
 
-    Args:
-        folder: their folder in the cache.
-        content: their content in a few words in the plural, for messages.
-        variable: the environment variable that names the cache, for messages.
-    """
-
-    folder: str
-    content: str
-    variable: str = "FLAIR_NAS_CACHE"
+    folder: str  # in the cache
+    content: str  # in a few words in the plural, for messages
+    variable: str = "FLAIR_NAS_CACHE"  # that names the cache, for messages
 
 
 def cached_folder(

@@ -14,11 +14,7 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 
 
 def user_path(name: str | os.PathLike[str]) -> Path:
-    """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders; it need not exist.
-
-    Raises:
-        FlairNasError: the text is not a possible path, or the user has no home folder.
-    """
+    """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders; it need not exist."""
     text = str(name)
     try:
         path = Path(text).expanduser()
@@ -41,11 +37,7 @@ def typed(path: str | Path) -> str:
 
 
 def read_file(path: str | Path, most: int) -> bytes:
-    """Read a regular file of a limited number of bytes.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or is too large; `strerror` names the reason.
-    """
+    """Read a regular file of a limited number of bytes; an OSError names the reason why not in `strerror`."""
     check_regular(path)
     with open(path, "rb") as stream:
         content = stream.read(most + 1)
@@ -73,9 +65,6 @@ def cache_root(cache: Path | None = None) -> Path:
     """Return the folder of all caches: `cache`, else ``$FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
 
     A user without a home folder gets a private folder below the one for temporary files.
-
-    Raises:
-        FlairNasError: there is no home folder, and other users can write to that private folder.
     """
     chosen = cache or os.environ.get("FLAIR_NAS_CACHE")
     if chosen:

@@ -10,11 +10,7 @@ from flair_nas.settings.validation import find_problems, raise_problems
 
 @dataclass
 class TextSettings:
-    """Settings of a text, explained at `flair_nas.language_model.text.corpus.load_text`.
-
-    Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
-    """
+    """Settings of a text, explained at `flair_nas.language_model.text.corpus.load_text`."""
 
     text: str | None = setting(
         None,

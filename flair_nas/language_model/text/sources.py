@@ -59,23 +59,14 @@ class TextPart(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A text.
-
-    Args:
-        name: the name in messages.
-        parts: the parts that exist, by name, in the order train, valid, test.
-    """
+    """A text: its name in messages, and the parts that exist, by name, in the order train, valid, test."""
 
     name: str
     parts: dict[str, TextPart]
 
 
 def find_text(source: TextSource, lowercase: bool) -> Text:
-    """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes.
-
-    Raises:
-        FlairNasError: the text does not exist, has no training part, has ambiguous file names, or cannot be read.
-    """
+    """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes."""
     if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
         return _folder_text(resource_path("demo_text"), lowercase)._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
