@@ -104,27 +104,6 @@ def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTUR
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.slow
-def test_a_finished_search_can_be_extended(text: str, tmp_path: Path, capsys: CAPTURE) -> None:
-    assert main(arguments(text, tmp_path / "short", epochs=1)) == 0
-    assert main(["search", "--resume", str(tmp_path / "short"), "--epochs", "2"]) == 0
-    assert main(arguments(text, tmp_path / "long", epochs=2)) == 0
-    capsys.readouterr()
-    assert main(["search", "--resume", str(tmp_path / "long")]) == 0
-    assert "is finished" in capsys.readouterr().err
-    short, long = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("short", "long"))
-    assert all(torch.equal(short["model"][name], long["model"][name]) for name in long["model"])
-
-
-def test_settings_come_from_preset_file_and_flags(text: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("hidden_size: 6\nbatch_size: 4\nbptt: 5\nnodes: 3\nepochs: 1\n")
-    out = tmp_path / "run"
-    flags = ["--preset", "darts-ptb", "--config", str(tmp_path / "mine.yaml"), "--nodes", "2"]
-    assert main(["search", *flags, "--text", text, "--out", str(out), "--device", "cpu"]) == 0
-    written = yaml.safe_load((out / "config.yaml").read_text())
-    assert (written["relaxation"], written["hidden_size"], written["nodes"]) == ("darts", 6, 2)
-
-
 @pytest.mark.parametrize("name", preset_names("search"))
 def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
     config_type = TaggingSearchConfig if "conll" in name else SearchConfig

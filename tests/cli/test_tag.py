@@ -8,10 +8,7 @@ import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,7 @@ import pytest
 import torch
 from flair.data import Sentence
 from flair.models import SequenceTagger
-from full_disk import full_disk
-from small_tagging import BATCHES, assert_same_run, at_batch, lines, press_ctrl_c, write_corpus
+from small_tagging import BATCHES, assert_same_run, at_batch, press_ctrl_c, write_corpus
 
 from flair_nas.cli import main
 from flair_nas.cli.tag import suggest_next
@@ -254,73 +250,6 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     assert "stopped in epoch 2 of 3 (seed 1)" in error
     (advice,) = re.findall(r"go on with: flair-nas (.*)\n", error)
     printed(capsys, *advice.split(), "-q")
-    assert_same_run(run, short_run)
-
-
-@pytest.mark.slow
-def test_signals_stop_processes_which_another_process_continues(
-    corpus: str, tmp_path: Path, capsys: CAPTURE, request: pytest.FixtureRequest
-) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    processes = {}
-    for number in (signal.SIGINT, signal.SIGTERM):  # side by side, as each has to import Flair
-        run = tmp_path / number.name
-        command = [
-            sys.executable,
-            "-m",
-            "flair_nas",
-            *train_arguments(corpus, run, epochs=100_000, min_learning_rate=0),
-        ]
-        processes[run, number] = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            # a shell has its background jobs ignore Ctrl-C, which the child would inherit from a suite run so
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-    for process in processes.values():
-        request.addfinalizer(process.kill)
-    for (run, number), process in processes.items():
-        history = run / "seed-1" / "history.jsonl"
-        deadline = time.monotonic() + 200
-        while not history.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        process.send_signal(number)
-        out, error = process.communicate(timeout=60)
-        assert process.returncode == 130, error
-        assert out == "" and "Traceback" not in error
-        assert error.startswith("flair-nas: stopped in epoch ")
-        assert error.endswith(f"go on with: flair-nas tag train --resume {run}\n")
-        done = len(lines(history))
-        printed(capsys, "tag", "train", "-q", "--resume", run, "--epochs", done + 1)
-        assert [line["epoch"] for line in lines(history)] == list(range(1, done + 2))
-        assert json.loads((run / "metrics.json").read_text())["seeds"][0]["epochs"] == done + 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("begun", [False, True], ids=["new run", "begun run"])
-def test_a_full_disk_leaves_the_last_checkpoint(
-    corpus: str, short_run: Path, tmp_path: Path, capsys: CAPTURE, begun: bool
-) -> None:
-    run = tmp_path / "run"
-    checkpoint = run / "seed-1" / "checkpoint.pt"
-    if begun:
-        printed(capsys, *train_arguments(corpus, run, epochs=1))
-        before = {path: path.read_bytes() for path in run.glob("seed-1/*.pt")}
-    with full_disk(9_000):
-        error = refused(capsys, *train_arguments(corpus, run), code=1)
-    assert "no room to write this file" in error and "free some disk space" in error
-    assert str(run / "seed-1") in error
-    assert not list(run.rglob("*.part"))
-    if begun:
-        assert "the file that was there before is kept" in error
-        assert {path: path.read_bytes() for path in run.glob("seed-1/*.pt")} == before
-        assert torch.load(checkpoint, weights_only=True)["epoch"] == 1
-    else:
-        assert "no half-written file is left" in error and not checkpoint.exists()
-    printed(capsys, *train_arguments(corpus, run))
     assert_same_run(run, short_run)
 
 

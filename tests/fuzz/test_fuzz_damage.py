@@ -254,9 +254,6 @@ def test_what_a_damaged_search_found_is_used_or_refused(search: Made, folder: Pa
     assert isinstance(found, (Genotype, FlairNasError))
 
 
-# --- the files themselves ---
-
-
 @pytest.fixture(scope="module")
 def checkpoints(folder: Path) -> Path:
     """Two checkpoints of a few bytes, so that each bit has its turn."""
@@ -294,9 +291,6 @@ def test_a_damaged_cache_of_token_ids_is_made_again(text: str, folder: Path, pla
     files = files_of(cache)
     damage.apply(files[place % len(files)], files)
     assert read() == expected
-
-
-# --- native kernels ---
 
 
 def answer(sources: Path) -> None:

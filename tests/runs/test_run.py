@@ -39,8 +39,6 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# --- the folder -------------------------------------------------------------------------------------------------------
-
 HOLD = """
 import signal
 with open_run(sys.argv[1], Walk()):
@@ -223,9 +221,6 @@ def test_a_disk_without_locks_is_used_with_a_warning(
     with open_run(tmp_path / "run", Walk()):
         assert "cannot be locked (No locks available)" in caplog.text
     assert names_in(tmp_path) == []
-
-
-# --- one run ----------------------------------------------------------------------------------------------------------
 
 
 def lines_in(folder: Path) -> list[Any]:

@@ -88,24 +88,6 @@ def test_a_signal_that_the_process_was_told_to_ignore_is_ignored(monkeypatch: py
         signal.signal(signal.SIGTERM, before)
 
 
-HANDLERS = """
-import signal, sys
-def handlers(): return {number: signal.getsignal(number) for number in signal.valid_signals()}
-sys.argv = ["flair-nas"]
-before = handlers()
-for name in ("flair_nas", "flair_nas.cli.command", "torch", "flair"):
-    __import__(name)
-    assert handlers() == before, name
-print("done")
-"""
-
-
-@pytest.mark.slow
-def test_importing_the_package_changes_no_signal_handler() -> None:
-    done = subprocess.run([sys.executable, "-c", HANDLERS], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-
 SLOW_STOP = """
 import sys, time
 from flair_nas.cli import command, main

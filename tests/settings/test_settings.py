@@ -55,9 +55,6 @@ def presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "soup"
 
 
-# --- problems ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
@@ -118,9 +115,6 @@ def test_an_annotation_that_cannot_be_a_setting_is_a_mistake_of_the_program() ->
 
     with pytest.raises(TypeError, match="setting place"):
         get_kinds(Wrong)
-
-
-# --- files and presets ------------------------------------------------------------------------------------------------
 
 
 def test_settings_written_are_read_again(tmp_path: Path) -> None:
@@ -192,9 +186,6 @@ def test_presets_are_those_in_the_folder_of_their_kind(presets: Path) -> None:
         load_preset("soup", "lek", Soup)
     with pytest.raises(FlairNasError, match="unknown preset '../soup/leek'"):
         load_preset("soup", "../soup/leek", Soup)
-
-
-# --- flags ------------------------------------------------------------------------------------------------------------
 
 
 def parsed(*arguments: str) -> argparse.Namespace:
@@ -321,9 +312,6 @@ def test_a_run_that_did_not_know_a_setting_goes_on_as_it_was(tmp_path: Path) -> 
         assert resolve(Newer, kind="soup", file=tmp_path / "config.yaml").salt == "fine"  # a file of the user's
 
 
-# --- a switch that may have a number ---
-
-
 @pytest.mark.parametrize("reproject", [True, False, 2, 256])
 def test_a_switch_is_on_off_or_a_number(reproject: Any, tmp_path: Path) -> None:
     for config in (TaggerConfig(reproject=reproject), TaggingSearchConfig(reproject=reproject)):
@@ -359,9 +347,6 @@ def test_the_flags_of_a_switch(flags: str, value: Any) -> None:
         config = TaggerConfig(reproject=value)
         again = parser.parse_args(as_flags(config, TaggerConfig).split())
         assert TaggerConfig(**given_flags(again, TaggerConfig)) == config
-
-
-# --- Flair's names ---
 
 
 def test_flairs_names_of_settings_stand_for_ours(tmp_path: Path) -> None:

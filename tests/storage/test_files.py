@@ -75,9 +75,6 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-# --- in one process ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("text", ["", "plain\n", "naïve – 漢字\r\nsecond\n"])
 def test_text_is_written_as_given_over_what_was_there(text: str, tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
@@ -140,9 +137,6 @@ with whole_file(sys.argv[1]) as temporary:
     assert path.read_text() == OLD
 
 
-# --- a full disk ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["text", "torch"])
 @pytest.mark.parametrize("existed", [True, False])
@@ -171,9 +165,6 @@ def test_a_full_disk_is_told_in_plain_words_and_undone(how: str, tiny_disk: Path
     assert names_in(tiny_disk) == ["file.pt"] and path.read_text() == OLD
     write_text(path, "x" * 100_000)  # the room that the failed write had taken is free again
     assert path.stat().st_size == 100_000
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
 
 
 def test_errors_name_the_file_that_is_wanted_and_no_hidden_one(tmp_path: Path) -> None:

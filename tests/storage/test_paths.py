@@ -50,9 +50,6 @@ def test_what_is_typed_is_one_word_and_no_flag(text: str) -> None:
     assert not word.startswith("-") and Path(word) == Path(text)
 
 
-# --- files ---
-
-
 def make_fifo(path: Path) -> None:
     os.mkfifo(path)
 
@@ -114,9 +111,6 @@ def test_what_may_have_been_meant_by_a_path_that_is_not_there(
     assert meant(Path(written)) == (f"did you mean {expected}? " if expected else "")
     if expected:
         assert meant(tmp_path / written) == f"did you mean {tmp_path / expected}? "
-
-
-# --- caches ---
 
 
 def test_a_file_is_ours_when_nobody_else_may_write_to_it(tmp_path: Path) -> None:
