@@ -16,7 +16,7 @@ from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
     from flair_nas.cli.flags import Actions
-    from flair_nas.language_model.compare import Comparison, WordChange
+    from flair_nas.language_model.evaluation import Comparison, WordChange
 
 log = logging.getLogger("flair_nas")
 
@@ -162,7 +162,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm compare``."""
     quiet_libraries(arguments)
     with exit_on_signal():
-        from flair_nas.language_model.compare import compare_language_models
+        from flair_nas.language_model.evaluation import compare_language_models
         from flair_nas.runs.device import choose_device
 
     comparison = compare_language_models(

@@ -145,7 +145,9 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
             raise ValueError(f"it has version {data['version']}, this flair-nas reads version {_VERSION}")
         config = LanguageModelConfig(**data["config"])
         genotype = Genotype.from_json(data["genotype"]) if data["genotype"] else None
-        vocabulary = _vocabulary(data["words"], data["counts"])
+        vocabulary = Vocabulary(tuple(data["words"]), tuple(data["counts"]))
+        if not {UNKNOWN, END} <= {*vocabulary.words} or len(vocabulary) != len(vocabulary.counts):
+            raise ValueError(f"its words lack {UNKNOWN} or {END}, or a count each")
         layer = (genotype, data["options"])
         check_fits(
             lambda: build_language_model(config, len(vocabulary), layer),
@@ -164,14 +166,6 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
             reason = "this is no language model that can be loaded: it holds more than data, or is damaged"
         raise FlairNasError(f"{path}: {reason}") from None
     return SavedLanguageModel(model.eval(), vocabulary, config, genotype, data["origin"])
-
-
-def _vocabulary(words: list[str], counts: list[int]) -> Vocabulary:
-    texts = isinstance(words, list) and all(isinstance(word, str) for word in words)
-    numbers = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
-    if not (texts and numbers and len({*words}) == len(words) == len(counts) and {UNKNOWN, END} <= {*words}):
-        raise ValueError(f"its words are not different texts with {UNKNOWN} and {END} among them, and a count each")
-    return Vocabulary(tuple(words), tuple(counts))
 
 
 def is_one_file(source: TextSource) -> bool:

@@ -1,13 +1,14 @@
-"""Checks of settings. One error names all problems."""
+"""Checks of settings, where one error names all problems, and Flair's names of settings, accepted beside ours."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flair_nas.errors import FlairNasError, brief
-from flair_nas.settings.fields import Kind, default_of, get_kinds
+from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.settings.fields import Config, Kind, default_of, get_kinds
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -96,3 +97,36 @@ def _describe_range(limits: Mapping[str, Any]) -> str:
 def _shorten(number: float | None) -> str:
     short = "" if number is None else f"{number:g}"
     return short if number is None or float(short) == number else str(number)
+
+
+def flair_names(config_type: type) -> dict[str, str]:
+    """Return the names of settings by Flair's names for them, where these differ."""
+    fields = dataclasses.fields(config_type)
+    return {field.metadata["flair"]: field.name for field in fields if field.metadata["flair"]}
+
+
+def takes_flair_names(config_type: type[Config]) -> type[Config]:
+    """Let the constructor of a dataclass of settings accept Flair's names: ``TaggerConfig(max_epochs=10)``."""
+    make = config_type.__init__
+
+    @functools.wraps(make)
+    def initialise(self: Config, *values: Any, **named: Any) -> None:
+        names = get_kinds(type(self))
+        known = [*names, *flair_names(type(self))]
+        for name in named:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise TypeError(f"{type(self).__name__} has no setting {name!r}; {hint}it has {', '.join(names)}")
+        make(self, *values, **replace_flair_names(type(self), named))
+
+    config_type.__init__ = initialise  # type: ignore[method-assign,assignment]
+    return config_type
+
+
+def replace_flair_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return settings with Flair's names replaced by ours; no setting may have both."""
+    own = flair_names(config_type)
+    raise_problems(
+        [f"{own[name]} is also {name}, give one of them" for name in named if name in own and own[name] in named]
+    )
+    return {own.get(name, name): value for name, value in named.items()}

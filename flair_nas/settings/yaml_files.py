@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
-from flair_nas.settings.aliases import flair_names, replace_flair_names
 from flair_nas.settings.fields import get_kinds
-from flair_nas.settings.validation import SettingsError
+from flair_nas.settings.validation import SettingsError, flair_names, replace_flair_names
 from flair_nas.storage.paths import read_file, user_path
 
 if TYPE_CHECKING:

@@ -210,30 +210,13 @@ def test_averaging_can_be_switched_off(text, tmp_path, monkeypatch) -> None:
     assert train_language_model(config, tmp_path / "a", progress=False)["averaged_from"] is None
 
 
-def test_the_average_is_the_mean_of_the_weights_after_each_step_and_is_what_is_evaluated(
-    text, tmp_path, monkeypatch
-) -> None:
-    config = settings(text, epochs=2, average_after=None)
-    weights: list[torch.Tensor] = []
-    step = torch.optim.SGD.step
-
-    def recording(self: Any, *arguments: Any) -> Any:
-        result = step(self, *arguments)
-        weights.append(self.param_groups[0]["params"][0].detach().double().clone())
-        return result
-
-    monkeypatch.setattr(torch.optim.SGD, "step", recording)
-    train_language_model(dataclasses.replace(config, average_after=1), tmp_path / "run", progress=False)
+def test_the_mean_of_the_weights_is_what_is_evaluated_and_saved(text, tmp_path) -> None:
+    metrics = train_language_model(settings(text, epochs=2, average_after=1), tmp_path / "run", progress=False)
+    assert metrics["best_epoch"] == 2  # else the last line says nothing
     checkpoint = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
-    steps = checkpoint["average"]["steps"]
-    mean = torch.stack(weights[-steps:]).mean(0)
-    assert 0 < steps < len(weights)
-    torch.testing.assert_close(checkpoint["average"]["means"][0].double(), mean, rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(checkpoint["model"]["embedding.weight"].double(), weights[-1])
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert metrics["best_epoch"] == 2  # else the next line says nothing
     saved = torch.load(tmp_path / "run" / "model.pt", weights_only=True)["weights"]["embedding.weight"]
     assert torch.equal(saved, checkpoint["average"]["means"][0])
+    assert not torch.equal(saved, checkpoint["model"]["embedding.weight"])
 
 
 def test_averaged_sgd_is_that_of_pytorch_where_the_learning_rate_stays() -> None:
@@ -313,17 +296,6 @@ def test_a_run_that_begins_anew_with_another_text_has_figures_of_its_own(text, t
     assert_same_runs(tmp_path / "new", tmp_path / "run")
 
 
-@pytest.mark.slow
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(text, tmp_path, caplog) -> None:
-    train_language_model(settings(text), tmp_path / "whole", progress=False)
-    train_language_model(settings(text, epochs=3), tmp_path / "run", progress=False)
-    newest = tmp_path / "run" / "checkpoint.pt"
-    newest.write_bytes(newest.read_bytes()[:-200])
-    train_language_model(settings(text), tmp_path / "run", progress=False)
-    assert "checkpoint-previous.pt" in caplog.text
-    assert_same_runs(tmp_path / "whole", tmp_path / "run")
-
-
 # --- what cannot be used ---
 
 
@@ -331,24 +303,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(text, tmp_path, 
     out = tmp_path / "run"
     train_language_model(settings(text, epochs=1), out, progress=False)
     before = (out / "checkpoint.pt").read_bytes()
-    step = torch.optim.SGD.step
-    count = 0
-
-    def poisoning(self: Any, *arguments: Any) -> Any:
-        nonlocal count
-        result = step(self, *arguments)
-        count += 1
-        if count == 2:
-            with torch.no_grad():
-                self.param_groups[0]["params"][0].fill_(1e30)
-        return result
-
-    monkeypatch.setattr(torch.optim.SGD, "step", poisoning)
+    failing(monkeypatch, lambda run, step: step == 3)
     with pytest.raises(FlairNasError) as caught:
         train_language_model(settings(text), out, progress=False)
     message = str(caught.value)
-    assert "not finite in epoch 2, step 3: the loss is " in message
-    assert "the largest gradient is that of " in message and "(norm " in message
+    assert "not finite in epoch 2, step 3: the loss is nan, the largest gradient is that of " in message
     assert f"The last good checkpoint, of epoch 1, is {out / 'checkpoint.pt'}" in message
     assert (out / "checkpoint.pt").read_bytes() == before
 
@@ -488,7 +447,6 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         train_language_model(settings(text), tmp_path / "run", progress=False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -504,13 +462,12 @@ def test_a_run_whose_best_model_is_missing_is_refused(text, tmp_path) -> None:
         ({"text": "nowhere"}, "there is no such folder or file"),
     ],
 )
-def test_what_cannot_be_used_is_refused_and_leaves_a_folder_that_can_be_used(
+def test_what_cannot_be_used_is_refused_and_leaves_nothing(
     text, tmp_path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FlairNasError, match=message):
         train_language_model(settings(text, **changes), tmp_path / "run", progress=False)
-    assert not (tmp_path / "run" / "config.yaml").exists()
-    assert train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)["epochs"] == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_that_contradict_each_other_are_all_named() -> None:

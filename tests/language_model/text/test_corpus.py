@@ -423,12 +423,6 @@ def test_a_damaged_gz_file(tmp_path: Path, cache: Path, name: str, damage: str) 
     assert files_below(cache / "text") == []
 
 
-def test_a_gz_file_that_is_none(tmp_path: Path) -> None:
-    folder_of(tmp_path, valid=VALID)
-    (tmp_path / "train.gz").write_text(TRAIN)
-    assert "train.gz: this .gz file is damaged" in error_of(tmp_path)
-
-
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that root cannot read either is one of Linux")
 def test_an_unreadable_file(tmp_path: Path) -> None:
     folder_of(tmp_path, valid=VALID)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from flair_nas.errors import FlairNasError
-from flair_nas.language_model.compare import Comparison, WordChange, compare_language_models
 from flair_nas.language_model.config import LanguageModelConfig
+from flair_nas.language_model.evaluation import Comparison, WordChange, compare_language_models
 from flair_nas.language_model.saved import (
     SavedLanguageModel,
     build_language_model,
