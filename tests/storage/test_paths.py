@@ -50,10 +50,6 @@ def test_what_is_typed_is_one_word_and_no_flag(text: str) -> None:
     assert not word.startswith("-") and Path(word) == Path(text)
 
 
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
 def make_socket(path: Path) -> None:
     socket.socket(socket.AF_UNIX).bind(os.path.relpath(path))
 
@@ -61,7 +57,7 @@ def make_socket(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (make_fifo, "no regular file"),
+        (os.mkfifo, "no regular file"),
         (make_socket, "no regular file"),
         (Path.mkdir, "Is a directory"),
         (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
@@ -75,11 +71,6 @@ def test_what_never_ends_is_not_read(tmp_path: Path, make: Callable[[Path], None
     with pytest.raises(OSError, match=words) as caught:
         read_file(path, 1000)
     assert caught.value.filename == str(path) and caught.value.strerror
-
-
-def test_a_file_is_read_whole(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(content := bytes(1000))
-    assert read_file(tmp_path / "file", 1000) == content
 
 
 @pytest.mark.parametrize(("encoding", "named"), [("utf-16", "UTF-16"), ("utf-16-be", "LATIN1"), ("latin1", "LATIN1")])
