@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flair_nas.cli.flags import add_action, add_hub_flags
+from flair_nas.cli.flags import add_action, add_hub_flags, count
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.storage.files import whole_file
@@ -86,14 +86,12 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--hidden-size", type=int, default=256, metavar="N", help="H of the layer (default: 256)")
-    parser.add_argument("--input-size", type=int, default=256, metavar="N", help="D of the layer (default: 256)")
+    parser.add_argument("--hidden-size", type=count, default=256, metavar="N", help="H of the layer (default: 256)")
+    parser.add_argument("--input-size", type=count, default=256, metavar="N", help="D of the layer (default: 256)")
 
 
 def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
     """Return the weights of a layer in one direction, and its FLOP per token."""
-    if min(arguments.hidden_size, arguments.input_size) < 1:
-        raise FlairNasError("--hidden-size and --input-size must be at least 1")
     import torch
 
     from flair_nas.genotype.complexity import multiply_adds

@@ -17,20 +17,21 @@ def quiet_libraries(arguments: argparse.Namespace) -> None:
     """Send the log of flair-nas to standard error, and silence warnings unless ``--verbose`` is given."""
     if not arguments.verbose:
         warnings.simplefilter("ignore")
-    log = logging.getLogger("flair_nas")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    log.handlers = [handler]
-    log.setLevel(logging.ERROR if arguments.quiet else logging.INFO)
-    log.propagate = False
+    _send_to_stderr("flair_nas", logging.ERROR if arguments.quiet else logging.INFO)
 
 
 def quiet_flair(arguments: argparse.Namespace) -> None:
     """Do the same, and send Flair's log to standard error: warnings and errors unless ``--verbose`` is given."""
     quiet_libraries(arguments)
-    from flair_nas.tagging.quiet import log_to_stderr
+    import flair_nas.tagging.quiet  # noqa: F401  # Flair sets up its log when it is imported
 
-    log_to_stderr(
-        flair=logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING,
-        own=logging.ERROR if arguments.quiet else logging.INFO,
-    )
+    level = logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING
+    _send_to_stderr("flair", level)
+
+
+def _send_to_stderr(name: str, level: int) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger(name)
+    log.handlers, log.propagate = [handler], False
+    log.setLevel(level)

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -200,18 +199,14 @@ def open_run(
     """
     out = user_path(out)
     _check(out, config, may_change, quantity)
-    is_new = not out.exists()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
     with contextlib.ExitStack() as stack:
-        if is_new:
+        if not out.exists():
             stack.callback(_remove_empty, out)  # a run that refuses its data leaves nothing behind
         try:
+            out.mkdir(parents=True, exist_ok=True)
             fault = stack.enter_context(locked(out / LOCK))
+        except OSError as error:
+            raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
         except LockHeldError as holder:
             raise FlairNasError(
                 f"{out} is in use by {holder}; wait until it has ended, or choose another folder"

@@ -62,10 +62,7 @@ def resolve(
         own = getattr(config_type, "own_setting", "")
         if from_run and own and own not in of_file:  # another command, whose settings this one has, too
             raise UnknownSettingsError(f"{file}: there is no {own} among these settings")
-        try:
-            raise_problems(problems_in(config_type, of_file))
-        except FlairNasError as error:
-            raise FlairNasError(f"{file}: {error}") from None
+        raise_problems(problems_in(config_type, of_file), f"{file}: ")
         settings |= of_file
     return config_type(**{**settings, **(flags or {})})
 

@@ -14,14 +14,10 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-class SettingsError(FlairNasError):
-    """The error for settings that cannot be used."""
-
-
-def raise_problems(problems: Sequence[str]) -> None:
-    """Raise one error that names all problems, if there are any."""
+def raise_problems(problems: Sequence[str], where: str = "") -> None:
+    """Raise one error that names all problems, if there are any, after the place where they are."""
     if problems:
-        raise SettingsError("settings that cannot be used: " + "; ".join(problems))
+        raise FlairNasError(f"{where}settings that cannot be used: {'; '.join(problems)}")
 
 
 def find_problems(config: DataclassInstance) -> list[str]:
@@ -123,10 +119,9 @@ def takes_flair_names(config_type: type[Config]) -> type[Config]:
     return config_type
 
 
-def replace_flair_names(config_type: type, named: Mapping[Any, Any]) -> dict[Any, Any]:
+def replace_flair_names(config_type: type, named: Mapping[Any, Any], where: str = "") -> dict[Any, Any]:
     """Return settings with Flair's names replaced by ours; no setting may have both."""
     own = flair_names(config_type)
-    raise_problems(
-        [f"{own[name]} is also {name}, give one of them" for name in named if name in own and own[name] in named]
-    )
+    twice = [name for name in named if name in own and own[name] in named]
+    raise_problems([f"{own[name]} is also {name}, give one of them" for name in twice], where)
     return {own.get(name, name): value for name, value in named.items()}

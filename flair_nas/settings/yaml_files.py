@@ -11,7 +11,7 @@ import yaml
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
 from flair_nas.settings.fields import get_kinds
-from flair_nas.settings.validation import SettingsError, flair_names, replace_flair_names
+from flair_nas.settings.validation import flair_names, replace_flair_names
 from flair_nas.storage.paths import read_file, user_path
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
         UnknownSettingsError: the file has other keys; the error names them.
     """
     kinds = get_kinds(config_type)
-    try:
-        data = replace_flair_names(config_type, read_mapping(path))
-    except SettingsError as error:
-        raise FlairNasError(f"{path}: {error}") from None
+    data = replace_flair_names(config_type, read_mapping(path), f"{path}: ")
     data.pop("about", None)  # the description of a preset
     unknown = [key for key in data if key not in kinds]
     if unknown:

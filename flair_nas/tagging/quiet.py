@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator
 from unittest import mock
 
@@ -75,18 +74,3 @@ def flair_says(level: int) -> Iterator[None]:
         yield
     finally:
         flair.logger.setLevel(before)
-
-
-def log_to_stderr(*, flair: int, own: int) -> None:
-    """Send the logs of Flair, which go to standard output, and of flair-nas to standard error, for a command.
-
-    Args:
-        flair: the level below which Flair's messages are dropped.
-        own: the level below which those of flair-nas are dropped.
-    """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    for logger, level in ((logging.getLogger("flair"), flair), (logging.getLogger("flair_nas"), own)):
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
