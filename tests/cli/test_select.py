@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import subprocess
 import sys
@@ -18,8 +17,6 @@ from small_tagging import write_corpus
 from flair_nas.cli import main
 from flair_nas.experiments import tagging_task
 from flair_nas.experiments.jobs import ProcessDiedError
-from flair_nas.runs.run import LOCK
-from flair_nas.storage.locks import locked
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.usage_script import flair_script
@@ -198,27 +195,3 @@ def test_what_cannot_be_used_is_refused(
 ) -> None:
     assert main(command(corpus, tmp_path / "run", *more)) == 2
     assert message in capsys.readouterr().err
-
-
-def hold(path: Path, ready: Any, over: Any) -> None:
-    with locked(path):
-        ready.set()
-        over.wait(30)
-
-
-def test_two_at_once_in_one_folder(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    assert main(command(corpus, out, "--epochs", "1", "--seeds", "1")) == 0
-    context = multiprocessing.get_context("fork")
-    ready, over = context.Event(), context.Event()
-    holder = context.Process(target=hold, args=(out / LOCK, ready, over))
-    holder.start()
-    assert ready.wait(30)
-    assert main(["select", "-q", "--resume", str(out)]) == 2
-    over.set()
-    holder.join()
-    assert f"{out} is in use by another process ({holder.pid})" in capsys.readouterr().err
-    assert main(["select", "-q"]) == 2
-    assert "--out DIR is needed" in capsys.readouterr().err
-    assert main(["tag", "train", "-q", "--resume", str(out)]) == 2
-    assert f"go on with: flair-nas select --resume {out}" in capsys.readouterr().err
