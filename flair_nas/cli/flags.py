@@ -8,7 +8,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.language_model.config import LanguageModelConfig
@@ -23,8 +23,7 @@ from flair_nas.storage.resources import resource_path
 from flair_nas.tables.config import TableConfig
 from flair_nas.tagging.config import TaggerConfig
 
-if TYPE_CHECKING:
-    Actions = argparse._SubParsersAction[argparse.ArgumentParser]
+Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _COMMANDS = {
     TaggerConfig: "tag train",

@@ -59,13 +59,8 @@ def add_parser(verbs: Actions) -> None:
     parser.set_defaults(run=evaluate)
     parser.add_argument("--model", required=True, metavar="PATH", help="folder of a training run, or its model.pt")
     _add_text(parser)
-    parser.add_argument(
-        "--batch-size",
-        type=count,
-        default=1,
-        metavar="N",
-        help="columns of text; more than 1 is approximate (default: 1)",
-    )
+    help = "columns of text; more than 1 is approximate (default: 1)"
+    parser.add_argument("--batch-size", type=count, default=1, metavar="N", help=help)
     parser.add_argument("--by-sentence", action="store_true", help="score each line by itself, and all lines together")
     add_output_flags(parser)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from flair_nas.cli.flags import (
+    Actions,
     add_action,
     add_run_flags,
     add_setting_flags,
@@ -20,9 +20,6 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.select.config import SelectConfig, SelectSettings, TextSelectConfig
 from flair_nas.settings.resolve import preset_names
 from flair_nas.storage.paths import typed
-
-if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
 
 EXAMPLES = """examples:
   flair-nas select --corpus wnut_17 --budget 2h --out runs/wnut

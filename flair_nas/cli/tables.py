@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from flair_nas.cli.flags import add_action, add_list_flag, add_setting_flags, settings_of_run
+from flair_nas.cli.flags import Actions, add_action, add_list_flag, add_setting_flags, settings_of_run
 from flair_nas.cli.log import quiet_flair
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.storage.paths import typed, user_path
 from flair_nas.tables.config import TableConfig
-
-if TYPE_CHECKING:
-    from flair_nas.cli.flags import Actions
 
 EXAMPLES = """examples:
   flair-nas tables run wnut-small --data-root DATASETS --embeddings word:vectors.gensim char --out runs/wnut

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.cli.flags import (
+    Actions,
     add_action,
     add_hub_flags,
     add_output_flags,
@@ -32,8 +33,6 @@ from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig
 
 if TYPE_CHECKING:
     from flair.data import Sentence
-
-    from flair_nas.cli.flags import Actions
 
 TRAIN_EXAMPLES = """examples:
   flair-nas tag train --corpus demo --rnn i-darts-ptb --embeddings one-hot char --epochs 20 --out runs/demo

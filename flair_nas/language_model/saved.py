@@ -85,18 +85,9 @@ def build_language_model(
             init_range = config.init_range or papers_range(config.hidden_size)
             numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options
             rnn = SearchedRNN(embedding_size, config.hidden_size, genotype, config.layers, **numbers)
-        return LanguageModel(
-            vocabulary_size,
-            embedding_size,
-            config.hidden_size,
-            rnn,
-            dropout=config.dropout,
-            embedding_dropout=config.embedding_dropout,
-            word_dropout=config.word_dropout,
-            tied=config.tied,
-            adaptive_cutoffs=config.adaptive_cutoffs,
-            init_range=config.embedding_init_range,
-        )
+        names = ("dropout", "embedding_dropout", "word_dropout", "tied", "adaptive_cutoffs")
+        settings = {name: getattr(config, name) for name in names} | {"init_range": config.embedding_init_range}
+        return LanguageModel(vocabulary_size, embedding_size, config.hidden_size, rnn, **settings)
     except ValueError as error:
         raise FlairNasError(f"cannot build a language model of {vocabulary_size:,} types: {error}") from None
 
