@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from flair_nas.nn.kernels.dispatch import wants_equations
 from flair_nas.nn.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
-from flair_nas.nn.operations import product_dtype
+from flair_nas.nn.operations import masked, product_dtype
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
 _State: TypeAlias = "Tensor | tuple[Tensor, ...]"
+_Ran = tuple[Tensor, list[Tensor]]
+"""The output of a layer, [T, B, H], and the parts of its final state, [B, H]."""
 
 
 class _Variational(nn.Module):
@@ -33,6 +35,7 @@ class _Variational(nn.Module):
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c
+    _run_masked: ClassVar[Callable[..., _Ran]]
 
     def __init__(
         self,
@@ -65,8 +68,7 @@ class _Variational(nn.Module):
             state = (zeros,) * self._states
         output, ends = input, []
         for layer, *firsts in zip(layers, *_split(state)):  # [B, H] each
-            mask = self._mask(self.input_dropout, output[0])  # [B, D]
-            output = output if mask is None else output * mask
+            output = masked(output, self._mask(self.input_dropout, output[0]))
             mask = self._mask(self.recurrent_dropout, firsts[0])  # [B, H]
             if mask is None:
                 output, last = layer(output, _join([first[None] for first in firsts]))  # [T, B, H], [1, B, H] each
@@ -85,68 +87,6 @@ class _Variational(nn.Module):
         if not (self.training and probability):
             return None
         return torch.empty_like(like).bernoulli_(1 - probability).div_(1 - probability)
-
-    def _run_masked(
-        self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Run a layer with a mask of h [B, H]; return the output [T, B, H] and the parts of the final state [B, H]."""
-        raise NotImplementedError
-
-
-class VariationalLSTM(_Variational):
-    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence."""
-
-    _kind, _states = nn.LSTM, 2
-
-    def _run_masked(
-        self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        def loop(products: Products, projected: Tensor, hidden: Tensor, cell: Tensor, mask: Tensor) -> Tensor:
-            # vectors are columns here: projected [4H, T * B], the others [H, B]
-            outputs = []
-            for step in torch.split(projected, hidden.shape[1], dim=1):
-                gate_in, gate_forget, candidate, gate_out = (step + products("hidden", hidden * mask)).chunk(4)
-                kept = torch.sigmoid(gate_forget) * cell
-                cell = torch.addcmul(kept, torch.sigmoid(gate_in), torch.tanh(candidate))
-                hidden = torch.sigmoid(gate_out) * torch.tanh(cell)
-                outputs.append(hidden)
-            return torch.cat([*outputs, cell], dim=1)  # [H, (T + 1) * B]
-
-        weight_input, weight, bias, other_bias = _weights(layer)
-        projected = _project(weight_input, input, bias + other_bias)
-        sources = {"projected": projected, "hidden": firsts[0].t(), "cell": firsts[1].t()}
-        output = _run(loop, weight, sources, mask)  # [T + 1, B, H]
-        return output[:-1], [output[-2], output[-1]]
-
-
-class VariationalGRU(_Variational):
-    """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
-
-    The part of h_{t-1} that the update gate keeps has no mask, since it enters no product.
-    """
-
-    _kind, _states = nn.GRU, 1
-
-    def _run_masked(
-        self, layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor
-    ) -> tuple[Tensor, list[Tensor]]:
-        def loop(products: Products, projected: Tensor, hidden: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
-            # vectors are columns here: projected [3H, T * B], bias [H, 1], the others [H, B]
-            outputs = []
-            for step in torch.split(projected, hidden.shape[1], dim=1):
-                reset, update, candidate = step.chunk(3)  # [H, B] each
-                to_reset, to_update, to_candidate = products("hidden", hidden * mask).chunk(3)
-                candidate = torch.tanh(candidate + torch.sigmoid(reset + to_reset) * (to_candidate + bias))
-                hidden = torch.lerp(candidate, hidden, torch.sigmoid(update + to_update))
-                outputs.append(hidden)
-            return torch.cat(outputs, dim=1)  # [H, T * B]
-
-        weight_input, weight, bias, other_bias = _weights(layer)
-        *gate_biases, candidate_bias = other_bias.chunk(3)  # the reset gate multiplies the last, so it stays apart
-        projected = _project(weight_input, input, bias + torch.cat([*gate_biases, torch.zeros_like(candidate_bias)]))
-        sources = {"projected": projected, "hidden": firsts[0].t(), "bias": candidate_bias[:, None]}
-        output = _run(loop, weight, sources, mask)  # [T, B, H]
-        return output, [output[-1]]
 
 
 def _split(state: _State) -> tuple[Tensor, ...]:
@@ -175,3 +115,57 @@ def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor]
 def _weights(layer: _Layer) -> list[Tensor]:
     """Return the weights of input, [gates * H, D], and of h, [gates * H, H], and both biases, [gates * H] each."""
     return [layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0]  # type: ignore[list-item]
+
+
+def _run_lstm(layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor) -> _Ran:
+    def loop(products: Products, projected: Tensor, hidden: Tensor, cell: Tensor, mask: Tensor) -> Tensor:
+        # vectors are columns here: projected [4H, T * B], the others [H, B]
+        outputs = []
+        for step in torch.split(projected, hidden.shape[1], dim=1):
+            gate_in, gate_forget, candidate, gate_out = (step + products("hidden", hidden * mask)).chunk(4)
+            kept = torch.sigmoid(gate_forget) * cell
+            cell = torch.addcmul(kept, torch.sigmoid(gate_in), torch.tanh(candidate))
+            hidden = torch.sigmoid(gate_out) * torch.tanh(cell)
+            outputs.append(hidden)
+        return torch.cat([*outputs, cell], dim=1)  # [H, (T + 1) * B]
+
+    weight_input, weight, bias, other_bias = _weights(layer)
+    projected = _project(weight_input, input, bias + other_bias)
+    sources = {"projected": projected, "hidden": firsts[0].t(), "cell": firsts[1].t()}
+    output = _run(loop, weight, sources, mask)  # [T + 1, B, H]
+    return output[:-1], [output[-2], output[-1]]
+
+
+def _run_gru(layer: _Layer, input: Tensor, firsts: list[Tensor], mask: Tensor) -> _Ran:
+    def loop(products: Products, projected: Tensor, hidden: Tensor, bias: Tensor, mask: Tensor) -> Tensor:
+        # vectors are columns here: projected [3H, T * B], bias [H, 1], the others [H, B]
+        outputs = []
+        for step in torch.split(projected, hidden.shape[1], dim=1):
+            reset, update, candidate = step.chunk(3)  # [H, B] each
+            to_reset, to_update, to_candidate = products("hidden", hidden * mask).chunk(3)
+            candidate = torch.tanh(candidate + torch.sigmoid(reset + to_reset) * (to_candidate + bias))
+            hidden = torch.lerp(candidate, hidden, torch.sigmoid(update + to_update))
+            outputs.append(hidden)
+        return torch.cat(outputs, dim=1)  # [H, T * B]
+
+    weight_input, weight, bias, other_bias = _weights(layer)
+    *gate_biases, candidate_bias = other_bias.chunk(3)  # the reset gate multiplies the last, so it stays apart
+    projected = _project(weight_input, input, bias + torch.cat([*gate_biases, torch.zeros_like(candidate_bias)]))
+    sources = {"projected": projected, "hidden": firsts[0].t(), "bias": candidate_bias[:, None]}
+    output = _run(loop, weight, sources, mask)  # [T, B, H]
+    return output, [output[-1]]
+
+
+class VariationalLSTM(_Variational):
+    """`torch.nn.LSTM` (Hochreiter and Schmidhuber, 1997) with dropouts of x and h whose masks last a whole sequence."""
+
+    _kind, _states, _run_masked = nn.LSTM, 2, staticmethod(_run_lstm)
+
+
+class VariationalGRU(_Variational):
+    """`torch.nn.GRU` (Cho et al., 2014) with dropouts of x and h whose masks last a whole sequence.
+
+    The part of h_{t-1} that the update gate keeps has no mask, since it enters no product.
+    """
+
+    _kind, _states, _run_masked = nn.GRU, 1, staticmethod(_run_gru)
