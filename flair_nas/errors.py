@@ -24,15 +24,10 @@ class NotFiniteError(FlairNasError):
     """A loss or gradient that is not finite."""
 
 
-def printable(message: str, limit: int = 2000) -> str:
-    """Return a message of bounded length that every file and terminal can hold.
-
-    Args:
-        message: the text. Halves of characters, as in names of files, are escaped.
-        limit: the maximal length in characters; the middle of a longer message is left out.
-    """
-    text = message.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= limit else f"{text[: limit - 600]} ... {text[-500:]}"
+def printable(message: str) -> str:
+    """Return a message that every file and terminal can hold, without the middle of more than 2,000 characters."""
+    text = message.encode("utf-8", "backslashreplace").decode()  # escapes halves of characters
+    return text if len(text) <= 2000 else f"{text[:1400]} ... {text[-500:]}"
 
 
 def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int = 3) -> str:
