@@ -21,17 +21,11 @@ TOKENS_AT_ONCE = 2048
 
 
 class StreamScore(NamedTuple):
-    """The score of a model on a stream.
+    """The score of a model on a stream."""
 
-    Args:
-        loss: mean nats per predicted token.
-        perplexity: e to the loss.
-        tokens: number of predicted tokens.
-    """
-
-    loss: float
-    perplexity: float
-    tokens: int
+    loss: float  # mean nats per predicted token
+    perplexity: float  # e to the loss
+    tokens: int  # number of predicted tokens
 
 
 def evaluate_stream(

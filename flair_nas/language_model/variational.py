@@ -23,15 +23,7 @@ _Ran = tuple[Tensor, list[Tensor]]
 
 
 class _Variational(nn.Module):
-    """Layers on top of one another, and their masks.
-
-    Args:
-        input_size: D.
-        hidden_size: H.
-        num_layers: layers on top of one another.
-        input_dropout: variational dropout of the input of each layer.
-        recurrent_dropout: variational dropout of h.
-    """
+    """Layers with inputs of size D and states of size H on top of one another, and the masks of each."""
 
     _kind: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     _states: ClassVar[int]  # h, and c

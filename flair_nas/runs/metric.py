@@ -25,23 +25,14 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric such as perplexity or F1.
+    """A metric such as perplexity or F1."""
 
-    Args:
-        name: the name in the keys of histories: ``valid_NAME``.
-        title: the name in sentences and on axes.
-        from_loss: the function from the mean loss to the metric; None if the metric needs an evaluation.
-        higher_is_better: the direction. It is ignored with `from_loss`, where a lower loss is better.
-        form: the format of the number.
-        scale: the axis of a picture, ``linear`` or ``log``.
-    """
-
-    name: str
-    title: str
-    from_loss: Callable[[float], float] | None = None
-    higher_is_better: bool = False
-    form: str = ".1f"
-    scale: str = "linear"
+    name: str  # in the keys of histories: ``valid_NAME``
+    title: str  # in sentences and on axes
+    from_loss: Callable[[float], float] | None = None  # from the mean loss; None if the metric needs an evaluation
+    higher_is_better: bool = False  # ignored with `from_loss`, where a lower loss is better
+    form: str = ".1f"  # of the number
+    scale: str = "linear"  # of the axis of a picture, or ``log``
 
     @property
     def key(self) -> str:

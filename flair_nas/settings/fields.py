@@ -71,19 +71,12 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 class Kind(NamedTuple):
-    """The type of a setting.
+    """The type of a setting."""
 
-    Args:
-        type: int, float, bool or str.
-        many: True for a list of these.
-        optional: True if None is allowed.
-        switch: True for an int that can also be true or false.
-    """
-
-    type: type
-    many: bool
-    optional: bool
-    switch: bool = False
+    type: type  # int, float, bool or str
+    many: bool  # a list of these
+    optional: bool  # None is allowed
+    switch: bool = False  # an int that can also be true or false
 
 
 @functools.cache

@@ -60,15 +60,10 @@ Ids = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that have ids; the id of a word is its position.
+    """The words that have ids; the id of a word is its position. `UNKNOWN` and `END` are always among them."""
 
-    Args:
-        words: by falling count, then by first occurrence in the text. `UNKNOWN` and `END` are always among them.
-        counts: number of occurrences of each id in the training part; `UNKNOWN` counts all words that have no id.
-    """
-
-    words: tuple[str, ...]
-    counts: tuple[int, ...]
+    words: tuple[str, ...]  # by falling count, then by first occurrence in the text
+    counts: tuple[int, ...]  # of each id in the training part; `UNKNOWN` counts all words that have no id
 
     def __len__(self) -> int:
         return len(self.words)
@@ -91,23 +86,14 @@ class Vocabulary:
 
 @dataclass(frozen=True, eq=False)
 class TextCorpus:
-    """A text as token ids.
+    """A text as token ids, int32 [tokens], memory-mapped and read-only."""
 
-    Args:
-        name: name of the folder or file, or the Flair corpus' own.
-        vocabulary: the words of the training part.
-        train: ids, int32 [tokens], memory-mapped and read-only.
-        valid: ids, int32 [tokens], memory-mapped and read-only.
-        test: ids, int32 [tokens], memory-mapped and read-only; None if there is no test part.
-        fingerprint: SHA-256 of text and settings in hexadecimal.
-    """
-
-    name: str
-    vocabulary: Vocabulary
+    name: str  # of the folder or file, or the Flair corpus' own
+    vocabulary: Vocabulary  # of the training part
     train: Ids
     valid: Ids
     test: Ids | None
-    fingerprint: str
+    fingerprint: str  # SHA-256 of text and settings in hexadecimal
 
     @cached_property
     def unknown_shares(self) -> dict[str, float]:

@@ -44,17 +44,13 @@ TextSource: TypeAlias = object  # FilePath | Mapping[str, FilePath | None] | fla
 class TextPart(NamedTuple):
     """One part of a text.
 
-    Args:
-        label: its name in messages: a path, or a part of a Flair corpus.
-        size: bytes.
-        digest: SHA-256 of the file's bytes, or of the words of a Flair corpus.
-        read: function that reads the words anew, with `LINE_END` after the last word of each line. It reports the
-            number of bytes read since the last report to its argument.
+    `read` reads the words anew, with `LINE_END` after the last word of each line. It reports the number of bytes read
+    since the last report to its argument.
     """
 
-    label: str
-    size: int
-    digest: str
+    label: str  # in messages: a path, or a part of a Flair corpus
+    size: int  # bytes
+    digest: str  # SHA-256 of the file's bytes, or of the words of a Flair corpus
     read: Callable[[Advance], Iterator[str]]
 
 
