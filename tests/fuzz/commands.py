@@ -15,19 +15,12 @@ from flair_nas.cli import main
 
 
 class Ended(NamedTuple):
-    """How a command ended.
-
-    Args:
-        code: its exit code.
-        out: what it wrote to standard output.
-        errors: and to standard error.
-        usage: whether argparse ended it, which repeats an argument however long it is.
-    """
+    """How a command ended."""
 
     code: int
     out: str
     errors: str
-    usage: bool
+    usage: bool  # argparse ended it, which repeats an argument however long it is
 
 
 @contextlib.contextmanager
@@ -44,12 +37,7 @@ def logs_as_before() -> Iterator[None]:
 
 
 def run(words: list[str], given: bytes = b"") -> Ended:
-    """Runs a command; any other exception than argparse's comes out.
-
-    Args:
-        words: its arguments.
-        given: standard input.
-    """
+    """Runs a command with a standard input; any other exception than argparse's comes out."""
     out, errors, before = io.BytesIO(), io.BytesIO(), sys.stdin
     usage = False
     sys.stdin = io.TextIOWrapper(io.BytesIO(given), encoding="utf-8")

@@ -12,30 +12,15 @@ KINDS = ("cut", "bits", "bytes", "zeros", "noise", "append", "empty", "delete", 
 
 
 class Damage(NamedTuple):
-    """What is done to a file.
+    """What is done to a file."""
 
-    Args:
-        kind: one of KINDS.
-        place: where it begins, as a share of the file.
-        size: how many bits or bytes it is about.
-        seed: of places and bytes that are drawn, and of the file that it is swapped with.
-    """
-
-    kind: str
-    place: float
-    size: int
-    seed: int
+    kind: str  # one of KINDS
+    place: float  # where it begins, as a share of the file
+    size: int  # how many bits or bytes it is about
+    seed: int  # of places and bytes that are drawn, and of the file that it is swapped with
 
     def apply(self, path: Path, others: list[Path]) -> set[Path]:
-        """Damages a file.
-
-        Args:
-            path: the file.
-            others: those with one of which it may be swapped.
-
-        Returns:
-            What is no longer as it was.
-        """
+        """Damages a file, which may be swapped with another; gives what is no longer as it was."""
         content, draw = bytearray(path.read_bytes()), random.Random(self.seed)
         start = int(self.place * len(content))
         end = min(start + self.size, len(content))

@@ -40,13 +40,9 @@ settings.register_profile(
 
 
 def fuzzed(kind: str, tries: int, *, shrink: bool = True, **strategies: Any) -> Callable[[Any], Any]:
-    """Makes a test of a function, which hypothesis calls with what strategies give.
+    """Makes a test of a function, which hypothesis calls with what strategies give; the other arguments are fixtures.
 
-    Args:
-        kind: under which the examples are counted.
-        tries: examples in the short form, always the same ones.
-        shrink: look for the simplest example that fails.
-        **strategies: an argument each; the other arguments are fixtures.
+    The short form has so many tries, always the same ones. They are counted by kind.
     """
     profile = settings.get_profile(LONG)
     phases = [phase for phase in profile.phases if shrink or phase != Phase.shrink]
@@ -73,12 +69,7 @@ def fuzzed(kind: str, tries: int, *, shrink: bool = True, **strategies: Any) -> 
 
 
 def outcome(call: Callable[[], Any], *allowed: type[Exception]) -> Any:
-    """What a call gives, or the error by which it refuses: soon, and in words that can be shown.
-
-    Args:
-        call: what is tried.
-        allowed: errors besides FlairNasError, where the docstring names them.
-    """
+    """What a call gives, or the error by which it refuses: soon, and in words that can be shown."""
     started = time.process_time()
     try:
         with bounded():

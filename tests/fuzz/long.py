@@ -36,10 +36,7 @@ def command(seed: int, *words: str) -> list[str]:
 def run_round(seed: int, end: float, first: bool) -> dict[str, Any]:
     """One round, as `conftest.py` reports it; a process that ended without a report is a failure as well.
 
-    Args:
-        seed: of hypothesis.
-        end: when it is stopped, by time.monotonic.
-        first: also those tests whose cases are always the same.
+    It is stopped at `end`. The first one has also those tests whose cases are always the same.
     """
     with tempfile.TemporaryDirectory() as folder:
         report, output = Path(folder) / "report.json", Path(folder) / "output.txt"

@@ -14,16 +14,7 @@ CHANGES = ("insert", "delete", "repeat", "replace", "swap")
 
 
 def mutate(text: Text, change: str, start: int, length: int, piece: Text, times: int) -> Text:
-    """One change of a text.
-
-    Args:
-        text: str or bytes.
-        change: one of CHANGES.
-        start: where the changed part begins.
-        length: its length.
-        piece: what is inserted, or stands for the part.
-        times: how often it, or the part, is repeated.
-    """
+    """One of CHANGES of a part of a text; a piece is inserted, or stands for the part."""
     before, part, after = text[:start], text[start : start + length], text[start + length :]
     if change == "insert":
         return before + piece * times + part + after
@@ -38,14 +29,7 @@ def mutate(text: Text, change: str, start: int, length: int, piece: Text, times:
 
 @st.composite
 def mutated(draw: st.DrawFn, valid: st.SearchStrategy[Text], pieces: st.SearchStrategy[Text], most: int = 4) -> Any:
-    """A valid text after some changes, or after none.
-
-    Args:
-        draw: hypothesis' own.
-        valid: valid texts.
-        pieces: what may be put in: words of the format, and others.
-        most: changes at most.
-    """
+    """A valid text after some changes, or after none; pieces are words of the format, and others."""
     text: Any = draw(valid)
     for _ in range(draw(st.integers(0, most))):
         start = draw(st.integers(0, len(text)))

@@ -44,19 +44,12 @@ PLACES = st.integers(0, 99)  # of the damaged file among those of a run
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run.
+    """A kind of run."""
 
-    Args:
-        verb: of the command that trains.
-        train: does it without the command, to an epoch, in a folder.
-        evaluate: the command that uses what is in a folder.
-        load: reads a model file of such a run; gives its weights.
-    """
-
-    verb: list[str]
-    train: Callable[[Path, int], object]
-    evaluate: Callable[[Path], list[str]]
-    load: Callable[[Path], dict[str, torch.Tensor]]
+    verb: list[str]  # of the command that trains
+    train: Callable[[Path, int], object]  # without the command, to an epoch
+    evaluate: Callable[[Path], list[str]]  # the command that uses what is in a folder
+    load: Callable[[Path], dict[str, torch.Tensor]]  # gives the weights in a model file
 
 
 class Made:

@@ -21,15 +21,10 @@ Work = Callable[[dict[str, Any], str], None]
 
 
 class Killed(NamedTuple):
-    """A run that was killed and resumed until it ended.
+    """A run that was killed and resumed until it ended."""
 
-    Args:
-        epochs: at each kill, how many epochs were in the history.
-        starts: processes that it took.
-    """
-
-    epochs: list[int]
-    starts: int
+    epochs: list[int]  # in the history at each kill
+    starts: int  # processes that it took
 
 
 def write_text(folder: Path, train_lines: int = 80, valid_lines: int = 16, seed: int = 0) -> Path:
@@ -47,11 +42,7 @@ def write_text(folder: Path, train_lines: int = 80, valid_lines: int = 16, seed:
 
 
 def processes(*modules: str) -> Any:
-    """A server that has imported everything, and whose children therefore begin to search at once.
-
-    Args:
-        *modules: what else it imports, for other runs.
-    """
+    """A server that has imported everything, and these modules, so that its children begin at once."""
     context = multiprocessing.get_context("forkserver")
     # the last three are what is loaded late: with the first gradient, the first optimizer, the picture at the end
     preload = ["flair_nas.search.trainer", "sympy", "torch._dynamo", "matplotlib.figure"]

@@ -37,21 +37,13 @@ NEWEST_HUB, HUB = "huggingface-hub==2.4.0", ROOT / ".venv" / "newest-hub"
 
 
 class Leg(NamedTuple):
-    """A kind of machine.
-
-    Args:
-        says: in a few words.
-        environment: variables that make this machine one.
-        files: the tests to run, as paths below tests/ without ``test_`` and ``.py``; empty for all.
-        lacks: why it cannot be run here; empty if it can.
-        python: gives the Python to run, after whatever setting up it needs.
-    """
+    """A kind of machine."""
 
     says: str
     environment: dict[str, str]
-    files: tuple[str, ...] = NUMERIC + COMMANDS
-    lacks: Callable[[], str] = lambda: ""
-    python: Callable[[], str] = lambda: sys.executable
+    files: tuple[str, ...] = NUMERIC + COMMANDS  # paths below tests/ without ``test_`` and ``.py``; empty for all
+    lacks: Callable[[], str] = lambda: ""  # why it cannot be run here
+    python: Callable[[], str] = lambda: sys.executable  # which to run, after whatever setting up it needs
 
 
 def _no_x86() -> str:
@@ -127,17 +119,8 @@ def run(leg: Leg) -> tuple[bool, str]:
     """Runs the tests of a leg; whether all passed, and pytest's closing line."""
     paths = [ROOT / "tests" / name for name in leg.files]
     tests = [str(path.with_name(f"test_{path.name}.py")) for path in paths]
-    command = [
-        leg.python(),
-        "-m",
-        "pytest",
-        "-n2",
-        "--dist=loadfile",
-        "--no-loadscope-reorder",
-        "-rfE",
-        "--tb=short",
-        *tests,
-    ]
+    options = ["-n2", "--dist=loadfile", "--no-loadscope-reorder", "-rfE", "--tb=short"]
+    command = [leg.python(), "-m", "pytest", *options, *tests]
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **leg.environment}, stdout=subprocess.PIPE, text=True
     )

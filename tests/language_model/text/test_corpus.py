@@ -70,12 +70,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 class Sentences:
-    """A part of a Flair corpus, by its shape; counts how often it is read from the start.
-
-    Args:
-        lines: sentences, their tokens parted by blanks.
-        at: called with the number of the reading and of the sentence, before each sentence.
-    """
+    """A part of a Flair corpus, by its shape; counts how often it is read, and calls `at` before each sentence."""
 
     def __init__(self, *lines: str, at: Any = lambda reading, number: None) -> None:
         self.lines, self.at, self.readings = lines, at, 0
