@@ -33,12 +33,7 @@ def printable(message: str) -> str:
 def did_you_mean(text: str, names: Iterable[str] | Mapping[str, str], count: int = 3) -> str:
     """Return a 'did you mean' question that ends in a blank, or an empty string if no name is close.
 
-    Initials stand for their name: ``lr`` for ``learning_rate``.
-
-    Args:
-        text: the text that the user typed.
-        names: the known names. A mapping gives the form in which each name is offered.
-        count: the maximal number of names.
+    Initials stand for their name: ``lr`` for ``learning_rate``. A mapping gives the form in which a name is offered.
     """
     spelling = {name.lower(): names[name] if isinstance(names, Mapping) else name for name in names}
     short = text.lower().strip("-")

@@ -85,15 +85,8 @@ def compute_losses_by_sentence(
     """Compute the loss of each token in nats, each sentence without the context of those before it.
 
     Sentences of similar lengths are read side by side. The padding follows a sentence, so it changes no loss.
-
-    Args:
-        model: evaluated without dropout; it keeps its mode.
-        ids: the stream, [tokens].
-        end: the id that ends a sentence; it is also read before the first token of each.
-        progress: draw a progress bar on standard error.
-
-    Returns:
-        [tokens], in the order of the stream.
+    Arguments are those of `evaluate_stream`, and `end`, the id that ends a sentence; it is also read before the first
+    token of each. Return [tokens], in the order of the stream.
     """
     stops = np.append(np.flatnonzero(ids[:-1] == end), len(ids) - 1) + 1
     starts = np.concatenate([[0], stops[:-1]])

@@ -64,12 +64,7 @@ def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str,
 def build_language_model(
     config: LanguageModelConfig, vocabulary_size: int, layer: tuple[Genotype | None, dict[str, float]] | None = None
 ) -> LanguageModel:
-    """Return an untrained model; the caller seeds.
-
-    Args:
-        config: the settings.
-        vocabulary_size: number of types.
-        layer: genotype and options of `parse_layer`; options override settings of the same name.
+    """Return an untrained model; the caller seeds. Options of `parse_layer` override settings of the same name.
 
     Raises:
         FlairNasError: settings that do not fit each other or the vocabulary.

@@ -66,16 +66,11 @@ class Run(Generic[Config]):
     def resume(self, restore: Callable[[State], Restored], start_over: str = START_OVER) -> Restored | None:
         """Read the last good checkpoint, take its history and restore the rest. Nothing is written.
 
-        Args:
-            restore: restores a saved state, with tensors on the CPU, or refuses it.
-            start_over: the advice in the error if no checkpoint can be used.
-
-        Returns:
-            The result of `restore`; None if there is no checkpoint.
+        Return the result of `restore`, which gets the saved state with tensors on the CPU; None without a checkpoint.
 
         Raises:
             FlairNasError: all checkpoints are damaged, of another run, or refused; or the ``model.pt`` of the best
-                epoch is missing or damaged.
+                epoch is missing or damaged. `start_over` is the advice in it.
         """
         state = self.checkpoints.load(start_over)
         if state is None:

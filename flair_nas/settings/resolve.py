@@ -37,15 +37,9 @@ def resolve(
     flags: Mapping[str, Any] | None = None,
     from_run: bool = False,
 ) -> Config:
-    """Combine defaults, a preset, a file and flags; the later wins.
+    """Combine defaults, a preset of a kind, a YAML file and flags; the later wins.
 
-    Args:
-        config_type: the dataclass of the settings.
-        kind: the kind of the preset, as for `load_preset`.
-        preset: the name of a preset.
-        file: a YAML file of settings.
-        flags: settings by name.
-        from_run: True if a run wrote the file. Settings that did not exist then get their value of that time.
+    If the file is `from_run`, settings that did not exist when the run wrote it get their value of that time.
 
     Raises:
         FlairNasError: the preset is unknown, the file cannot be read, or settings cannot be used.

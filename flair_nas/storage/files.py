@@ -23,9 +23,6 @@ _SUFFIX = ".flair-nas.part"
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary file beside `path` that takes its name when the block ends without an error.
 
-    Args:
-        path: the file to write. The old one stays until the new one is complete.
-
     Raises:
         OSError: the file cannot be written. The old file stays, and the temporary one is removed.
     """
