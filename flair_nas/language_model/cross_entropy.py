@@ -45,11 +45,10 @@ def cross_entropies(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor)
 
     Arguments are those of `mean_cross_entropy`.
     """
-    with torch.no_grad():
-        dtype = product_dtype(weight)
-        with torch.autocast(rows.device.type, enabled=False):
-            blocks = _blocks(rows.to(dtype), weight.to(dtype), bias.to(dtype), targets)
-            return torch.cat([losses for _, losses, _ in blocks])
+    dtype = product_dtype(weight)
+    with torch.no_grad(), torch.autocast(rows.device.type, enabled=False):
+        blocks = _blocks(rows.to(dtype), weight.to(dtype), bias.to(dtype), targets)
+        return torch.cat([losses for _, losses, _ in blocks])
 
 
 class _MeanCrossEntropy(torch.autograd.Function):
