@@ -36,9 +36,6 @@ def quiet_flair(arguments: argparse.Namespace) -> None:
         arguments: with `quiet` and `verbose`.
     """
     quiet_libraries(arguments)
-    from flair_nas.tagging.quiet import log_to_stderr
+    from flair_nas.tagging.quiet import log_flair_to_stderr
 
-    log_to_stderr(
-        flair=logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING,
-        own=logging.ERROR if arguments.quiet else logging.INFO,
-    )
+    log_flair_to_stderr(logging.INFO if arguments.verbose else logging.ERROR if arguments.quiet else logging.WARNING)

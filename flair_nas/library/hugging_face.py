@@ -15,11 +15,7 @@ _SOURCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 def offline_variable(address: str) -> str:
-    """Return the environment variable that forbids fetching an address, or an empty string.
-
-    Args:
-        address: ``https://...``, or ``hf://...``, which the Hub's own ``HF_HUB_OFFLINE`` forbids, too.
-    """
+    """Return the environment variable that forbids fetching an address, or an empty string."""
     names = ("FLAIR_NAS_OFFLINE", *(("HF_HUB_OFFLINE",) if address.startswith(PREFIX) else ()))
     return next((name for name in names if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), "")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterator
 from unittest import mock
 
@@ -19,14 +18,7 @@ OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
 
 @contextlib.contextmanager
 def flair_device(name: str | None) -> Iterator[None]:
-    """Have Flair compute on a device within the block.
-
-    Args:
-        name: cpu, cuda or cuda:N; None leaves Flair's own choice.
-
-    Raises:
-        FlairNasError: there is no such device here.
-    """
+    """Have Flair compute on a device, or with None on that of its own choice, within the block."""
     with mock.patch.object(flair, "device", flair.device):
         set_flair_device(name)
         yield
@@ -77,16 +69,8 @@ def flair_says(level: int) -> Iterator[None]:
         flair.logger.setLevel(before)
 
 
-def log_to_stderr(*, flair: int, own: int) -> None:
-    """Send the logs of Flair, which go to standard output, and of flair-nas to standard error, for a command.
-
-    Args:
-        flair: the level below which Flair's messages are dropped.
-        own: the level below which those of flair-nas are dropped.
-    """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    for logger, level in ((logging.getLogger("flair"), flair), (logging.getLogger("flair_nas"), own)):
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
+def log_flair_to_stderr(level: int) -> None:
+    """Send Flair's log from a level up to standard error, as that of flair-nas, and not to standard output."""
+    flair.logger.handlers = logging.getLogger("flair_nas").handlers
+    flair.logger.setLevel(level)
+    flair.logger.propagate = False

@@ -54,12 +54,7 @@ def make_sentences(
 
 
 def begins(before: str, tag: str) -> bool:
-    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2.
-
-    Args:
-        before: the tag of the word before, or O.
-        tag: the tag of the word.
-    """
+    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2."""
     return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -96,7 +97,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if kind == "transformer" and argument:
         path = user_path(argument)
         name = str(path.resolve()) if path.is_dir() else argument
-        return _by_name(_transformer, spec, name, file_form=f"{kind}:PATH")
+        return _by_name(functools.partial(TransformerWordEmbeddings, fine_tune=False), spec, name, f"{kind}:PATH")
     if kind in LANGUAGE_MODELS and argument:
         if _names_a_file(argument):
             return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
@@ -104,11 +105,6 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
         return _by_name(WordEmbeddings, spec, spec.lower(), file_form="word:PATH")
     raise _unknown(spec)
-
-
-def _transformer(name: str) -> TokenEmbeddings:
-    embeddings: TokenEmbeddings = TransformerWordEmbeddings(name, fine_tune=False)
-    return embeddings
 
 
 def _names_a_file(argument: str) -> bool:
