@@ -21,11 +21,7 @@ def offline_variable(address: str) -> str:
 
 
 def refuse_offline(address: str) -> None:
-    """Raise an error if the environment forbids fetching an address.
-
-    Raises:
-        FlairNasError: ``FLAIR_NAS_OFFLINE`` is set, or for the Hub ``HF_HUB_OFFLINE``.
-    """
+    """Raise an error if ``FLAIR_NAS_OFFLINE``, or for the Hub ``HF_HUB_OFFLINE``, forbids fetching an address."""
     if name := offline_variable(address):
         raise FlairNasError(f"{address}: is not in the cache, and {name} keeps flair-nas off the network")
 

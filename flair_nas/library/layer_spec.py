@@ -80,9 +80,6 @@ def normalize_description(architecture: str) -> str:
 
     Args:
         architecture: JSON with a genotype, the printed form of a module, or the first followed by the second.
-
-    Raises:
-        GenotypeError: it holds a genotype that cannot be used.
     """
     try:
         data, end = json.JSONDecoder().raw_decode(architecture)

@@ -227,11 +227,7 @@ class EpochPlugin(TrainerPlugin):
 
 
 def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
-    """Refuse a file of a run whose corpus had another digest than it has now.
-
-    Raises:
-        FlairNasError: the digests differ.
-    """
+    """Refuse a file of a run whose corpus had another digest than it has now."""
     if sha256 != corpus.sha256:
         raise FlairNasError(
             f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "

@@ -71,6 +71,6 @@ def flair_says(level: int) -> Iterator[None]:
 
 def log_flair_to_stderr(level: int) -> None:
     """Send Flair's log from a level up to standard error, as that of flair-nas, and not to standard output."""
-    flair.logger.handlers = logging.getLogger("flair_nas").handlers
+    flair.logger.handlers = [*logging.getLogger("flair_nas").handlers]
     flair.logger.setLevel(level)
     flair.logger.propagate = False

@@ -70,11 +70,7 @@ class NotDataError(FlairNasError):
 
 
 def holds_safe_tagger(folder: Path) -> bool:
-    """Return True if a folder has both files that `write_safe` writes, False if it has neither.
-
-    Raises:
-        FlairNasError: it has one without the other.
-    """
+    """Return True if a folder has both files that `write_safe` writes, False for neither; refuse one alone."""
     there = [(folder / name).exists() for name in (CONFIG, WEIGHTS)]
     if any(there) and not all(there):
         name, missing = (CONFIG, WEIGHTS) if there[0] else (WEIGHTS, CONFIG)

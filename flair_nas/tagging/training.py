@@ -106,11 +106,7 @@ def train_taggers(
 
 
 def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
-    """Return the corpus that the settings name.
-
-    Raises:
-        FlairNasError: there is no such corpus, or its files are faulty.
-    """
+    """Return the corpus that the settings name."""
     return load_corpus(
         config.corpus,
         label_type=config.label_type,

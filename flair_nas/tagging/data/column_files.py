@@ -58,14 +58,7 @@ def read_column_file(
     delimiter: str | None = None,
     comment: str | None = None,
 ) -> list[Sentence]:
-    """Read the sentences of one column file, with the checks of a corpus.
-
-    Args:
-        path: the file.
-        columns: column number, from 0, to name; one is ``text``. Default: the text is first and the label last.
-        label_type: the name of the label column.
-        delimiter: see `flair_nas.tagging.data.column_rows.read_blocks`.
-        comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
+    """Read the sentences of one column file, with the arguments and checks of a part of a corpus.
 
     Raises:
         FlairNasError: the file is missing or faulty, or `columns` does not fit it.
@@ -212,11 +205,7 @@ def _check_labels(path: Path, rows: Sequence[Row], text_column: int, label_colum
 
 
 def _label_tags(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
-    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO.
-
-    Raises:
-        FlairNasError: the meaning of a label is not clear; the message names the row.
-    """
+    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO."""
     try:
         tags, note = read_labels({row.fields[column] for row in rows})
     except TagError as error:

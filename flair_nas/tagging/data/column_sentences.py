@@ -18,12 +18,7 @@ Tags = Mapping[str, str]
 def make_sentences(
     blocks: Sequence[Block], columns: Mapping[int, str], tags: Mapping[int, Tags | None]
 ) -> list[Sentence]:
-    """Return the sentences of a file, each linked to the one before it.
-
-    Args:
-        blocks: the rows by sentence.
-        columns: column number, from 0, to name.
-        tags: the tags of each column of spans, or None for labels of single words.
+    """Return the sentences of a file, each linked to the one before it; `tags` is None for columns of single words.
 
     Raises:
         ValueError: the head of a word is no number.

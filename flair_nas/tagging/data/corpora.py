@@ -218,21 +218,18 @@ def _known_folder(name: str, data_root: str | Path | None) -> Path:
     folder = root / name
     if _is_complete(folder, known):
         return folder
-    files = ", ".join(known.files)
-    cause = None
+    cause, why = None, "is not there"
     # Flair downloads to its cache whatever its base_path, so a data_root of the user's has to hold the files
     if known.download is not None and data_root is None:
+        why = "could not be downloaded in full"
         try:
             known.download()
         except (OSError, EOFError, RuntimeError) as error:  # no network, a broken archive, an empty folder
-            cause = error
+            cause, why = error, f"could not be downloaded ({shown(error)})"
         if _is_complete(folder, known):
             return folder
-        why = f"could not be downloaded ({shown(cause)})" if cause else "could not be downloaded in full"
-    else:
-        why = "is not there"
     raise FlairNasError(
-        f"corpus {name} {why}: looked in {folder}; put {files} there (from {known.origin}), "
+        f"corpus {name} {why}: looked in {folder}; put {', '.join(known.files)} there (from {known.origin}), "
         f"or give the data root: the folder that holds {name}/"
     ) from cause
 

@@ -80,14 +80,7 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
     """Return the log of the sum of exp(score) over all tag sequences, summed over sentences.
 
     No word takes the tags `start` and `stop`. Flair also counts such sequences, which matters only where a word
-    scores thousands more for them.
-
-    Args:
-        emissions: scores of each tag for each word, [B, T, tags].
-        transitions: scores of a tag after another, [tag, previous tag], for which `are_usual` holds.
-        lengths: number of words of each sentence, [B], in falling order.
-        start: the tag before the first word.
-        stop: the tag after the last word.
+    scores thousands more for them. Lengths [B] are in falling order, and `are_usual` holds for the transitions.
     """
     # else the best tag could be one from which no other can be reached
     no_word = torch.tensor([start, stop], device=emissions.device)
