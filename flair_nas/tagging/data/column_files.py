@@ -80,8 +80,6 @@ def pick_columns(
         columns = {0: "text", count_columns(path, delimiter, comment) - 1: label_type or "ner"}
     _check_columns(columns)
     names = [name for name in columns.values() if name != "text"]
-    if label_type is not None:
-        _check_name(label_type)
     if not names:
         raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
     if label_type is None and len(names) > 1 and "ner" not in names:
@@ -102,26 +100,23 @@ def _check_columns(columns: Mapping[int, str]) -> None:
     """Refuse columns without a text, with a repeated or reserved name, or with a number below 0."""
     names = list(columns.values())
     written = ",".join(f"{name}={number}" for number, name in columns.items())
+    if PREDICTED in names:
+        raise FlairNasError(
+            f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
+        )
     for name in names:
-        _check_name(name)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise FlairNasError(
+                f"{brief(name)} is no name of a column or label: it holds halves of characters"
+            ) from None
     if "text" not in names:
         raise FlairNasError(f"columns {brief(written)}: none is the text; write for example text=0,ner=3")
     if len(set(names)) < len(names):
         raise FlairNasError(f"columns {brief(written)}: a name comes twice; leave the column out that is not needed")
     if any(number < 0 for number in columns):
         raise FlairNasError(f"columns {brief(written)}: columns are counted from 0, from the left")
-
-
-def _check_name(name: str) -> None:
-    """Refuse the name of a column or label type that is reserved or no text."""
-    if name == PREDICTED:
-        raise FlairNasError(
-            f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
-        )
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise FlairNasError(f"{brief(name)} is no name of a column or label: it holds halves of characters") from None
 
 
 @contextlib.contextmanager
