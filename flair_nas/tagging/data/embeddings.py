@@ -65,7 +65,6 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     Raises:
         FlairNasError: a spec is unknown or repeated, there is none, or a file or download fails.
     """
-    specs = [specs] if isinstance(specs, str) else list(specs)
     if not specs:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
     for spec in specs:

@@ -121,10 +121,6 @@ def test_a_fasttext_model_has_vectors_of_words_that_it_never_met(corpus, files):
     assert (vectors != 0).all() and not torch.equal(*vectors)
 
 
-def test_a_lone_form_need_not_be_in_a_list(corpus):
-    assert build_embeddings("char", corpus).embedding_length == 50
-
-
 def test_a_path_may_be_relative_and_look_like_a_name_of_flair(corpus, files, tmp_path, monkeypatch, no_network):
     (tmp_path / "en").write_bytes(Path(files["words.gensim"]).read_bytes())
     monkeypatch.chdir(tmp_path)
