@@ -77,11 +77,7 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
 
 
 def prepare_folder(out: Path, ours: Sequence[str]) -> None:
-    """Make a folder, and refuse one that holds other files.
-
-    Args:
-        out: the folder.
-        ours: names of files that it may hold.
+    """Make a folder, and refuse one that holds other files than `ours`.
 
     Raises:
         FlairNasError: it holds others, or is a file.
@@ -106,15 +102,7 @@ def write_genotype(genotype: Genotype, out: Path) -> Genotype:
 
 
 def write_card(out: Path, text: str, *, license: str | None, tags: Sequence[str], **header: Any) -> None:
-    """Write the card of a repository.
-
-    Args:
-        out: the folder.
-        text: the card below its header.
-        license: as the Hub spells it, or None.
-        tags: tags on the Hub, besides ``flair``.
-        header: other arguments of `huggingface_hub.ModelCardData`.
-    """
+    """Write the card of a repository: a text below a header, whose arguments `huggingface_hub.ModelCardData` takes."""
     from huggingface_hub import ModelCardData
 
     data = ModelCardData(library_name="flair", license=license, tags=["flair", *tags], **header)

@@ -15,21 +15,13 @@ _SOURCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 
 
 def offline_variable(address: str) -> str:
-    """Return the environment variable that forbids fetching an address, or an empty string.
-
-    Args:
-        address: ``https://...``, or ``hf://...``, which the Hub's own ``HF_HUB_OFFLINE`` forbids, too.
-    """
+    """Return the environment variable that forbids fetching an address, or an empty string."""
     names = ("FLAIR_NAS_OFFLINE", *(("HF_HUB_OFFLINE",) if address.startswith(PREFIX) else ()))
     return next((name for name in names if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")), "")
 
 
 def refuse_offline(address: str) -> None:
-    """Raise an error if the environment forbids fetching an address.
-
-    Raises:
-        FlairNasError: ``FLAIR_NAS_OFFLINE`` is set, or for the Hub ``HF_HUB_OFFLINE``.
-    """
+    """Raise an error if ``FLAIR_NAS_OFFLINE``, or for the Hub ``HF_HUB_OFFLINE``, forbids fetching an address."""
     if name := offline_variable(address):
         raise FlairNasError(f"{address}: is not in the cache, and {name} keeps flair-nas off the network")
 

@@ -80,9 +80,6 @@ def normalize_description(architecture: str) -> str:
 
     Args:
         architecture: JSON with a genotype, the printed form of a module, or the first followed by the second.
-
-    Raises:
-        GenotypeError: it holds a genotype that cannot be used.
     """
     try:
         data, end = json.JSONDecoder().raw_decode(architecture)
@@ -97,12 +94,7 @@ def normalize_description(architecture: str) -> str:
 
 
 def warn_of_risks(text: str, others: Sequence[str] = ()) -> None:
-    """Log a warning if a layer learns nothing, or if it carries the gated state by default.
-
-    Args:
-        text: the layer spec.
-        others: layers without such risks.
-    """
+    """Log a warning if a layer spec, other than `others`, learns nothing or carries the gated state by default."""
     if text.upper() in [other.upper() for other in others]:
         return
     (genotype, _), (source, _) = parse_layer_spec(text), _split_options(text)
@@ -123,12 +115,7 @@ def warn_of_risks(text: str, others: Sequence[str] = ()) -> None:
 
 
 def carries_gated_by_default(genotype: Genotype, text: str) -> bool:
-    """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec does not ask for it.
-
-    Args:
-        genotype: the result of `parse_layer_spec`.
-        text: the layer spec.
-    """
+    """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec does not say so."""
     return genotype.carries_gated and "carry" not in dict(_split_options(text)[1])
 
 

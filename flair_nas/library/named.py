@@ -59,12 +59,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
 
 
 def suggest_source(text: str, names: Sequence[str]) -> str:
-    """Return a sentence with suggestions for an unknown source, and a blank after it, or an empty string.
-
-    Args:
-        text: a name, or the path of a folder.
-        names: the known names.
-    """
+    """Return a sentence with suggestions for an unknown name or path, and a blank after it, or an empty string."""
     if os.sep not in text:
         return did_you_mean(text, names)
     path = user_path(text)

@@ -32,15 +32,7 @@ log = logging.getLogger("flair_nas")
 
 
 class EpochPlugin(TrainerPlugin):
-    """A plugin of Flair's trainer that evaluates on dev, anneals, saves the best model and writes checkpoints.
-
-    Args:
-        run: the run of this seed.
-        tagger: the tagger in training.
-        corpus: its corpus.
-        seed: the seed.
-        progress: draw a progress bar.
-    """
+    """A plugin of Flair's trainer that evaluates on dev, anneals, saves the best model and writes checkpoints."""
 
     def __init__(
         self, run: Run[TaggerConfig], tagger: SequenceTagger, corpus: TaggingCorpus, seed: int, progress: bool
@@ -57,16 +49,8 @@ class EpochPlugin(TrainerPlugin):
         self.interrupted = False
         self.resumed: dict[str, Any] | None = None
 
-    # --- checkpoints ---
-
     def restore(self, state: dict[str, Any]) -> int:
-        """Restore a checkpoint, except for the optimizer, which the trainer has yet to make.
-
-        Args:
-            state: the content of the checkpoint.
-
-        Returns:
-            The number of epochs done.
+        """Restore a checkpoint except for the optimizer, which the trainer has yet to make; return the epochs done.
 
         Raises:
             FlairNasError: the checkpoint is of another corpus, seed or architecture.
@@ -133,8 +117,6 @@ class EpochPlugin(TrainerPlugin):
         batches = -(-len(self.trainer.corpus.train) // self.config.batch_size)
         left = (self.config.epochs - self.epoch) * batches
         self.bar = tqdm(total=left, desc=f"seed {self.seed}", unit="batch", disable=not self.progress, leave=False)
-
-    # --- events ---
 
     @TrainerPlugin.hook
     def before_training_epoch(self, epoch: int, **_: Any) -> None:
@@ -245,16 +227,7 @@ class EpochPlugin(TrainerPlugin):
 
 
 def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
-    """Refuse a file of a run whose corpus has changed since.
-
-    Args:
-        path: the file, for the error.
-        sha256: the digest of the corpus in the file.
-        corpus: the corpus as it is now.
-
-    Raises:
-        FlairNasError: the digests differ.
-    """
+    """Refuse a file of a run whose corpus had another digest than it has now."""
     if sha256 != corpus.sha256:
         raise FlairNasError(
             f"{path}: the corpus {corpus.name} has changed since this run began, so its figures would be of two "

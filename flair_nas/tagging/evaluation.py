@@ -23,9 +23,6 @@ from flair_nas.tagging.quiet import no_flair_bars
 
 log = logging.getLogger("flair_nas")
 
-Figures = dict[str, float]
-"""Precision, recall and F1 in percent, and support."""
-
 
 class LossNotFiniteError(FlairNasError):
     """A loss that is not finite, because of a tagger's weights or a word's embeddings."""
@@ -98,8 +95,11 @@ def evaluate_tagger(
     base = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
         figures = _in_percent(result.classification_report)
-        accuracy, report, text = _report_accuracy(gold, predicted, {k: v for k, v in figures.items() if k in labels})
-        return TaggerEvaluation(accuracy, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
+        table = _table({name: row for name, row in figures.items() if name in labels})
+        right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
+        accuracy = 100 * sum(right) / len(right)  # Flair's leaves out tokens that are O and predicted as O
+        text = f"label set: {', '.join(labels)}\n{table}\naccuracy: {accuracy:.2f}\n"
+        return TaggerEvaluation(accuracy, loss, base | {"accuracy": accuracy}, text)
     f1 = 100 * float(result.main_score)
     if not compare:
         return TaggerEvaluation(f1, loss, base, "")
@@ -131,18 +131,6 @@ def _check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_t
     if unknown and warn:
         log.warning("the tagger knows %s; %s is none of these and counts as missed", known, ", ".join(unknown))
     return labels
-
-
-def _report_accuracy(
-    gold: list[list[str]], predicted: list[list[str]], figures: dict[str, Figures]
-) -> tuple[float, dict[str, Any], str]:
-    """Return the accuracy of all tokens in percent, the report, and its text.
-
-    Flair's accuracy leaves out tokens that are O and predicted as O.
-    """
-    right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
-    accuracy = 100 * sum(right) / len(right)
-    return accuracy, {"accuracy": accuracy}, f"{_table(figures)}\naccuracy: {accuracy:.2f}\n"
 
 
 def _report_f1(gold: list[list[str]], predicted: list[list[str]], f1: float) -> tuple[dict[str, Any], str]:
@@ -219,10 +207,7 @@ def tagger_labels(tagger: SequenceTagger) -> set[str]:
 def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str) -> list[set[str]]:
     """Return the gold labels of each sentence that the tagger does not know, for which Flair has no loss.
 
-    Args:
-        tagger: the tagger.
-        sentences: labelled sentences; a token without a label counts as O if labels are of tokens, as in Flair.
-        label_type: the gold label.
+    A token without a label counts as O if labels are of tokens, as in Flair.
     """
     if tagger.label_dictionary.add_unk:  # stands for all unknown labels
         return [set() for _ in sentences]
@@ -233,7 +218,7 @@ def labels_without_loss(tagger: SequenceTagger, sentences: Sequence[Sentence], l
     return [{token.get_label(label_type, "O").value for token in sentence} - known for sentence in sentences]
 
 
-def _in_percent(report: Mapping[str, Any]) -> dict[str, Figures]:
+def _in_percent(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the rows of a classification report of scikit-learn's form, in percent but for support."""
     return {
         name: {key: int(value) if key == "support" else 100 * float(value) for key, value in row.items()}
@@ -242,7 +227,7 @@ def _in_percent(report: Mapping[str, Any]) -> dict[str, Figures]:
     }
 
 
-def _table(figures: Mapping[str, Figures]) -> str:
+def _table(figures: Mapping[str, Mapping[str, float]]) -> str:
     """Return a table of precision, recall, F1 and support."""
     width = max([12, *map(len, figures)])
     lines = [f"{'':>{width}} {'precision':>10} {'recall':>8} {'F1':>8} {'support':>8}"]

@@ -125,18 +125,15 @@ def _write_card(
 ) -> None:
     from huggingface_hub import EvalResult
 
-    name, config = repository.partition("/")[2], _without_places(config)
+    name = repository.partition("/")[2]
+    corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).resolve().name  # without private paths
+    rnn, embeddings = without_folders(config.rnn), without_folders(config.embeddings)
+    config = dataclasses.replace(config, corpus=corpus, rnn=rnn, embeddings=embeddings, data_root=None)
     kind, metric = ("f1", "F1 (strict, micro)") if metrics["measure"] == "micro F1" else ("accuracy", "Accuracy")
     best = next(result for result in metrics["seeds"] if result["seed"] == metrics["model_seed"])
-    corpus: dict[str, Any] = {
-        "task_type": "token-classification",
-        "dataset_type": config.corpus,
-        "dataset_name": config.corpus,
-    }
+    task: dict[str, Any] = {"task_type": "token-classification", "dataset_type": corpus, "dataset_name": corpus}
     results = [
-        EvalResult(
-            **corpus, dataset_split=part, metric_type=kind, metric_name=metric, metric_value=round(value / 100, 4)
-        )
+        EvalResult(**task, dataset_split=part, metric_type=kind, metric_name=metric, metric_value=round(value / 100, 4))
         for part in ("dev", "test")
         if (value := best[f"{part}_f1"]) is not None
     ]
@@ -161,10 +158,3 @@ def _row(result: Mapping[str, Any], is_best: bool) -> str:
     dev, test = ("-" if value is None else f"{value:.2f}" for value in (result["dev_f1"], result["test_f1"]))
     seed = f"{result['seed']}{' (this model)' if is_best else ''}"
     return f"| {seed} | {dev} | {test} | {result['best_epoch']} of {result['epochs']} |"
-
-
-def _without_places(config: TaggerConfig) -> TaggerConfig:
-    """Return the settings without private paths."""
-    corpus = config.corpus if config.corpus in NAMES else Path(config.corpus).resolve().name
-    rnn, embeddings = without_folders(config.rnn), without_folders(config.embeddings)
-    return dataclasses.replace(config, corpus=corpus, rnn=rnn, embeddings=embeddings, data_root=None)

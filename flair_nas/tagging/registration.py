@@ -37,11 +37,7 @@ def imported_by_file() -> None:
 
 
 def register(module: ModuleType) -> None:
-    """Wrap the three attributes of `SequenceTagger`.
-
-    Args:
-        module: `flair.models.sequence_tagger_model`.
-    """
+    """Wrap the three attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
     tagger = module.SequenceTagger
     tagger.RNN = _LayerBuilder(tagger.RNN)
     tagger._get_state_dict = _saving(tagger._get_state_dict)
@@ -138,12 +134,7 @@ def _saved_width(state: Mapping[str, Any]) -> Any:
 
 
 def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
-    """Return the state of a model to be saved, with the genotype of its layer if that is a searched one.
-
-    Args:
-        state: the state as Flair has it, which is changed in place.
-        rnn: the model's recurrent layer.
-    """
+    """Return Flair's state of a model, changed in place to hold the genotype of its layer if that is a searched one."""
     if isinstance(rnn, SearchedRNN):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}

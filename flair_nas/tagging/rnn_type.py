@@ -43,12 +43,9 @@ def build_rnn(
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
     elif _is_described(rnn_type):
-        try:
-            config = json.loads(rnn_type)
-            genotype = Genotype.from_dict(config["genotype"])
-            options |= {name: config[name] for name in LAYER_OPTIONS}
-        except (KeyError, ValueError) as error:
-            raise FlairNasError(f"the rnn_type of a saved model is damaged ({error!r}): {rnn_type[:80]}...") from None
+        config = json.loads(rnn_type)
+        genotype = Genotype.from_dict(config["genotype"])
+        options |= {name: config[name] for name in LAYER_OPTIONS}
     else:
         genotype, numbers = parse_layer_spec(rnn_type, FLAIR_TYPES)
         options |= numbers

@@ -70,11 +70,7 @@ class NotDataError(FlairNasError):
 
 
 def holds_safe_tagger(folder: Path) -> bool:
-    """Return True if a folder has both files that `write_safe` writes, False if it has neither.
-
-    Raises:
-        FlairNasError: it has one without the other.
-    """
+    """Return True if a folder has both files that `write_safe` writes, False for neither; refuse one alone."""
     there = [(folder / name).exists() for name in (CONFIG, WEIGHTS)]
     if any(there) and not all(there):
         name, missing = (CONFIG, WEIGHTS) if there[0] else (WEIGHTS, CONFIG)
@@ -92,11 +88,7 @@ def forget_safe(folder: Path) -> None:
 
 
 def write_safe(tagger: SequenceTagger, folder: Path) -> None:
-    """Write a tagger as data, in place of another one.
-
-    Args:
-        tagger: a tagger with any recurrent layer.
-        folder: an existing folder.
+    """Write a tagger with any recurrent layer as data to an existing folder, in place of another one.
 
     Raises:
         NotDataError: embeddings cannot be rebuilt from data; former files are gone.
@@ -127,9 +119,6 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
 
 def read_safe(folder: Path) -> SequenceTagger:
     """Read a tagger that `write_safe` wrote, without running any code from the files.
-
-    Args:
-        folder: the folder with both files.
 
     Raises:
         FlairNasError: the files are damaged, of different taggers, of a newer format, or have sizes larger than the
@@ -167,12 +156,7 @@ def read_safe(folder: Path) -> SequenceTagger:
 
 
 class _SizeLimit(TorchFunctionMode):
-    """A limit on the tensors that are made while a tagger is built, by the weights that it will have.
-
-    Args:
-        weights: those weights.
-        sizes: the sizes of the tagger, for the error.
-    """
+    """A limit on the tensors that are made while a tagger is built, by the weights that it will have."""
 
     def __init__(self, weights: Mapping[str, Tensor], sizes: str) -> None:
         super().__init__()
@@ -246,15 +230,7 @@ def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str
 
 
 def _to_data(value: object, name: str) -> Any:
-    """Return a value as JSON data, in which a dictionary of Flair's is an object ``__dictionary__``.
-
-    Args:
-        value: a value in the state of a tagger.
-        name: its name, for the error.
-
-    Raises:
-        NotDataError: the value is not plain data.
-    """
+    """Return a value as JSON data, in which a dictionary of Flair's is an object ``__dictionary__``."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Dictionary):

@@ -106,11 +106,7 @@ def train_taggers(
 
 
 def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
-    """Return the corpus that the settings name.
-
-    Raises:
-        FlairNasError: there is no such corpus, or its files are faulty.
-    """
+    """Return the corpus that the settings name."""
     return load_corpus(
         config.corpus,
         label_type=config.label_type,
@@ -183,11 +179,7 @@ def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
 
 
 def rnn_type(config: TaggerConfig) -> str:
-    """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals.
-
-    Raises:
-        FlairNasError: no layer has that name.
-    """
+    """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals."""
     if config.rnn.upper() in FLAIR_TYPES:
         return config.rnn.upper()
     numbers = parse_layer_spec(config.rnn, FLAIR_TYPES)[1]
@@ -197,15 +189,11 @@ def rnn_type(config: TaggerConfig) -> str:
 
 
 def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
-    """Return an untrained tagger, with weights from torch's random state.
-
-    Args:
-        config: the settings.
-        corpus: its training part gives labels, and characters and words for trainable embeddings.
-    """
+    """Return an untrained tagger, with weights from torch's random state, and labels from the training part."""
     with no_flair_bars():
         learned = Corpus(train=_training_part(config, corpus.corpus), sample_missing_splits=False)
         dictionary = learned.make_label_dictionary(label_type=corpus.label_type, add_unk=False)
+    reproject = config.reproject
     tagger = SequenceTagger(
         embeddings=build_embeddings(config.embeddings, corpus.corpus),
         tag_dictionary=dictionary,
@@ -214,7 +202,7 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
         hidden_size=config.hidden_size,
         rnn_layers=config.layers,
         use_crf=config.crf,
-        reproject_embeddings=_reprojection(config),
+        reproject_embeddings=cast(bool, reproject if isinstance(reproject, bool) else Width(reproject)),
         dropout=config.dropout,
         word_dropout=config.word_dropout,
         locked_dropout=config.locked_dropout,
@@ -222,17 +210,8 @@ def build_tagger(config: TaggerConfig, corpus: TaggingCorpus) -> SequenceTagger:
     return use_fast_crf(tagger)
 
 
-def _reprojection(config: TaggerConfig) -> bool:
-    return config.reproject if isinstance(config.reproject, bool) else cast(bool, Width(config.reproject))
-
-
 def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the metrics of all seeds, with mean and sample standard deviation (null for one seed).
-
-    Args:
-        config: the settings.
-        results: the results of the seeds.
-    """
+    """Return the metrics of all seeds, with mean and sample standard deviation (null for one seed)."""
     summary: dict[str, Any] = {}
     for name in ("dev_f1", "test_f1", "seconds_per_epoch", "cpu_seconds_per_epoch", "epochs"):
         values = [result[name] for result in results if result[name] is not None]
@@ -245,9 +224,6 @@ def summarise(config: TaggerConfig, results: list[dict[str, Any]]) -> dict[str, 
     best = results[0] if config.train_with_dev else max(results, key=lambda result: result["dev_f1"])
     return {"corpus": config.corpus, "rnn": config.rnn, **shared, "peak_memory_mb": peak, "summary": summary,
             "model_seed": best["seed"], "seeds": results}  # fmt: skip
-
-
-# --- results ---
 
 
 def _read_result(
@@ -264,22 +240,18 @@ def _read_result(
 
 
 def _place_best(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> None:
-    """Copy the model of the best seed to the run's folder, or from there if the seed's own is lost.
-
-    Raises:
-        FlairNasError: the seed's model is missing or damaged, and nowhere else.
-    """
+    """Copy the model of the best seed to the run's folder, or from there if the seed's own is lost."""
     own, placed = best.folder / "model.pt", run.folder / "model.pt"
-    if not is_whole(own):
-        if not (is_whole(placed) and _is_placed(run, best)):
-            raise FlairNasError(
-                f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
-                "to train this seed again"
-            )
-        log.warning("%s was missing or damaged, so it is copied from %s", own, placed)
-        copy_whole(placed, own)
-    else:
+    if is_whole(own):
         place_model(own, run.folder)
+        return
+    if not (is_whole(placed) and _is_placed(run, best)):
+        raise FlairNasError(
+            f"{own} is missing or damaged, and this seed is the best on dev; give it back, or delete {best.folder} "
+            "to train this seed again"
+        )
+    log.warning("%s was missing or damaged, so it is copied from %s", own, placed)
+    copy_whole(placed, own)
 
 
 def place_model(model: Path, folder: Path) -> None:
@@ -315,9 +287,6 @@ def _is_placed(run: Run[TaggerConfig], best: Run[TaggerConfig]) -> bool:
         return False
 
 
-# --- one seed ---
-
-
 def _train_seed(
     run: Run[TaggerConfig], corpus: TaggingCorpus, seed: int, parts: Sequence[str], progress: bool
 ) -> dict[str, Any]:
@@ -336,7 +305,12 @@ def _train_seed(
         if plugin.interrupted:
             raise KeyboardInterrupt(f"stopped in epoch {plugin.epoch + 1} of {config.epochs} (seed {seed})")
     best = load_tagger(run.folder / "model.pt")
-    scores = _evaluate_parts(best, config, corpus, parts, run.folder)
+    scores: dict[str, TaggerEvaluation] = {}
+    for part in parts:
+        sentences = sentences_of(getattr(corpus.corpus, part))
+        if any(sentence.get_labels(corpus.label_type) for sentence in sentences):
+            storage, file = config.embeddings_storage_mode, run.folder / f"{part}.txt"
+            scores[part] = evaluate_tagger(best, sentences, corpus.label_type, storage=storage, predictions=file)
     result = {
         "seed": seed,
         "measure": "micro F1" if best.predict_spans else "accuracy",
@@ -356,24 +330,6 @@ def _train_seed(
         "reports": {part: score.report for part, score in scores.items()},
     }
     return run.finish(result)
-
-
-def _evaluate_parts(
-    tagger: SequenceTagger, config: TaggerConfig, corpus: TaggingCorpus, parts: Sequence[str], folder: Path
-) -> dict[str, TaggerEvaluation]:
-    """Evaluate a tagger on the labelled parts of a corpus, and write its predictions."""
-    scores = {}
-    for part in parts:
-        sentences = sentences_of(getattr(corpus.corpus, part))
-        if any(sentence.get_labels(corpus.label_type) for sentence in sentences):
-            scores[part] = evaluate_tagger(
-                tagger,
-                sentences,
-                corpus.label_type,
-                storage=config.embeddings_storage_mode,
-                predictions=folder / f"{part}.txt",
-            )
-    return scores
 
 
 def _training_part(config: TaggerConfig, corpus: Corpus[Sentence]) -> Dataset[Sentence]:

@@ -18,11 +18,7 @@ _OF_TRAINING = ("anneal_factor", "patience", "min_learning_rate", "clip")
 
 
 def flair_script(config: TaggerConfig) -> list[str]:
-    """Return the lines of a script that trains a tagger with Flair's own classes.
-
-    Args:
-        config: the settings; the script leaves out those that are Flair's defaults.
-    """
+    """Return the lines of a script that trains a tagger with Flair's own classes and no settings at their defaults."""
     places: dict[str, Any] = {k: v for k, v in changed(config, *OF_FILES, "data_root").items() if v}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")

@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
-from flair.models import SequenceTagger
+from flair.data import Dictionary
+from flair.models import LanguageModel, SequenceTagger
+from gensim.models import KeyedVectors
 
 from flair_nas.settings.yaml_files import read_settings
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.data.corpora import load_corpus
 
 PEOPLE = ("Ada Byron", "Alan", "Grace Hopper", "Edsger")
 PLACES = ("London", "New York", "Oslo")
@@ -45,6 +49,27 @@ def _rows(part: str, person: str, place: str) -> list[str]:
         return [f"{part.split('/')[0]} {part.split('/')[1]} O"]
     words = (person if part == "PER" else place).split()
     return [f"{word} NNP {'I' if index else 'B'}-{part}" for index, word in enumerate(words)]
+
+
+def write_word_vectors(path: Path) -> KeyedVectors:
+    """Vectors of 7 numbers for the words of the demo's dev part, in gensim's own format."""
+    words = sorted({token.text.lower() for sentence in load_corpus("demo").corpus.dev for token in sentence})
+    vectors = KeyedVectors(vector_size=7)
+    vectors.add_vectors(words, numpy.random.default_rng(0).normal(size=(len(words), 7)).astype("float32"))
+    vectors.save(str(path))
+    return vectors
+
+
+def write_character_model(path: Path, seed: int = 0) -> None:
+    """A character language model of Flair's, which reads backward if the file is called so."""
+    alphabet = Dictionary()
+    for character in "\n abcdefghijklmnopqrstuvwxyz":
+        alphabet.add_item(character)
+    torch.manual_seed(seed)
+    model = LanguageModel(alphabet, is_forward_lm=path.stem != "backward", hidden_size=6, nlayers=1, embedding_size=5)
+    for weight in model.rnn.parameters():
+        torch.nn.init.uniform_(weight, -1, 1)
+    model.save(path)
 
 
 def settings(corpus: str, /, **changes: Any) -> TaggerConfig:

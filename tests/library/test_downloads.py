@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,11 +65,6 @@ def test_an_address_takes_options_as_every_other_text_of_a_layer_does(server: Se
     url = server.put("/cell.json", JSON)
     genotype, numbers = parse_layer_spec(f"{url}#sha256={SUM},recurrent_dropout=0.25,combine=mean", ("LSTM",))
     assert genotype.nodes == GENOTYPE.nodes and genotype.combine == "mean" and numbers == {"recurrent_dropout": 0.25}
-
-
-def test_a_printed_genotype_is_one_too(server: Server) -> None:
-    log = "genotype = Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))"
-    assert load_genotype(server.put("/log.txt", log)).one_line() == "tanh0-relu1"
 
 
 def test_without_network_and_copy(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,27 +173,21 @@ def test_a_certificate_of_nobody_we_know(server: Server, tmp_path: Path, monkeyp
             "a web page, so give the address of the file",
         ),
         ('{"some": "JSON"}', "format"),
-        (json.dumps(json.loads(JSON) | {"version": 99}), "version"),
         (b"\x80\x04\x95\xff", "binary file"),
-        ("", "the file is empty"),
-        ("[" * 100_000, "expected"),
     ],
-    ids=["html", "other JSON", "future version", "pickle", "empty", "deep"],
+    ids=["html", "other JSON", "pickle"],
 )
 def test_what_is_no_genotype_is_not_kept(server: Server, tmp_path: Path, body: str | bytes, message: str) -> None:
     refused(server.put("/cell.json", body), message)
     assert kept(tmp_path) == []
 
 
-@pytest.mark.parametrize("promised", [{"Content_Length": "100000000"}, {}])
-def test_a_file_of_100_megabytes_is_left_early(server: Server, tmp_path: Path, promised: dict[str, str]) -> None:
+def test_a_file_of_100_megabytes_is_left_early(server: Server, tmp_path: Path) -> None:
     sent = []
 
     def endless(handler: object) -> None:
         handler.send_response(200)  # type: ignore[attr-defined]
         handler.send_header("Connection", "close")  # type: ignore[attr-defined]
-        for name, value in promised.items():
-            handler.send_header(name.replace("_", "-"), value)  # type: ignore[attr-defined]
         handler.end_headers()  # type: ignore[attr-defined]
         for _ in range(1000):
             handler.wfile.write(b" " * 100_000)  # type: ignore[attr-defined]
@@ -246,27 +232,6 @@ def test_twenty_processes_fetch_one_file_once(server: Server, tmp_path: Path) ->
     outputs = [process.communicate() for process in processes]
     assert {output for output, _ in outputs} == {f"{GENOTYPE.one_line()}\n"}, outputs
     assert server.asked == ["GET /cell.json"]
-    assert sorted(kept(tmp_path)) == ["corpus.json", "genotype.json"]
-
-
-def test_a_process_that_is_killed_half_way_leaves_nothing_that_is_trusted(server: Server, tmp_path: Path) -> None:
-    half_way, gone = threading.Event(), threading.Event()
-
-    def stops(handler: object) -> None:
-        content(JSON[:300], Content_Length=str(len(JSON)))(handler)  # type: ignore[arg-type]
-        handler.wfile.flush()  # type: ignore[attr-defined]
-        half_way.set()
-        gone.wait(10)
-
-    url = server.put("/cell.json", stops, JSON)
-    script = f"from flair_nas.library import https; https._TIMEOUT = 60; {FETCH}"
-    process = subprocess.Popen([sys.executable, "-c", script, url])
-    assert half_way.wait(30)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    gone.set()
-    assert "genotype.json" not in kept(tmp_path)
-    assert load_genotype(url) == GENOTYPE
     assert sorted(kept(tmp_path)) == ["corpus.json", "genotype.json"]
 
 

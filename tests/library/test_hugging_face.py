@@ -105,15 +105,6 @@ def test_what_is_no_genotype(server: Server, tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").glob("**/genotype.json"))
 
 
-def test_a_hub_that_fails(server: Server, tmp_path: Path) -> None:
-    put(server, "owner/cell", JSON)
-    server.put(place("owner/cell"), content("{}", 500))
-    said = fetch(server, tmp_path / "new", "hf://owner/cell")
-    assert "hf://owner/cell: cannot be fetched" in said and "500" in said
-    said = fetch(server, tmp_path / "new", "hf://owner/cell", HF_ENDPOINT="http://localhost:1")
-    assert "cannot be fetched" in said
-
-
 def test_files_of_a_repository_are_in_the_cache_of_the_hub(server: Server, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("config.json", "model.safetensors", "pytorch_model.bin"):

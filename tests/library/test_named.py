@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import flair_nas
-from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.storage.resources import resource_path
@@ -170,15 +169,6 @@ def run_alone(folder: Path, code: str, cwd: Path) -> str:
     return done.stdout
 
 
-def test_a_checkout_finds_its_resources_from_anywhere(tmp_path: Path) -> None:
-    found = json.loads(run_alone(ROOT, PROBE, cwd=tmp_path))
-    assert found["package"] == str(ROOT / "flair_nas" / "__init__.py")
-    assert found["resources"] == str(ROOT / "resources")
-    assert tuple(found["genotypes"]) == NAMES
-    assert found["presets"] == ["ess-chunk", "ess-ner", "ess-wnut", "i-darts-ner"]
-    assert found["demo"] == ["README.md", "dev.txt", "test.txt", "train.txt"]
-
-
 @pytest.mark.slow
 def test_an_installed_wheel_finds_the_same_resources_inside_itself(wheel: Path, tmp_path: Path) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
@@ -194,6 +184,7 @@ def test_an_installed_wheel_finds_the_same_resources_inside_itself(wheel: Path, 
     assert found["package"] == str(site / "flair_nas" / "__init__.py")
     assert found["resources"] == str(site / "flair_nas" / "resources")
     checkout = json.loads(run_alone(ROOT, PROBE, cwd=elsewhere))
+    assert checkout["resources"] == str(ROOT / "resources") and tuple(checkout["genotypes"]) == NAMES
     for key in ("genotypes", "presets", "demo"):
         assert found[key] == checkout[key]
 
@@ -207,14 +198,6 @@ def test_a_wheel_holds_all_code_and_resources_and_nothing_else(wheel: Path) -> N
     data = {"flair_nas" / path.relative_to(ROOT): path for path in (ROOT / "resources").rglob("*") if path.is_file()}
     assert held == {str(inside): path.read_bytes() for inside, path in {**code, **data}.items()}
     assert b"flair-nas = flair_nas.cli:main" in entry_points
-
-
-@pytest.mark.parametrize("name", ["~nosuchuser/x.json", "a\0b", "a\0b.json", "\ud83d", "\ud83d.json", "x" * 9999])
-def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
-    with pytest.raises(FlairNasError) as caught:
-        load_genotype(name)
-    assert len(str(caught.value)) < 1000
-    str(caught.value).encode()
 
 
 @pytest.mark.parametrize("name", ["LSTM", "gru"])

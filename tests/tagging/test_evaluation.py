@@ -211,10 +211,6 @@ def test_a_label_that_the_tagger_does_not_know_counts_as_missed(
     assert (found.f1, found.loss) == (0.0, 0.0) and "CUTLERY" in found.text
 
 
-def test_labels_of_which_none_is_known_give_zero(tagger: SequenceTagger) -> None:
-    assert evaluate_tagger(tagger, sentences_of([[(0, 1, "DISH"), (2, 3, "TOOL")]]), "ner").f1 == 0.0
-
-
 def test_labels_of_tokens_do_not_fit_a_tagger_of_spans(tagger: SequenceTagger) -> None:
     sentence = Sentence(["a", "b"])
     for token in sentence:

@@ -18,9 +18,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flair_nas.tagging.data.column_files import read_column_file
-from flair_nas.tagging.data.tokens import tokens_of
 from flair_nas.tagging.evaluation import tags_of
-from flair_nas.tagging.prediction import tag_lines, to_columns, to_json_line, to_text
+from flair_nas.tagging.prediction import tag_lines, to_columns, to_json_line, to_text, tokens_of
 
 ODD = (
     *("\u200b", "\u200c", "\u200d", "\ufeff", "\ufe0f", "\u2028", "\u2029", "\x0b", "\x0c", "\x1c", "\x85", "\x92"),
@@ -90,19 +89,6 @@ def test_places_text_and_brackets_are_of_the_line(lines: list[str], tokenized: b
             end = label["end"]
         assert to_text(line, sentence, "ner") == bracketed + line[end:]
         assert found["tokens"] == [token.text for token in sentence or ()]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(LINES, min_size=1, max_size=4), st.booleans(), st.booleans())
-@example([ODD_LINE, "\ufeffHugo Brandt", "a\u2028b\x85c\x1cd\re", "- O", "\x0c \x1c"], True, True)
-def test_columns_are_a_token_a_tab_and_a_tag(lines: list[str], tokenized: bool, spans: bool) -> None:
-    tagged = [s for s in tag_lines(tagger(spans), lines, tokenized=tokenized) if s is not None]
-    text = "".join(to_columns("", sentence, "ner") + "\n" for sentence in tagged)
-    with tempfile.TemporaryDirectory() as folder:
-        (file := Path(folder, "tagged.txt")).write_bytes(text.encode())
-        blocks = file.read_text(encoding="utf-8-sig").split("\n\n")[:-1]
-    expected = [list(zip((token.text for token in s), tags_of(s, "ner"))) for s in tagged]
-    assert [[tuple(row.split("\t")) for row in block.split("\n")] for block in blocks] == expected
 
 
 @settings(max_examples=50, deadline=None)

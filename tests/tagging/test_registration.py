@@ -17,14 +17,13 @@ import pytest
 import torch
 from flair.data import Corpus, Sentence
 from flair.datasets import ColumnCorpus
-from flair.embeddings import OneHotEmbeddings
+from flair.embeddings import CharacterEmbeddings, HashEmbeddings, OneHotEmbeddings
 from flair.embeddings.base import load_embeddings
 from flair.embeddings.document import DocumentRNNEmbeddings as FlairDocumentEmbeddings
 from flair.models import SequenceTagger, TextClassifier
 from flair.nn import Classifier, Model
 from flair.nn.multitask import make_multitask_model_and_corpus
 from flair.trainers import ModelTrainer
-from flair.trainers.plugins import MetricHistoryPlugin, TrainerPlugin
 from flair.training_utils import store_embeddings
 
 import flair_nas
@@ -36,11 +35,9 @@ from flair_nas import (
     load_genotype,
     random_genotype,
 )
-from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import FLAIR_TYPES
-from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.rnn_type import build_rnn
+from flair_nas.tagging.data.embeddings import _alphabet
 
 ROOT = Path(__file__).parents[2]
 WIDTH, HIDDEN = 6, 8
@@ -284,11 +281,6 @@ def test_what_happens_without_the_import_is_in_the_docs_under_flairs_own_words(c
 
 # --- what an rnn_type says reaches the layer --------------------------------------------------------------------------
 
-SOURCES = {
-    "name": "ess-ptb",
-    "file": "{folder}/my cell.json",
-    "one line": "sigmoid0-relu1+tanh0/state=tanh-relu+sigmoid1/input=relu",
-}
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"highway": False, "combine": "mean", "gate": "product", "carry": "gated"},
     {"highway": True, "combine": "sum", "gate": "residual", "carry": "ungated"},
@@ -296,12 +288,11 @@ OPTIONS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain form", "highway"])
-@pytest.mark.parametrize("source", SOURCES)
-def test_options_reach_the_layer_and_survive_saving(corpus, tmp_path, source, options):
+def test_options_reach_the_layer_and_survive_saving(corpus, tmp_path, options):
     opposite = OPTIONS[1 - OPTIONS.index(options)]
     genotype_file = tmp_path / "my cell.json"
     flair_nas.Genotype(GATED.nodes, GATED.output, GATED.state_gate, GATED.input_gate, **opposite).save(genotype_file)
-    name = SOURCES[source].format(folder=tmp_path)
+    name = str(genotype_file)
     numbers = {"recurrent_dropout": 0.25, "input_dropout": 0.125, "init_range": 0.3}
     given = ",".join(f"{key}={value}" for key, value in {**numbers, **options}.items())
     torch.manual_seed(0)
@@ -327,16 +318,6 @@ def test_options_in_a_genotype_file_count_when_none_are_given(corpus, tmp_path):
     for options in OPTIONS:
         flair_nas.Genotype(GATED.nodes, **options).save(tmp_path / "mine.json")
         assert make_tagger(corpus, rnn_type=str(tmp_path / "mine.json")).rnn.genotype.options == options
-
-
-@pytest.mark.parametrize("option", ["input_dropout=0.5", "recurrent_dropout=0.5"])
-def test_dropout_of_an_option_acts_in_training_alone(corpus, option):
-    tagger = make_tagger(corpus, rnn_type=f"i-darts-ptb,init_range=0.5,{option}", word_dropout=0.0, locked_dropout=0.0)
-    data, lengths = tagger._prepare_tensors([Sentence(TEXTS[0], use_tokenizer=False)])
-    drawn = [tagger.train().forward(data, lengths)[0] for _ in range(2)]
-    assert not torch.equal(*drawn)
-    kept = [tagger.eval().forward(data, lengths)[0] for _ in range(2)]
-    assert torch.equal(*kept)
 
 
 def test_layers_have_the_dropout_between_them_that_flairs_own_have(corpus):
@@ -369,11 +350,6 @@ def test_a_genotype_is_taken_as_it_is_and_saved_with_the_tagger(corpus, tmp_path
     assert DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, rnn_type=GATED).rnn.genotype == GATED
 
 
-def test_flairs_own_types_take_no_options():
-    with pytest.raises(FlairNasError, match="options are for searched cells; LSTM takes none"):
-        parse_layer_spec("LSTM,recurrent_dropout=0.2", FLAIR_TYPES)
-
-
 @BUILDERS
 @pytest.mark.parametrize(
     ("rnn_type", "best"),
@@ -391,6 +367,8 @@ def test_unknown_type_lists_the_known_ones_and_the_closest_first(corpus, build, 
     ("rnn_type", "message"),
     [
         ("something else", "unknown rnn_type 'something else'. Known: LSTM"),  # nothing is close
+        ("LSTM,recurrent_dropout=0.2", "options are for searched cells; LSTM takes none"),
+        ("darts-v1,init_range=0.1,init_range=0.2", "comes twice"),
         ("i-darts-ptb,recurent_dropout=0.25", "unknown option 'recurent_dropout=0.25'; .*recurrent_dropout"),
         ("i-darts-ptb,init_range", "unknown option 'init_range'; .*name=value"),
         ("i-darts-ptb,recurrent_dropout=much", "recurrent_dropout must be a number, got 'much'"),
@@ -462,47 +440,6 @@ def test_training_continues_from_a_saved_epoch_as_if_never_stopped(corpus, tmp_p
     assert not torch.equal(before["rnn.cells.0.weight_nodes"], expected["rnn.cells.0.weight_nodes"])
 
 
-class Ruin(TrainerPlugin):
-    """Spoils the weights in epoch 2, so that the best epoch is behind."""
-
-    @TrainerPlugin.hook
-    def after_training_epoch(self, epoch: int, **_: Any) -> None:
-        if epoch == 2:
-            for weight in self.model.parameters():
-                weight.data.mul_(-7)
-
-
-def test_annealing_with_restarts_returns_to_the_best_epoch(corpus, tmp_path):
-    torch.manual_seed(0)
-    tagger = make_tagger(corpus, "case", rnn_type=SMALL)  # labels on tokens give a score above 0 in the first epoch
-    options = {"use_final_model_for_eval": False, "anneal_with_restarts": True, "patience": 0, "max_epochs": 2}
-    final = train(tagger, corpus, tmp_path, save_model_each_k_epochs=1, plugins=[Ruin()], **options)
-    files = [tmp_path / "model_epoch_1.pt", tmp_path / "best-model.pt", final]
-    first, best, last = (SequenceTagger.load(file).state_dict() for file in files)
-    for name, weight in first.items():
-        assert torch.equal(best[name], weight), name
-        assert torch.equal(last[name], weight), name
-    ruined = SequenceTagger.load(tmp_path / "model_epoch_2.pt").state_dict()
-    assert not torch.equal(ruined["linear.weight"], first["linear.weight"])
-
-
-def test_mixed_precision_trains_as_full_precision_does(corpus, tmp_path):
-    losses: dict[bool, float] = {}
-    for use_amp in (False, True):
-        torch.manual_seed(0)
-        tagger = make_tagger(corpus, rnn_type=SMALL, word_dropout=0.0, locked_dropout=0.0)
-        start = copy.deepcopy(tagger.state_dict())
-        options = {"max_epochs": 1, "shuffle": False, "plugins": [MetricHistoryPlugin()]}
-        folder = tmp_path / str(use_amp)
-        ModelTrainer(tagger, corpus).train(folder, use_amp=use_amp, learning_rate=0.1, mini_batch_size=10, **options)
-        (losses[use_amp],) = options["plugins"][0].metric_history["train_loss_history"]
-        for name, weight in tagger.rnn.named_parameters():
-            assert weight.dtype == torch.float32 and weight.isfinite().all()
-            assert not torch.equal(weight, start[f"rnn.{name}"]), name
-    assert losses[True] == pytest.approx(losses[False], rel=0.05)
-    assert losses[True] != losses[False]  # products were rounded, so autocast was at work
-
-
 @pytest.mark.slow
 def test_tasks_share_a_layer(corpus, tmp_path):
     torch.manual_seed(0)
@@ -545,15 +482,16 @@ def test_document_embeddings_train_in_a_classifier_and_load_in_a_new_process(cor
     assert_load_anywhere(files, ("TextClassifier", "Classifier"), tmp_path)
 
 
-def test_document_embeddings_pickle_as_flair_saves_embeddings(corpus):
+def test_embeddings_of_documents_read_the_same_when_they_are_loaded(corpus):
     torch.manual_seed(0)
-    embeddings = DocumentRNNEmbeddings([word_embeddings(corpus)], HIDDEN, 2, rnn_type="ess-ptb,init_range=0.5")
-    loaded = load_embeddings(pickle.loads(pickle.dumps(embeddings.save_embeddings())))
-    assert loaded.rnn.config() == embeddings.rnn.config()
+    members = [word_embeddings(corpus), HashEmbeddings(50, 4), CharacterEmbeddings(_alphabet(corpus))]
+    made = DocumentRNNEmbeddings(members, HIDDEN, 2, rnn_type="ess-ptb,init_range=0.5").eval()
+    loaded = load_embeddings(pickle.loads(pickle.dumps(made.save_embeddings()))).eval()
+    assert loaded.rnn.config() == made.rnn.config()
     vectors = []
-    for made in (embeddings, loaded):
+    for embeddings in (made, loaded):
         sentence = Sentence(TEXTS[0])
-        made.embed(sentence)
+        embeddings.embed(sentence)
         vectors.append(sentence.get_embedding())
     assert torch.equal(*vectors) and vectors[0].any()
 
@@ -591,55 +529,3 @@ def test_float64_and_back(corpus, use_crf):
     loss.backward()
     assert loss.dtype == tagger.rnn.cells[0].weight_nodes.grad.dtype == torch.float64
     assert predictions(tagger.float()) == single
-
-
-@pytest.mark.slow
-def test_sentences_of_no_one_and_5000_tokens_in_a_batch(corpus):
-    torch.manual_seed(0)
-    line = "tanh0/state=tanh,init_range=0.5"  # a small cell: Flair's own LSTM takes seconds here as well
-    tagger = make_tagger(corpus, rnn_type=line, use_crf=False).eval()
-    words = (TEXTS[0].split() * 400)[:5000]
-    alone, one, long, empty = Sentence("Ash"), Sentence("Ash"), Sentence(words), Sentence("")
-    tagger.predict(alone, force_token_predictions=True, return_probabilities_for_all_classes=True)
-    batch = [empty, one, long]
-    tagger.predict(batch, force_token_predictions=True, return_probabilities_for_all_classes=True)
-
-    def scores(sentence: Sentence) -> torch.Tensor:
-        return torch.tensor([[label.score for label in token.tags_proba_dist["ner"]] for token in sentence])
-
-    assert empty.get_labels() == [] and len(long) == 5000
-    torch.testing.assert_close(scores(one), scores(alone), rtol=0, atol=1e-6)
-    assert scores(long).shape == (5000, len(tagger.label_dictionary))
-    torch.testing.assert_close(scores(long).sum(1), torch.ones(5000))
-    assert not torch.equal(scores(long)[0], scores(long)[-1])  # the first and the last token have different contexts
-
-
-# --- a damaged file ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("part", [0.0, 0.5, 0.999])
-def test_a_file_cut_short_is_an_error_that_names_it(corpus, tmp_path, part):
-    whole, cut = tmp_path / "whole.pt", tmp_path / "cut.pt"
-    make_tagger(corpus).save(whole)
-    cut.write_bytes(whole.read_bytes()[: int(whole.stat().st_size * part)])
-    for loader in (SequenceTagger, Classifier):
-        with pytest.raises(Exception):  # noqa: B017 - Flair promises no type
-            loader.load(cut)
-    with pytest.raises(FlairNasError, match=f"^{re.escape(str(cut))}: .*cut short"):
-        load_tagger(cut)
-    assert predictions(load_tagger(whole)) == predictions(SequenceTagger.load(whole))
-
-
-@pytest.mark.slow
-def test_a_comma_in_the_genotype_itself_is_no_option(tmp_path: Path) -> None:
-    file = tmp_path / "a,b.json"
-    load_genotype("darts-v1").save(file)
-    printed = "Genotype(recurrent=[('tanh', 0), ('relu', 1)], concat=range(1, 3))"
-    for source in (str(file), printed, load_genotype("darts-v1").to_json()):
-        genotype, numbers = parse_layer_spec(f"{source},init_range=0.5,gate=product", FLAIR_TYPES)
-        assert genotype == load_genotype(Path(source) if source == str(file) else source)
-        assert genotype.gate == "product" and numbers == {"init_range": 0.5}
-    with pytest.raises(FlairNasError, match="comes twice"):
-        parse_layer_spec("darts-v1,init_range=0.1,init_range=0.2", FLAIR_TYPES)
-    with pytest.raises(FlairNasError, match="damaged"):
-        build_rnn('{"format": "flair-nas/rnn"}', input_size=1, hidden_size=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import re
 import shutil
 import subprocess
@@ -19,9 +18,8 @@ import flair
 import numpy
 import pytest
 import torch
-import yaml
-from flair.data import Dictionary, Sentence
-from flair.models import LanguageModel, SequenceTagger
+from flair.data import Sentence
+from flair.models import SequenceTagger
 from gensim.models import KeyedVectors
 from seqeval.metrics import f1_score
 from seqeval.scheme import IOB2
@@ -35,6 +33,7 @@ from small_tagging import (
     settings,
     untimed,
     weights,
+    write_character_model,
     write_corpus,
 )
 
@@ -43,8 +42,8 @@ from flair_nas.experiments import tagging_task
 from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
-from flair_nas.settings.resolve import load_preset, preset_names, resolve
-from flair_nas.settings.yaml_files import read_settings, to_yaml
+from flair_nas.settings.resolve import preset_names, resolve
+from flair_nas.settings.yaml_files import read_settings
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
@@ -68,15 +67,6 @@ def two_seeds(tmp_path_factory: pytest.TempPathFactory, corpus: str) -> Path:
 
 
 # Settings.
-
-
-def test_defaults_then_preset_then_file_then_flags(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("batch_size: 7\nclip: 1.5\ncrf: false\n")
-    config = resolve(TaggerConfig, kind="tagging", preset="ess-ner", file=file, flags={"clip": 2.5})
-    assert (config.layers, config.hidden_size, config.batch_size, config.clip) == (1, 512, 7, 2.5)
-    assert (config.precision, config.crf) == ("float32", False)
-    assert resolve(TaggerConfig, kind="tagging") == TaggerConfig() and TaggerConfig().batch_size == 32
 
 
 @pytest.mark.parametrize(
@@ -111,60 +101,6 @@ def test_a_start_of_weights_is_that_of_the_settings_unless_the_layer_says() -> N
     assert training.rnn_type(TaggerConfig(rnn="darts-v2")) == "darts-v2"
     layer = build_rnn(text("darts-v2"), input_size=30, hidden_size=40)
     assert max(float(weight.abs().max()) for weight in layer.parameters()) <= 0.04
-
-
-def test_settings_survive_yaml(tmp_path: Path) -> None:
-    file = tmp_path / "config.yaml"
-    config = TaggerConfig(
-        corpus="Łódź: ünï/#1", columns="text=0,ner=3", rnn="i-darts-ptb,recurrent_dropout=0.25", seeds=[3, 1],
-        min_learning_rate=1e-7, clip=1e12, crf=False, device="cuda:1", embeddings=["word:a b.gensim", "char"],
-    )  # fmt: skip
-    file.write_text(to_yaml(config), encoding="utf-8")
-    assert (
-        TaggerConfig(**read_settings(file, TaggerConfig)) == config == resolve(TaggerConfig, kind="tagging", file=file)
-    )
-    assert list(yaml.safe_load(to_yaml(config))) == [setting.name for setting in dataclasses.fields(TaggerConfig)]
-
-
-def test_all_unusable_settings_are_named_at_once() -> None:
-    bad = {
-        "epochs": 0, "hidden_size": 8.5, "layers": True, "dropout": 1.0, "learning_rate": float("nan"), "clip": "5",
-        "precision": "float16", "storage": "ram", "crf": 1, "seeds": [1, 1], "embeddings": [], "corpus": "", "rnn": 3,
-    }  # fmt: skip
-    with pytest.raises(FlairNasError) as caught:
-        TaggerConfig(**bad)
-    for name, value in bad.items():
-        assert f"{name} must be" in str(caught.value) and repr(value) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["seeds: [[1]]", "seeds: [-1]", "seeds: [4294967296]", "columns: {text: 0}", "label_type: 5", "data_root: [a]",
-     "device: 0"],
-)  # fmt: skip
-def test_a_value_of_the_wrong_kind_in_a_file_is_named(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    with pytest.raises(FlairNasError, match=text.split(":")[0]):
-        resolve(TaggerConfig, kind="tagging", file=file)
-
-
-def test_unknown_presets_and_keys_are_named_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(FlairNasError, match="unknown preset 'ess'.*ess-chunk, ess-ner, ess-wnut, i-darts-ner"):
-        load_preset("tagging", "ess", TaggerConfig)
-    file = tmp_path / "mine.yaml"
-    for text, expected in (
-        ("hiden_size: 3\nepochs: 2\n3: 4", r"mine\.yaml: unknown settings hiden_size, 3;.*hidden_size"),
-        ("- epochs", "mine.yaml: expected settings"),
-        ("", "mine.yaml: expected settings"),
-        ("epochs: {", "mine.yaml: not a YAML file"),
-    ):
-        file.write_text(text)
-        with pytest.raises(FlairNasError, match=expected):
-            read_settings(file, TaggerConfig)
-    for path in (tmp_path / "none.yaml", tmp_path):
-        with pytest.raises(FlairNasError, match=f"{path}: cannot read"):
-            read_settings(path, TaggerConfig)
 
 
 # What a run leaves.
@@ -227,27 +163,6 @@ def test_a_seed_gives_one_model_alone_or_after_another(two_seeds: Path, corpus: 
     assert histories[0] == histories[1]
 
 
-@pytest.mark.parametrize("rnn", ["GRU", "i-darts-ptb,recurrent_dropout=0.25", "tanh0-relu1"])
-def test_other_layers_train_and_load(corpus: str, tmp_path: Path, rnn: str) -> None:
-    metrics = train_taggers(settings(corpus, rnn=rnn, epochs=1), tmp_path, progress=False)
-    tagger = SequenceTagger.load(tmp_path / "model.pt")
-    assert type(tagger.rnn).__name__ == ("GRU" if rnn == "GRU" else "SearchedRNN")
-    assert metrics["rnn_parameters"] == sum(p.numel() for p in tagger.rnn.parameters())
-    if "recurrent_dropout" in rnn:
-        assert tagger.rnn.recurrent_dropout == 0.25
-
-
-def test_token_labels_count_by_accuracy(corpus: str, tmp_path: Path) -> None:
-    config = settings(corpus, columns="text=0,pos=1", label_type="pos", epochs=2)
-    (result,) = train_taggers(config, tmp_path, progress=False)["seeds"]
-    for part in ("dev", "test"):
-        rows = [row.split("\t") for row in (tmp_path / "seed-1" / f"{part}.txt").read_text().split("\n") if row]
-        right = sum(gold == predicted for _, gold, predicted in rows)
-        assert result[f"{part}_f1"] == pytest.approx(100 * right / len(rows))
-        assert result["reports"][part]["accuracy"] == result[f"{part}_f1"]
-        assert set(result["reports"][part]["label_set"]) == {gold for _, gold, _ in rows}
-
-
 @pytest.fixture(scope="module")
 def types(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The corpus with types alone as labels, and O where there is none."""
@@ -260,6 +175,7 @@ def types(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_accuracy_counts_words_without_a_label(types: str, tmp_path: Path) -> None:
     (result,) = train_taggers(settings(types), tmp_path, progress=False)["seeds"]
+    assert all(figures["accuracy"] == result[f"{part}_f1"] for part, figures in result["reports"].items())
     for part in ("dev", "test"):
         rows = [row.split("\t") for row in (tmp_path / "seed-1" / f"{part}.txt").read_text().split("\n") if row]
         right = [gold == predicted for _, gold, predicted in rows]
@@ -309,8 +225,6 @@ def interrupt_while(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, wan
 
 
 INSTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "first batch of all": lambda patch: at_batch(patch, 1, press_ctrl_c),
-    "before the first epoch ends": lambda patch: at_batch(patch, 2, press_ctrl_c),
     "middle of the second epoch": lambda patch: at_batch(patch, BATCHES + 2, press_ctrl_c),
     "second seed, after annealing": lambda patch: at_batch(patch, 5 * BATCHES + 2, press_ctrl_c),
     "evaluation on dev": lambda patch: interrupt_while(
@@ -361,23 +275,15 @@ def test_scores_can_wait(corpus: str, tmp_path: Path, two_seeds: Path) -> None:
     assert_same_run(tmp_path, two_seeds)
 
 
-def tiny_language_model(path: Path) -> str:
-    alphabet = Dictionary()
-    for character in "\n .,abcdefghijklmnopqrstuvwxyzABEGHILNOTY":
-        alphabet.add_item(character)
-    torch.manual_seed(0)
-    LanguageModel(alphabet, is_forward_lm=True, hidden_size=6, nlayers=1, embedding_size=5).save(path)
-    return str(path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["searched cell", "pooled embeddings", "characters"])
 def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path, kind: str) -> None:
     changes: dict[str, Any] = {
         "searched cell": {"rnn": "tanh0-relu1,recurrent_dropout=0.25,input_dropout=0.1"},
-        "pooled embeddings": {"embeddings": [f"pooled-flair:{tiny_language_model(tmp_path / 'lm.pt')}"]},
+        "pooled embeddings": {"embeddings": [f"pooled-flair:{tmp_path / 'lm.pt'}"]},
         "characters": {"embeddings": ["char"], "crf": False, "word_dropout": 0.1},
     }[kind]
+    write_character_model(tmp_path / "lm.pt")
     config = settings(corpus, **changes)
     train_taggers(config, tmp_path / "whole", progress=False)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RunStopped):
@@ -438,11 +344,14 @@ def test_more_epochs_extend_a_finished_run(two_seeds: Path, corpus: str, tmp_pat
     assert rates[0] > rates[-1]  # else annealing was not put to the test
 
 
-def test_a_finished_run_is_not_trained_again(two_seeds: Path, corpus: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_run_is_not_trained_again(
+    two_seeds: Path, corpus: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in two_seeds.glob("seed-*/*")}
     metrics = json.loads((two_seeds / "metrics.json").read_text())
     at_batch(monkeypatch, 1, lambda _: pytest.fail("a batch was trained"))
     assert train_taggers(settings(corpus, seeds=[1, 2]), two_seeds, progress=False) == metrics
+    assert f"{two_seeds} is finished (epochs: 3, 3), so nothing was trained" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in two_seeds.glob("seed-*/*")} == before
 
 
@@ -480,13 +389,9 @@ def test_other_settings_are_refused_and_named(two_seeds: Path, corpus: str) -> N
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "empty": lambda path: path.write_bytes(b""),
-    "first bytes": lambda path: path.write_bytes(path.read_bytes()[:100]),
     "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-    "last byte": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "text": lambda path: path.write_bytes(b"no checkpoint"),
-    "list": lambda path: torch.save([1], path),
     "flipped bit": lambda path: flip_a_weight(path),
+    "other tagger": lambda path: torch.save({"model": {"linear.weight": torch.zeros(3)}}, path),
 }
 
 
@@ -504,7 +409,7 @@ def stopped_at_the_end(two_seeds: Path, out: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", ["half", "flipped bit"])
 def test_a_damaged_checkpoint_costs_an_epoch(
     two_seeds: Path, corpus: str, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -519,16 +424,13 @@ def test_a_damaged_checkpoint_costs_an_epoch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [*DAMAGES, "other tagger"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "run"
     folder = stopped_at_the_end(two_seeds, out)
     checkpoints = [folder / "checkpoint.pt", folder / "checkpoint-previous.pt"]
     for path in checkpoints:
-        if damage == "other tagger":
-            torch.save({"model": {"linear.weight": torch.zeros(3)}}, path)
-        else:
-            DAMAGES[damage](path)
+        DAMAGES[damage](path)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(FlairNasError) as caught:
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
@@ -549,11 +451,11 @@ def damage_model(model: Path, damage: str) -> None:
     if damage == "missing":
         model.unlink()
     else:
-        model.write_bytes(content if damage == "flipped bit" else content[: len(content) // 2])
+        model.write_bytes(content)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
+@pytest.mark.parametrize("damage", ["missing", "flipped bit"])
 def test_a_stopped_seed_whose_best_model_is_missing_or_damaged_is_refused(
     two_seeds: Path, corpus: str, tmp_path: Path, damage: str
 ) -> None:
@@ -575,7 +477,7 @@ def test_a_stopped_seed_whose_best_model_is_missing_or_damaged_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", ["missing", "half", "flipped bit"])
+@pytest.mark.parametrize("damage", ["missing", "flipped bit"])
 @pytest.mark.parametrize("which", ["best", "other"])
 def test_a_finished_seed_whose_model_is_missing_or_damaged_holds_nothing_up(
     two_seeds: Path, corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str, which: str
@@ -602,16 +504,6 @@ def test_the_best_seed_without_any_model_is_refused_when_all_else_is_done(
     with pytest.raises(FlairNasError, match=rf"seed-{best}/model\.pt is missing or damaged, .* delete"):
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     shutil.rmtree(out / f"seed-{best}")  # the advice is good
-    train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
-    assert_same_run(out, two_seeds)
-
-
-@pytest.mark.slow
-def test_a_run_of_an_earlier_version_with_one_checkpoint_goes_on(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
-    for folder in (out / "seed-1", out / "seed-2"):
-        (folder / "checkpoint-previous.pt").unlink()
     train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert_same_run(out, two_seeds)
 
@@ -716,37 +608,6 @@ def test_a_loss_that_explodes_gets_advice(corpus: str, tmp_path: Path) -> None:
 # The folder.
 
 
-def test_a_folder_that_cannot_be_used_is_refused(corpus: str, tmp_path: Path) -> None:
-    file, full = tmp_path / "file", tmp_path / "full"
-    file.write_text("mine")
-    full.mkdir()
-    (full / "thesis.tex").write_text("mine")
-    for out, expected in (
-        (file, "is a file"),
-        (full, "is not empty"),
-        (file / "below", "cannot write to the folder"),
-        (Path("/proc/flair-nas-run"), "cannot write to the folder"),
-    ):
-        with pytest.raises(FlairNasError, match=expected) as caught:
-            train_taggers(settings(corpus), out, progress=False)
-        assert str(out) in str(caught.value)
-    assert file.read_text() == "mine" and os.listdir(full) == ["thesis.tex"]
-
-
-def test_a_folder_that_another_run_uses_is_refused(corpus: str, tmp_path: Path) -> None:
-    refused: list[str] = []
-
-    def a_second_one(_: SequenceTagger) -> None:
-        with pytest.raises(FlairNasError) as caught:
-            train_taggers(settings(corpus), tmp_path, progress=False)
-        refused.append(str(caught.value))
-
-    with pytest.MonkeyPatch.context() as patch:
-        at_batch(patch, 2, a_second_one)
-        train_taggers(settings(corpus), tmp_path, progress=False)
-    assert len(refused) == 1 and f"{tmp_path} is in use by another process" in refused[0]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "expected"),
@@ -755,7 +616,6 @@ def test_a_folder_that_another_run_uses_is_refused(corpus: str, tmp_path: Path) 
         ({"embeddings": ["one-hott"]}, "did you mean one-hot"),
         ({"rnn": "i-dart-ptb"}, "Did you mean i-darts-ptb"),
         ({"device": "gpu"}, "device must be cpu, cuda or cuda:N"),
-        ({"columns": "text=0"}, "none besides the text"),
     ],
 )
 def test_a_mistyped_setting_can_be_put_right_in_the_same_folder(
@@ -777,29 +637,6 @@ def test_a_genotype_file_that_changed_is_not_resumed_with(corpus: str, tmp_path:
     load_genotype(other).save(file)
     with pytest.raises(FlairNasError, match="stood for another architecture"):
         train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
-
-
-def test_a_folder_with_another_config_file_is_left_alone(corpus: str, tmp_path: Path) -> None:
-    mine = tmp_path / "config.yaml"
-    mine.write_text("rnn: lstm  # my own\n", encoding="utf-8")
-    with pytest.raises(FlairNasError, match="Choose another folder"):
-        train_taggers(settings(corpus), tmp_path, progress=False)
-    assert mine.read_text(encoding="utf-8") == "rnn: lstm  # my own\n"
-
-
-def test_a_small_number_in_a_settings_file_may_be_written_with_an_exponent(tmp_path: Path) -> None:
-    file = tmp_path / "settings.yaml"
-    file.write_text("min_learning_rate: 1e-5\n", encoding="utf-8")  # which YAML 1.1 takes for text
-    assert resolve(TaggerConfig, kind="tagging", file=file).min_learning_rate == 1e-5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("embeddings", [["one-hot", "char"], ["char", "one-hot"]])
-def test_the_saved_model_scores_on_dev_what_its_epoch_did(corpus: str, tmp_path: Path, embeddings: list[str]) -> None:
-    config = settings(corpus, embeddings=embeddings, epochs=4, learning_rate=0.5)
-    result = train_taggers(config, tmp_path / "run", progress=False)["seeds"][0]
-    best = lines(tmp_path / "run" / "seed-1" / "history.jsonl")[result["best_epoch"] - 1]
-    assert result["dev_f1"] == pytest.approx(best["dev_f1"]) and best["dev_f1"] > 0
 
 
 @pytest.mark.parametrize("part", ["dev", "test"])
@@ -826,13 +663,6 @@ def test_a_corpus_that_changed_is_not_gone_on_with(corpus: str, tmp_path: Path, 
     file.write_text(file.read_text(encoding="utf-8").replace("-LOC", "-CUTLERY"), encoding="utf-8")
     with pytest.raises(FlairNasError, match="the corpus corpus has changed since this run began"):
         train_taggers(dataclasses.replace(config, epochs=epochs), tmp_path / "run", progress=False)
-
-
-def test_a_finished_run_says_so(two_seeds: Path, corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="flair_nas")
-    shutil.copytree(two_seeds, out := tmp_path / "run")
-    train_taggers(settings(corpus, seeds=[1, 2], epochs=2), out, progress=False)
-    assert f"{out} is finished (epochs: 3, 3), so nothing was trained" in caplog.text
 
 
 def test_a_seed_that_found_nothing_says_so(corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -877,11 +707,11 @@ def test_labels_are_counted_and_one_that_occurs_once_is_suspicious(
     shutil.copytree(corpus, folder := tmp_path / "corpus")
     train = folder / "train.txt"
     text = train.read_text(encoding="utf-8")
-    train_taggers(settings(str(folder), epochs=1), tmp_path / "run", progress=False)
+    describe_corpus(load_corpus(str(folder)))
     assert f"ner: LOC {text.count('B-LOC')}, PER {text.count('B-PER')}\n" in caplog.text
     assert "a single example" not in caplog.text
     train.write_text(text.replace("B-PER", "B-PRE", 1), encoding="utf-8")
-    train_taggers(settings(str(folder), epochs=1), tmp_path / "other", progress=False)
+    describe_corpus(load_corpus(str(folder)))
     assert "train has a single example of PRE (did you mean PER?), too little to learn from" in caplog.text
 
 
@@ -900,13 +730,6 @@ def test_bfloat16_trains_as_float32_does(corpus: str, tmp_path: Path, rnn: str) 
         exact, rounded = ([line[name] for line in histories[precision]] for precision in ("float32", "bfloat16"))
         assert rounded == pytest.approx(exact, rel=0.03) and rounded != exact
         assert exact[1] < 0.5 * exact[0]
-
-
-def test_a_bad_value_in_a_settings_file_is_told_with_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("seeds: 1,2\n", encoding="utf-8")
-    with pytest.raises(FlairNasError, match=r"mine\.yaml: .*seeds must be a list .*as \[1, 2\], got '1,2'"):
-        resolve(TaggerConfig, kind="tagging", file=file)
 
 
 def test_a_tagger_is_loaded_without_its_vocabulary_being_listed(
@@ -956,15 +779,10 @@ def test_a_file_without_empty_lines_is_suspicious(blank: str, tmp_path: Path, ca
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("old", "new"), [("dev_f1", "dev_fl"), ('"epochs": 3', '"epochs": 4'), ("micro F1", "micro F0")]
-)
-def test_damaged_figures_of_a_seed_are_made_again(
-    two_seeds: Path, corpus: str, tmp_path: Path, old: str, new: str
-) -> None:
+def test_damaged_figures_of_a_seed_are_made_again(two_seeds: Path, corpus: str, tmp_path: Path) -> None:
     shutil.copytree(two_seeds, out := tmp_path / "run")
     path = out / "seed-1" / "metrics.json"
-    path.write_text(path.read_text().replace(old, new))
+    path.write_text(path.read_text().replace('"epochs": 3', '"epochs": 4'))
     train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert_same_run(out, two_seeds)
 
@@ -995,11 +813,10 @@ def test_a_checkpoint_with_right_sums_and_other_content_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rnn", ["lstm", "tanh0-relu1"])
-def test_a_tagger_whose_layer_reads_a_map_of_another_width(rnn: str, tmp_path: Path) -> None:
+def test_a_tagger_whose_layer_reads_a_map_of_another_width(tmp_path: Path) -> None:
     """It is loaded as data, from its pickle, and by Flair alone, which knows maps as wide as the embeddings only."""
     corpus = write_corpus(tmp_path / "corpus")
-    train_taggers(settings(corpus, rnn=rnn, reproject=5, epochs=2), tmp_path / "run", progress=False)
+    train_taggers(settings(corpus, reproject=5, epochs=2), tmp_path / "run", progress=False)
     taggers = [load_tagger(tmp_path / "run"), load_tagger(tmp_path / "run" / "model.pt")]
     sentences = [str(s.to_plain_string()) for s in load_corpus(corpus).corpus.dev]
     said = []

@@ -9,34 +9,34 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from flair.data import Sentence
+from flair.data import Sentence, Token, get_spans_from_bio
 from flair.datasets import FlairDatapointDataset
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.storage.paths import user_path
-from flair_nas.tagging.data.column_rows import Block, Row, count_columns, read_blocks
-from flair_nas.tagging.data.column_sentences import FEATURES, HEAD, SPACE, Tags, begins, make_sentences
-from flair_nas.tagging.data.label_forms import SPAN_TAG, LabelFault, form_of
+from flair_nas.tagging.data.column_rows import DOCUMENT_SEPARATOR, Block, Row, count_columns, read_blocks
+from flair_nas.tagging.data.label_forms import SPAN_TAG, TagError, read_labels
 
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
+
+Tags = Mapping[str, str]
+"""The BIOES tag of each label of a column of spans."""
 
 log = logging.getLogger("flair_nas")
 
 OF_FLAIR = ("<unk>", "<START>", "<STOP>")  # labels that Flair has of its own
 NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
+HEAD, FEATURES, SPACE = ("head", "head_id"), ("feats", "misc"), "space-after"
+"""Names of columns with a meaning in Flair: the head of a word, its features, a dash if no blank follows."""
+
+NO_LABELS = ("text", *HEAD, *FEATURES, SPACE)
 MANY_LABELS = 50
 MANY_NUMBERS = 20
 
 
 def parse_columns(text: str) -> dict[int, str]:
-    """Read the written form of columns, such as ``text=0,ner=3``.
-
-    Args:
-        text: names and column numbers, counted from 0.
-
-    Returns:
-        Column number to name, such as ``{0: "text", 3: "ner"}``.
+    """Return column number, from 0, to name for the written form of columns, such as ``text=0,ner=3``.
 
     Raises:
         FlairNasError: the form is wrong, a number or a name comes twice, or no column is the text.
@@ -51,7 +51,7 @@ def parse_columns(text: str) -> dict[int, str]:
         if int(match[2]) in columns:
             raise FlairNasError(f"columns {brief(text)}: column {match[2]} has two names; numbers count from 0")
         columns[int(match[2])] = match[1]
-    check_columns(columns)
+    _check_columns(columns)
     return columns
 
 
@@ -63,85 +63,65 @@ def read_column_file(
     delimiter: str | None = None,
     comment: str | None = None,
 ) -> list[Sentence]:
-    """Read the sentences of one column file, with the checks of a corpus.
-
-    Args:
-        path: the file.
-        columns: column number, from 0, to name; one is ``text``. Default: the text is first and the label last.
-        label_type: the name of the label column.
-        delimiter: see `flair_nas.tagging.data.column_rows.read_blocks`.
-        comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
+    """Read the sentences of one column file, with the arguments and checks of a part of a corpus.
 
     Raises:
         FlairNasError: the file is missing or faulty, or `columns` does not fit it.
     """
     path = user_path(path)
-    if columns is None:
-        columns = {0: "text", count_columns(path, delimiter, comment) - 1: label_type}
-    check_columns(columns)
-    return read_part(path, columns, pick_label_type(columns, label_type), delimiter, comment).datapoints
+    columns, label_type = pick_columns(path, columns, label_type, delimiter, comment)
+    return read_part(path, columns, label_type, delimiter, comment).datapoints
 
 
-def check_columns(columns: Mapping[int, str]) -> None:
-    """Refuse columns without a text, with a repeated or reserved name, or with a number below 0.
-
-    Args:
-        columns: column number, from 0, to name.
+def pick_columns(
+    path: Path, columns: Mapping[int, str] | None, label_type: str | None, delimiter: str | None, comment: str | None
+) -> tuple[Mapping[int, str], str]:
+    """Return the columns of a file, and the label type: the requested one, else ``ner``, else the only other column.
 
     Raises:
-        FlairNasError: the columns cannot be used.
+        FlairNasError: the columns cannot be used, or no column or several could be the label.
     """
+    if columns is None:
+        columns = {0: "text", count_columns(path, delimiter, comment) - 1: label_type or "ner"}
+    _check_columns(columns)
+    names = [name for name in columns.values() if name != "text"]
+    if not names:
+        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
+    if label_type is None and len(names) > 1 and "ner" not in names:
+        raise FlairNasError(f"several columns could be the label: {', '.join(names)}; say which one, as label type")
+    if label_type is None:
+        return columns, "ner" if "ner" in names else names[0]
+    if label_type not in names:
+        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
+    if label_type in NO_LABELS:
+        raise FlairNasError(
+            f"label type {label_type!r}: Flair has a meaning for this name of a column, which is no label; call it "
+            "otherwise"
+        )
+    return columns, label_type
+
+
+def _check_columns(columns: Mapping[int, str]) -> None:
+    """Refuse columns without a text, with a repeated or reserved name, or with a number below 0."""
     names = list(columns.values())
     written = ",".join(f"{name}={number}" for number, name in columns.items())
+    if PREDICTED in names:
+        raise FlairNasError(
+            f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
+        )
     for name in names:
-        _check_name(name)
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise FlairNasError(
+                f"{brief(name)} is no name of a column or label: it holds halves of characters"
+            ) from None
     if "text" not in names:
         raise FlairNasError(f"columns {brief(written)}: none is the text; write for example text=0,ner=3")
     if len(set(names)) < len(names):
         raise FlairNasError(f"columns {brief(written)}: a name comes twice; leave the column out that is not needed")
     if any(number < 0 for number in columns):
         raise FlairNasError(f"columns {brief(written)}: columns are counted from 0, from the left")
-
-
-def _check_name(name: str) -> None:
-    """Refuse the name of a column or label type that is reserved or no text."""
-    if name == PREDICTED:
-        raise FlairNasError(
-            f"the name {PREDICTED!r} is that of what taggers predict; call the column or label otherwise"
-        )
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise FlairNasError(f"{brief(name)} is no name of a column or label: it holds halves of characters") from None
-
-
-def pick_label_type(columns: Mapping[int, str], label_type: str | None) -> str:
-    """Return the label type: the requested one, else ``ner``, else the only column besides the text.
-
-    Args:
-        columns: column number, from 0, to name.
-        label_type: the requested label type, or None.
-
-    Raises:
-        FlairNasError: no column has that name, or several could be the label.
-    """
-    names = [name for name in columns.values() if name != "text"]
-    if label_type is not None:
-        _check_name(label_type)
-    if not names:
-        raise FlairNasError("columns: there is none besides the text; name the label column too, as in text=0,ner=3")
-    if label_type is None and len(names) > 1 and "ner" not in names:
-        raise FlairNasError(f"several columns could be the label: {', '.join(names)}; say which one, as label type")
-    if label_type is None:
-        return "ner" if "ner" in names else names[0]
-    if label_type not in names:
-        raise FlairNasError(f"label type {brief(label_type)} is none of the columns: {', '.join(names)}")
-    if label_type in (*HEAD, *FEATURES, SPACE):
-        raise FlairNasError(
-            f"label type {label_type!r}: Flair has a meaning for this name of a column, which is no label; call it "
-            "otherwise"
-        )
-    return label_type
 
 
 @contextlib.contextmanager
@@ -158,20 +138,9 @@ def _without_collection() -> Iterator[None]:
 
 @_without_collection()
 def read_part(
-    path: Path,
-    columns: Mapping[int, str],
-    label_type: str,
-    delimiter: str | None = None,
-    comment: str | None = None,
+    path: Path, columns: Mapping[int, str], label_type: str, delimiter: str | None, comment: str | None
 ) -> FlairDatapointDataset[Sentence]:
     """Read one part of a corpus word for word.
-
-    Args:
-        path: the file.
-        columns: column number, from 0, to name.
-        label_type: the name of the label column.
-        delimiter: see `flair_nas.tagging.data.column_rows.read_blocks`.
-        comment: see `flair_nas.tagging.data.column_rows.read_blocks`.
 
     Raises:
         FlairNasError: the file is missing or faulty; the message names the line.
@@ -182,17 +151,13 @@ def read_part(
     rows = [row for block in blocks if not block.is_mark for row in block.rows]
     _check_rows(path, rows, columns, text_column)
     _check_labels(path, rows, text_column, label_column)
-    no_labels = ("text", *HEAD, *FEATURES, SPACE)
     label_tags = _label_tags(path, rows, label_column)
-    tags = {
-        column: label_tags if column == label_column else _tags(rows, column)
-        for column, name in columns.items()
-        if name not in no_labels
-    }
+    tags = {column: _tags(rows, column) for name, column in number.items() if name not in NO_LABELS}
+    tags[label_column] = label_tags
     if label_tags is not None:
         _log_strays(path, blocks, label_column, label_tags)
     try:
-        return FlairDatapointDataset(make_sentences(blocks, columns, tags))
+        return FlairDatapointDataset(_make_sentences(blocks, columns, tags))
     except ValueError as error:
         raise FlairNasError(f"{path}: the column {' or '.join(HEAD)} holds no numbers ({shown(error)})") from None
 
@@ -240,18 +205,16 @@ def _check_labels(path: Path, rows: Sequence[Row], text_column: int, label_colum
 
 
 def _label_tags(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
-    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO.
-
-    Raises:
-        FlairNasError: the meaning of a label is not clear; the message names the row.
-    """
-    form = form_of({row.fields[column] for row in rows})
-    if isinstance(form, LabelFault):
-        row = next(row for row in rows if row.fields[column] == form.label)
-        raise FlairNasError(f"{path}:{row.line}: {form.label!r} {form.advice}")
-    if form.note:
-        log.log(logging.INFO if form.tags else logging.WARNING, "%s: %s", path, form.note)
-    return form.tags
+    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO."""
+    try:
+        tags, note = read_labels({row.fields[column] for row in rows})
+    except TagError as error:
+        label, advice = error.args
+        line = next(row.line for row in rows if row.fields[column] == label)
+        raise FlairNasError(f"{path}:{line}: {label!r} {advice}") from None
+    if note:
+        log.log(logging.INFO if tags else logging.WARNING, "%s: %s", path, note)
+    return tags
 
 
 def _tags(rows: Sequence[Row], column: int) -> Tags | None:
@@ -272,18 +235,70 @@ def _log_strays(path: Path, blocks: Sequence[Block], column: int, tags: Tags) ->
         before = "O"
         for row in () if block.is_mark else block.rows:
             tag = tags[row.fields[column]]
-            if begins(before, tag) and (tag[0] in "IE" or before[2:] != tag[2:]):
+            if _begins(before, tag) and (tag[0] in "IE" or before[2:] != tag[2:]):
                 beginnings[tag[0] in "BS"].append(row)
             before = tag
     if beginnings[True] and (strays := beginnings[False]):
+        times, first = "once" if len(strays) == 1 else f"{len(strays)} times", strays[0]
         log.info(  # no warning: CoNLL-2000 as published has 25
-            "%s: %s follows no tag of its type %s (first, line %d is %s), where other entities begin with B-: an "
+            "%s: %s- follows no tag of its type %s (first, line %d is %s), where other entities begin with B-: an "
             "entity is taken to begin there",
-            *(
-                path,
-                f"{tags[strays[0].fields[column]][0]}-",
-                "once" if len(strays) == 1 else f"{len(strays)} times",
-                strays[0].line,
-                strays[0],
-            ),
+            *(path, tags[first.fields[column]][0], times, first.line, first),
         )
+
+
+def _make_sentences(
+    blocks: Sequence[Block], columns: Mapping[int, str], tags: Mapping[int, Tags | None]
+) -> list[Sentence]:
+    """Return the sentences of a file, each linked to the one before it; `tags` is None for columns of single words."""
+    (text_column,) = (column for column, name in columns.items() if name == "text")
+    spans = [(column, columns[column], names) for column, names in tags.items() if names is not None]
+    words = {column: columns[column] for column in columns if column != text_column and tags.get(column) is None}
+    sentences: list[Sentence] = []
+    for block in blocks:
+        tokens: list[Token] = []
+        start = 0
+        for row in block.rows:
+            token = Token(DOCUMENT_SEPARATOR if block.is_mark else row.fields[text_column], start_position=start)
+            for column, name in words.items():
+                if column < len(row.fields):  # a document mark may have fewer
+                    _annotate(token, name, row.fields[column])
+            start = token.end_position + token.whitespace_after
+            tokens.append(token)
+        sentence = Sentence(tokens)
+        sentence.is_document_boundary = block.is_mark
+        for column, name, names in () if block.is_mark else spans:
+            for places, score, value in get_spans_from_bio(_to_bio([names[row.fields[column]] for row in block.rows])):
+                sentence[places[0] : places[-1] + 1].add_label(name, value, score)
+        if sentences:
+            sentence._previous_sentence, sentences[-1]._next_sentence = sentences[-1], sentence
+        sentences.append(sentence)
+    return sentences
+
+
+def _begins(before: str, tag: str) -> bool:
+    """Return True if an entity begins at a tag, in any of BIO, IOB1, BIOES and IOE2."""
+    return tag[0] in "BS" or (tag[0] in "IE" and (before[0] not in "BI" or before[2:] != tag[2:]))
+
+
+def _to_bio(tags: Sequence[str]) -> list[str]:
+    """Return BIO tags; Flair's own decoder continues a span at an E- after another E- or another type."""
+    before = ("O", *tags)
+    return [("B" if _begins(b, tag) else "I") + tag[1:] if tag[0] in "BIES" else "O" for b, tag in zip(before, tags)]
+
+
+def _annotate(token: Token, name: str, value: str) -> None:
+    """Store the value of a column in a word."""
+    if name in HEAD:
+        token.head_id = int(value)
+    elif name == SPACE:
+        token.whitespace_after = int(value != "-")
+    elif name in FEATURES:
+        for feature in value.split("|"):
+            key, equals, label = feature.partition("=")
+            if feature == "SpaceAfter=No":
+                token.whitespace_after = 0
+            elif equals and label != "O":
+                token.add_label(key, label)
+    elif value not in ("", "O"):
+        token.add_label(name, value)

@@ -18,8 +18,7 @@ from torch.utils.data import Dataset
 from flair_nas.errors import FlairNasError, brief, did_you_mean, listed, shown
 from flair_nas.storage.paths import siblings, typed, user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.data.column_files import check_columns, pick_label_type, read_part
-from flair_nas.tagging.data.column_rows import count_columns
+from flair_nas.tagging.data.column_files import pick_columns, read_part
 from flair_nas.tagging.quiet import no_flair_remarks
 
 log = logging.getLogger("flair_nas")
@@ -81,14 +80,6 @@ KNOWN = {
     ),
 }
 NAMES = ("demo", *KNOWN)
-
-
-class _Parts(NamedTuple):
-    """The files of a corpus."""
-
-    train: Path | None
-    dev: Path | None
-    test: Path | None
 
 
 def load_corpus(
@@ -227,21 +218,18 @@ def _known_folder(name: str, data_root: str | Path | None) -> Path:
     folder = root / name
     if _is_complete(folder, known):
         return folder
-    files = ", ".join(known.files)
-    cause = None
+    cause, why = None, "is not there"
     # Flair downloads to its cache whatever its base_path, so a data_root of the user's has to hold the files
     if known.download is not None and data_root is None:
+        why = "could not be downloaded in full"
         try:
             known.download()
         except (OSError, EOFError, RuntimeError) as error:  # no network, a broken archive, an empty folder
-            cause = error
+            cause, why = error, f"could not be downloaded ({shown(error)})"
         if _is_complete(folder, known):
             return folder
-        why = f"could not be downloaded ({shown(cause)})" if cause else "could not be downloaded in full"
-    else:
-        why = "is not there"
     raise FlairNasError(
-        f"corpus {name} {why}: looked in {folder}; put {files} there (from {known.origin}), "
+        f"corpus {name} {why}: looked in {folder}; put {', '.join(known.files)} there (from {known.origin}), "
         f"or give the data root: the folder that holds {name}/"
     ) from cause
 
@@ -250,8 +238,8 @@ def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
     return folder.is_dir() and sum(part is not None for part in _find_parts(folder)) >= len(known.files)
 
 
-def _find_parts(folder: Path) -> _Parts:
-    """Return the files of each part by their names, as Flair does, but not by their order in the file system."""
+def _find_parts(folder: Path) -> tuple[Path | None, Path | None, Path | None]:
+    """Return the files of train, dev and test by their names, as Flair does, but not by their order on the disk."""
     files = [f for f in sorted(folder.iterdir()) if f.is_file() and not {".gz", ".swp"} & set(f.suffixes)]
 
     def only(part: str, candidates: list[Path]) -> Path | None:
@@ -264,7 +252,7 @@ def _find_parts(folder: Path) -> _Parts:
     dev = only("dev", [f for f in files if ("dev" in f.name or "testa" in f.name) and f != train])
     rest = [f for f in files if f not in (train, dev)]
     test = only("test", [f for f in rest if "testb" in f.name] or [f for f in rest if "test" in f.name])
-    return _Parts(train, dev, test)
+    return train, dev, test
 
 
 def _read_folder(
@@ -272,23 +260,19 @@ def _read_folder(
 ) -> tuple[Corpus[Sentence], str]:
     """Return the corpus in a folder, and its label type."""
     files = _find_parts(folder)
-    if files.train is None:
+    if files[0] is None:
         there = ", ".join(sorted(f.name for f in folder.iterdir())) or "nothing"
         raise FlairNasError(f"{folder}: no file has 'train' in its name; the folder holds {there}")
-    if columns is None:
-        columns = {0: "text", count_columns(files.train, delimiter, comment) - 1: label_type or "ner"}
-    check_columns(columns)
-    label_type = pick_label_type(columns, label_type)
-    train = read_part(files.train, columns, label_type, delimiter, comment)
-    dev = read_part(files.dev, columns, label_type, delimiter, comment) if files.dev else None
-    test = read_part(files.test, columns, label_type, delimiter, comment) if files.test else None
-    _check_labels(files.train, train.datapoints, label_type)
+    columns, label_type = pick_columns(files[0], columns, label_type, delimiter, comment)
+    train = read_part(files[0], columns, label_type, delimiter, comment)
+    dev, test = (read_part(file, columns, label_type, delimiter, comment) if file else None for file in files[1:])
+    _check_labels(files[0], train.datapoints, label_type)
     level = is_token_level(train.datapoints, label_type)
-    for file, part in ((files.dev, dev), (files.test, test)):
+    for file, part in zip(files, (train, dev, test)):
         if part is not None and {level, is_token_level(part.datapoints, label_type)} == {True, False}:
             kinds = ("spans", "tokens") if level else ("tokens", "spans")
             raise FlairNasError(
-                f"{file}: its tags are of {kinds[0]}, those of {files.train} of {kinds[1]} (B- and I- mark spans); "
+                f"{file}: its tags are of {kinds[0]}, those of {files[0]} of {kinds[1]} (B- and I- mark spans); "
                 "write all parts in one way"
             )
     with no_flair_remarks("No dev split found"):  # the warning below names the files

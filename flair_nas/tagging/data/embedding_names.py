@@ -26,10 +26,7 @@ _NAMELESS = (OneHotEmbeddings, PooledFlairEmbeddings, HashEmbeddings)
 def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
     """Prefix the names of a stack's members with numbers, unless Flair would lose the number when it saves them.
 
-    A loaded stack then joins its vectors in the same order as before.
-
-    Args:
-        members: embeddings of a model that has not learned yet.
+    A loaded stack then joins its vectors in the same order as before. The model must not have learned yet.
 
     Raises:
         FlairNasError: two members would have one name after loading, and one of them would be lost.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -64,7 +65,6 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
     Raises:
         FlairNasError: a spec is unknown or repeated, there is none, or a file or download fails.
     """
-    specs = [specs] if isinstance(specs, str) else list(specs)
     if not specs:
         raise FlairNasError(f"no embeddings: give one or more of {', '.join(FORMS)}")
     for spec in specs:
@@ -96,24 +96,18 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if kind == "transformer" and argument:
         path = user_path(argument)
         name = str(path.resolve()) if path.is_dir() else argument
-        return _by_name(_transformer, spec, name, file_form=f"{kind}:PATH")
+        return _by_name(functools.partial(TransformerWordEmbeddings, fine_tune=False), spec, name, f"{kind}:PATH")
     if kind in LANGUAGE_MODELS and argument:
-        if _names_a_file(argument):
+        path = user_path(argument)
+        if path.exists() or len(path.parts) > 1 or path.suffix == ".pt":
             return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
         return _by_name(LANGUAGE_MODELS[kind], spec, argument, file_form=f"{kind}:PATH")
     if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
         return _by_name(WordEmbeddings, spec, spec.lower(), file_form="word:PATH")
-    raise _unknown(spec)
-
-
-def _transformer(name: str) -> TokenEmbeddings:
-    embeddings: TokenEmbeddings = TransformerWordEmbeddings(name, fine_tune=False)
-    return embeddings
-
-
-def _names_a_file(argument: str) -> bool:
-    path = user_path(argument)
-    return path.exists() or len(path.parts) > 1 or path.suffix == ".pt"
+    if "," in spec and ":" not in spec:
+        raise FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
+    hint = did_you_mean(kind, {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}, count=2)
+    raise FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
 
 
 def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus[Sentence]) -> None:
@@ -157,14 +151,6 @@ def _by_name(make: Callable[[str], TokenEmbeddings], spec: str, name: str, file_
             f"embeddings {brief(spec)}: Flair has no {brief(name)}, or cannot download or read it; check the name and "
             f"the network, {local} ({shown(error)})"
         ) from error
-
-
-def _unknown(spec: str) -> FlairNasError:
-    if "," in spec and ":" not in spec:
-        return FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
-    known = {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}
-    hint = did_you_mean(spec.partition(":")[0], known, count=2)
-    return FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
 
 
 def _alphabet(corpus: Corpus[Sentence]) -> Dictionary:

@@ -92,12 +92,7 @@ def keep_frozen(
 
 
 def is_kept(embeddings: TokenEmbeddings, corpus: TaggingCorpus) -> bool:
-    """Return True if the cache has the vectors that `keep_frozen` would compute.
-
-    Args:
-        embeddings: a tagger's embeddings.
-        corpus: the corpus.
-    """
+    """Return True if the cache has the vectors that `keep_frozen` would compute."""
     fingerprint = _fingerprint(frozen_members(embeddings), _all_sentences(corpus))
     return (cache_root() / VECTORS.folder / fingerprint).exists()
 

@@ -43,14 +43,7 @@ class FastCRF(CRF):
     """Flair's CRF, whose scores also hold the emissions from which they were computed."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Return Flair's scores.
-
-        Args:
-            features: emissions, [B, T, tags].
-
-        Returns:
-            Scores [B, T, tag, previous tag].
-        """
+        """Return Flair's scores [B, T, tag, previous tag] of emissions [B, T, tags]."""
         scores: Tensor = super().forward(features)
         setattr(scores, _EMISSIONS, features)
         return scores
@@ -87,17 +80,7 @@ def log_partition(emissions: Tensor, transitions: Tensor, lengths: Tensor, start
     """Return the log of the sum of exp(score) over all tag sequences, summed over sentences.
 
     No word takes the tags `start` and `stop`. Flair also counts such sequences, which matters only where a word
-    scores thousands more for them.
-
-    Args:
-        emissions: scores of each tag for each word, [B, T, tags].
-        transitions: scores of a tag after another, [tag, previous tag], for which `are_usual` holds.
-        lengths: number of words of each sentence, [B], in falling order.
-        start: the tag before the first word.
-        stop: the tag after the last word.
-
-    Returns:
-        A scalar.
+    scores thousands more for them. Lengths [B] are in falling order, and `are_usual` holds for the transitions.
     """
     # else the best tag could be one from which no other can be reached
     no_word = torch.tensor([start, stop], device=emissions.device)
@@ -129,13 +112,7 @@ def _exact_product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 
 def are_usual(transitions: Tensor, start: int, stop: int) -> bool:
-    """Return True if transitions to `start` and from `stop` are forbidden, and no others are.
-
-    Args:
-        transitions: scores of a tag after another, [tag, previous tag].
-        start: the tag before the first word.
-        stop: the tag after the last word.
-    """
+    """Return True if transitions [tag, previous tag] to `start` and from `stop` are forbidden, and no others are."""
     scores = transitions.detach()
     is_forbidden = torch.zeros_like(scores, dtype=torch.bool)
     is_forbidden[start], is_forbidden[:, stop] = True, True
@@ -146,16 +123,7 @@ def are_usual(transitions: Tensor, start: int, stop: int) -> bool:
 
 
 def path_score(emissions: Tensor, transitions: Tensor, lengths: Tensor, tags: Tensor, start: int, stop: int) -> Tensor:
-    """Return the score of one tag sequence per sentence, summed over sentences.
-
-    Args:
-        emissions: scores of each tag for each word, [B, T, tags].
-        transitions: scores of a tag after another, [tag, previous tag].
-        lengths: number of words of each sentence, [B].
-        tags: the tags of all words in a row, [sum of lengths].
-        start: the tag before the first word.
-        stop: the tag after the last word.
-    """
+    """Return the score of one tag sequence per sentence, of the tags of all words in a row, summed over sentences."""
     batch, longest, _ = emissions.shape
     place = torch.arange(longest + 1, device=emissions.device)
     sizes = lengths.to(emissions.device).unsqueeze(1)  # [B, 1]

@@ -480,6 +480,7 @@ def test_labels_of_words_without_o_are_as_usual(tmp_path: Path, caplog: pytest.L
     ("label", "advice"),
     [
         ("B-", "'B-' has no type; write B-PER, or B alone for spans of one type"),
+        ("b", "'b' among tags such as 'B-PER'"),
         ("I-ORG|B-LOC", "'I-ORG|B-LOC' is of nested spans; write a column for each layer"),
         ("B-ORG|O", "nested spans"),
         ("B-ORG+I-LOC", "nested spans"),
@@ -544,17 +545,16 @@ def test_many_blanks_take_no_time(tmp_path: Path) -> None:
     assert texts(tmp_path / "a.tsv", f"{word}\tB-LOC\nin\tO\n") == [f"{word}|in"]
 
 
-def test_rows_with_tabs_and_another_number_of_columns_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.tsv").write_text("Velna\tO\tB-PER\tx\nOrr\t\tB-LOC\tI-PER\nran\tO\n")
-    with pytest.raises(FlairNasError, match="rows.tsv:2: 3 columns"):
-        read_column_file(tmp_path / "rows.tsv", None, "ner")
-
-
 @pytest.mark.parametrize(
     ("tags", "wanted", "told"),
     [
         ("I-A E-A I-A E-A E-A O E-B", [(0, 2, "A"), (2, 4, "A"), (4, 5, "A"), (6, 7, "B")], ""),  # IOE2
-        ("S-A I-A O", [(0, 1, "A"), (1, 2, "A")], "I- follows no tag of its type once"),
+        ("S-A I-A O", [(0, 1, "A"), (1, 2, "A")], "of its type once (first, line 2 is column 0 'w'"),
+        (
+            "I-A O I-A B-B",
+            [(0, 1, "A"), (2, 3, "A"), (3, 4, "B")],
+            "follows no tag of its type 2 times (first, line 1",
+        ),
         ("B-A E-B B-C O", [(0, 1, "A"), (1, 2, "B"), (2, 3, "C")], "E- follows no tag of its type once"),
         ("B-A I-A E-A S-A O", [(0, 3, "A"), (3, 4, "A")], ""),
     ],

@@ -12,24 +12,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 import torch
-from flair.data import Corpus, Dictionary, Sentence
+from flair.data import Corpus, Sentence
 from flair.datasets import FlairDatapointDataset
 from flair.embeddings import FlairEmbeddings, StackedEmbeddings, TokenEmbeddings, WordEmbeddings
-from flair.models import LanguageModel
 from full_disk import full_disk
 from gensim.models import KeyedVectors
+from small_tagging import write_character_model, write_corpus, write_word_vectors
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
-from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.trainer import search_genotype
 from flair_nas.select.config import SelectConfig
-from flair_nas.tables.config import TableConfig
-from flair_nas.tables.running import run_table
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
@@ -45,24 +41,10 @@ PARTS = ("train", "dev", "test")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Small word vectors and two small character language models, real and seeded."""
     folder = tmp_path_factory.mktemp("embeddings")
-    words = sorted({token.text.lower() for sentence in load_corpus("demo").corpus.dev for token in sentence})
-    vectors = KeyedVectors(vector_size=7)
-    vectors.add_vectors(words, numpy.random.default_rng(0).normal(size=(len(words), 7)).astype("float32"))
-    vectors.save(str(folder / "words.gensim"))
+    write_word_vectors(folder / "words.gensim")
     for seed, name in enumerate(("forward", "backward")):
-        write_model(folder / f"{name}.pt", seed)
+        write_character_model(folder / f"{name}.pt", seed)
     return {path.name: str(path) for path in folder.iterdir()}
-
-
-def write_model(path: Path, seed: int) -> None:
-    alphabet = Dictionary()
-    for character in "\n abcdefghijklmnopqrstuvwxyz":
-        alphabet.add_item(character)
-    torch.manual_seed(seed)
-    model = LanguageModel(alphabet, is_forward_lm=path.stem != "backward", hidden_size=6, nlayers=1, embedding_size=5)
-    for weight in model.rnn.parameters():
-        torch.nn.init.uniform_(weight, -1, 1)
-    model.save(path)
 
 
 @pytest.fixture(autouse=True)
@@ -167,43 +149,34 @@ def test_the_file_stays_good_where_the_embeddings_are_moved(
     kept({name: str(path) for name, path in moved.items()}, on_disk=True)
 
 
-@pytest.mark.parametrize("change", ["weights", "words", "corpus"])
-def test_other_embeddings_or_words_have_a_file_of_their_own(
-    files: dict[str, str], cache: Path, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", ["weights", "words"])
+def test_other_embeddings_have_a_file_of_their_own(
+    files: dict[str, str], cache: Path, tmp_path: Path, change: str
 ) -> None:
     kept(files, on_disk=True)
     changed = {name: str(shutil.copy(path, tmp_path / name)) for name, path in files.items()}
     if change == "weights":
-        write_model(tmp_path / "forward.pt", seed=7)
-    elif change == "words":
+        write_character_model(tmp_path / "forward.pt", seed=7)
+    else:
         vectors = KeyedVectors.load(changed["words.gensim"])
         vectors.vectors[3, 2] += 0.5
         vectors.save(changed["words.gensim"])
-    else:
-        read = load_corpus
-
-        def other(name: str) -> TaggingCorpus:
-            corpus = read(name)
-            words_of(corpus)[5].form += "x"
-            return corpus
-
-        monkeypatch.setitem(globals(), "load_corpus", other)
     kept(changed, on_disk=True)
     assert len([path for path in (cache / "embeddings").iterdir() if path.is_dir()]) == 2
 
 
 def test_options_and_labels_that_embeddings_read_have_a_file_of_their_own(files: dict[str, str], cache: Path) -> None:
-    def small(label: str, boundary: bool) -> TaggingCorpus:
-        sentences = [Sentence(["Dr", "in", "Leeds"]) for _ in PARTS]
+    def small(label: str, boundary: bool, word: str) -> TaggingCorpus:
+        sentences = [Sentence(["Dr", "in", word]) for _ in PARTS]
         sentences[0].is_document_boundary = boundary
         if label:
             sentences[0][0].add_label("pos", label)
         parts = [FlairDatapointDataset([sentence]) for sentence in sentences]
         return TaggingCorpus(Corpus(*parts), "pos", "small", "")
 
-    def vectors_of(embeddings: TokenEmbeddings, label: str = "", boundary: bool = False) -> int:
+    def vectors_of(embeddings: TokenEmbeddings, label: str = "", boundary: bool = False, word: str = "Leeds") -> int:
         """The number of files, when the one of these embeddings is there."""
-        corpus, plain = small(label, boundary), small(label, boundary)
+        corpus, plain = small(label, boundary, word), small(label, boundary, word)
         keep_frozen(StackedEmbeddings([embeddings]), corpus, on_disk=True)
         embeddings.embed([s for part in PARTS for s in sentences_of(getattr(plain.corpus, part))])
         for word, same in zip(words_of(corpus), words_of(plain)):
@@ -219,6 +192,7 @@ def test_options_and_labels_that_embeddings_read_have_a_file_of_their_own(files:
     assert vectors_of(words, "the") == vectors_of(words, "the") == 5
     assert vectors_of(words, "in") == 6
     assert vectors_of(WordEmbeddings(files["words.gensim"]), "in") == 7
+    assert vectors_of(FlairEmbeddings(forward), word="York") == 8
 
 
 DAMAGE = {
@@ -279,7 +253,8 @@ def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
     files: dict[str, str], cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     embeddings = [name.replace("flair:", "pooled-flair:") for name in specs_of(files)]
-    config = SelectConfig(embeddings=embeddings, hidden_size=4, batch_size=8, search_epochs=1, device="cpu")
+    small: dict[str, Any] = {"hidden_size": 4, "batch_size": 8, "search_epochs": 1, "device": "cpu"}
+    config = SelectConfig(corpus=write_corpus(tmp_path / "corpus"), embeddings=embeddings, **small)
     tagging_task.prepare(config.one(), tagging_task.read(config.one()), progress=False)
     request.getfixturevalue("no_computing")
     tagging_task._read_once.cache_clear()
@@ -290,7 +265,7 @@ def test_a_search_of_a_selection_reads_the_file_that_was_prepared(
     assert {file_of(vector) for token in words for vector in token._embeddings.values()} == {"vectors.bin"}
 
 
-@pytest.mark.parametrize(("storage", "is_file"), [(None, False), ("cpu", False), ("disk", True)])
+@pytest.mark.parametrize(("storage", "is_file"), [(None, False), ("disk", True)])
 def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
     files: dict[str, str], cache: Path, tmp_path: Path, storage: str | None, is_file: bool
 ) -> None:
@@ -304,40 +279,16 @@ def test_a_search_keeps_vectors_where_it_is_told_and_finds_the_same(
 # --- what is not kept is told ---
 
 
-def test_what_is_embedded_anew_is_told_once(
-    files: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_embedded_anew_is_told_once(files: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     specs = [f"word:{files['words.gensim']}", f"pooled-flair:{files['forward.pt']}", "char"]
     said = "demo: embedded anew for each batch: "
-    embeddings = build_embeddings(specs, load_corpus("demo").corpus)
-    pooled, char = embeddings.embeddings[1].name.removeprefix("1-"), "Char"
-    config = SelectConfig(embeddings=specs, hidden_size=4, device="cpu")
-    table = tmp_path / "table.yaml"
-    columns = json.dumps({"demo": {"tagging": {"corpus": "demo", "embeddings": specs}}})
-    table.write_text(f"columns: {columns}\nrows: {{LSTM: {{rnn: lstm}}}}\n")
-    monkeypatch.setattr(LocalPool, "run", lambda pool, jobs: (job for job in ()))
-
-    for prepare in (
-        lambda: tagging_task.prepare(config.one(), load_corpus("demo"), progress=False),
-        lambda: run_table(TableConfig(table=str(table), device="cpu"), tmp_path / "table"),
-        lambda: learned(files, tmp_path / "tagger", None, specs),
-    ):
+    config, corpus = SelectConfig(embeddings=specs, hidden_size=4, device="cpu"), load_corpus("demo")
+    pooled = build_embeddings(specs, corpus.corpus).embeddings[1].name.removeprefix("1-")
+    with caplog.at_level(logging.INFO, logger="flair_nas"):
+        tagging_task.prepare(config.one(), corpus, progress=False)
+        assert caplog.text.count(said) == 1 and f"{said}{pooled}, pooled over the words met so far" in caplog.text
+        assert "(what is pooled is kept); Char, which learn" in caplog.text
         caplog.clear()
-        with caplog.at_level(logging.INFO, logger="flair_nas"):
-            prepare()
-        assert caplog.text.count(said) == 1
-        assert f"{said}{pooled}, pooled over the words met so far (what is pooled is kept); {char}, which learn" in (
-            caplog.text
-        )
-    caplog.clear()
-    with caplog.at_level(logging.INFO, logger="flair_nas"):
-        config_of_search = TaggingSearchConfig(
-            **search_settings(files, embeddings=[specs[0], "char"], epochs=1, samples=1, strategy="random-shared")
-        )
-        search_genotype(config_of_search, tmp_path / "search", progress=False)
-    assert f"{said}{char}, which learn" in caplog.text and "pooled" not in caplog.text
-    caplog.clear()
-    with caplog.at_level(logging.INFO, logger="flair_nas"):
         kept(files, on_disk=False)
     assert said not in caplog.text
 
