@@ -24,6 +24,7 @@ from flair.models import SequenceTagger, TextClassifier
 from flair.nn import Classifier, Model
 from flair.nn.multitask import make_multitask_model_and_corpus
 from flair.trainers import ModelTrainer
+from flair.trainers.plugins import MetricHistoryPlugin
 from flair.training_utils import store_embeddings
 
 import flair_nas
@@ -438,6 +439,23 @@ def test_training_continues_from_a_saved_epoch_as_if_never_stopped(corpus, tmp_p
     for name, weight in expected.items():
         assert torch.equal(found[name], weight), name
     assert not torch.equal(before["rnn.cells.0.weight_nodes"], expected["rnn.cells.0.weight_nodes"])
+
+
+def test_mixed_precision_trains_as_full_precision_does(corpus, tmp_path):
+    losses: dict[bool, float] = {}
+    for use_amp in (False, True):
+        torch.manual_seed(0)
+        tagger = make_tagger(corpus, rnn_type=SMALL, word_dropout=0.0, locked_dropout=0.0)
+        start = copy.deepcopy(tagger.state_dict())
+        options = {"max_epochs": 1, "shuffle": False, "plugins": [MetricHistoryPlugin()]}
+        folder = tmp_path / str(use_amp)
+        ModelTrainer(tagger, corpus).train(folder, use_amp=use_amp, learning_rate=0.1, mini_batch_size=10, **options)
+        (losses[use_amp],) = options["plugins"][0].metric_history["train_loss_history"]
+        for name, weight in tagger.rnn.named_parameters():
+            assert weight.dtype == torch.float32 and weight.isfinite().all()
+            assert not torch.equal(weight, start[f"rnn.{name}"]), name
+    assert losses[True] == pytest.approx(losses[False], rel=0.05)
+    assert losses[True] != losses[False]  # products were rounded, so autocast was at work
 
 
 @pytest.mark.slow
