@@ -81,17 +81,14 @@ def _coloured(text: str, colour: str | None) -> str:
 def to_text(genotype: Drawable, colours: Mapping[str, str] | None = None) -> str:
     """Return all graphs as text, level by level; a vertex is indented further than those that it reads.
 
-    Args:
-        genotype: the cell and its gates.
-        colours: for a terminal, colours of operations and of ``dead`` nodes, #rrggbb.
+    For a terminal, `colours` are those of operations and of ``dead`` nodes, #rrggbb.
     """
     lines = []
     for graph in genotype.graphs():
         levels = _levels(graph)
         vertices = sorted((v for v in graph.vertices if v.reads), key=lambda vertex: levels[vertex.key])
-        lines += [f"{graph.title}:"]
-        lines += ["  " * levels[vertex.key] + _equation(graph, vertex, colours or {}) for vertex in vertices]
-        lines += [f"  {graph.result}"]
+        equations = ("  " * levels[vertex.key] + _equation(graph, vertex, colours or {}) for vertex in vertices)
+        lines += [f"{graph.title}:", *equations, f"  {graph.result}"]
     return "\n".join(lines) + "\n"
 
 
@@ -106,12 +103,8 @@ def _levels(graph: Graph) -> dict[str, int]:
 # --- layout: levels, then an order in each that crosses few edges (Sugiyama, Tagawa and Toda, 1981) ---
 
 
-def layout(graph: Graph, sweeps: int = 12) -> tuple[list[list[str]], Routes]:
+def layout(graph: Graph) -> tuple[list[list[str]], Routes]:
     """Arrange vertices in columns by their distance from the inputs, and order each so that few edges cross.
-
-    Args:
-        graph: a cell or a gate.
-        sweeps: how often columns are ordered by their neighbours, forwards and backwards in turn.
 
     Returns:
         The keys of vertices and the names of passing edges in each column, from top to bottom, and the routes.
@@ -129,7 +122,7 @@ def layout(graph: Graph, sweeps: int = 12) -> tuple[list[list[str]], Routes]:
             routes[vertex.key, number] = (tail, *passing, vertex.key)
     links = [pair for route in routes.values() for pair in itertools.pairwise(route)]
     best = [list(column) for column in columns]
-    for sweep in range(sweeps):
+    for sweep in range(12):  # forwards and backwards in turn
         _order_columns(columns, links, forwards=sweep % 2 == 0)
         if _crossings(columns, links) < _crossings(best, links):
             best = [list(column) for column in columns]

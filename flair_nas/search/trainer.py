@@ -147,9 +147,9 @@ class _Search:
             self._train()
         genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
         if self.is_main and run.history:
-            from flair_nas.drawing.progress import draw_progress
+            from flair_nas.drawing.charts import draw_progress
 
-            draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.metric)
+            draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
         verdict, learned = self._verdict(), not self._failure()
         return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, learned)
 

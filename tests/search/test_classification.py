@@ -14,7 +14,7 @@ from small_search import Stop, assert_same_runs, interrupt, no_picture
 
 from flair_nas import DocumentRNNEmbeddings, load_genotype
 from flair_nas.cli import main
-from flair_nas.drawing import progress
+from flair_nas.drawing import charts
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.bilevel import mean_gradients
@@ -53,7 +53,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def cache(tmp_path: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAIR_NAS_KERNELS", "columns")
-        patch.setattr(progress, "draw_progress", no_picture)
+        patch.setattr(charts, "draw_progress", no_picture)
         yield
 
 

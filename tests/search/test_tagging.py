@@ -15,7 +15,7 @@ from small_tagging import write_corpus
 
 from flair_nas import load_genotype
 from flair_nas.cli import main
-from flair_nas.drawing import progress
+from flair_nas.drawing import charts
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped
@@ -38,7 +38,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAIR_NAS_KERNELS", "columns")
-        patch.setattr(progress, "draw_progress", no_picture)
+        patch.setattr(charts, "draw_progress", no_picture)
         yield
 
 

@@ -36,7 +36,7 @@ from small_search import (
     write_text,
 )
 
-from flair_nas.drawing import progress
+from flair_nas.drawing import charts
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.perplexity import to_perplexity
@@ -79,7 +79,7 @@ def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_pictures(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "draw_progress", no_picture)
+    monkeypatch.setattr(charts, "draw_progress", no_picture)
 
 
 THREE: dict[str, Any] = {"epochs": 3, "bptt": 6, **KINDS["joint"]}
