@@ -129,7 +129,8 @@ def carries_gated_by_default(genotype: Genotype, text: str) -> bool:
         genotype: the result of `parse_layer_spec`.
         text: the layer spec.
     """
-    return genotype.carries_gated and "carry" not in dict(_split_options(text)[1])
+    carries_gated = genotype.highway and genotype.state_gate is not None and genotype.carry == "gated"
+    return carries_gated and "carry" not in dict(_split_options(text)[1])
 
 
 def _split_options(text: str) -> tuple[str, list[tuple[str, str]]]:
