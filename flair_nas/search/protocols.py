@@ -13,7 +13,6 @@ from flair_nas.nn.init import papers_range
 from flair_nas.runs.metric import Evaluation
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
     from torch import Tensor, nn
 
     from flair_nas.runs.metric import Guess, Metric
@@ -39,34 +38,26 @@ class Objective(Protocol):
 
     Attributes:
         metric: the metric that it is judged by.
+        name: the name of its data, in a few words, for a genotype's provenance.
+        fingerprint: that of its data: a search does not go on with other data.
+        module: the whole model.
+        supernet: the supernet in the model.
         data: its kind of data, in a word, for messages.
         derived: the settings that follow from the data, in words; empty for none.
     """
 
     metric: Metric
+    name: str
+    fingerprint: str
+    module: nn.Module
+    supernet: Supernet
     data: str = "data"
     derived: str = ""
 
-    @property
-    def name(self) -> str:
-        """Name of its data, in a few words, for a genotype's provenance."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of its data: a search does not go on with other data."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The whole model."""
-
-    @property
-    def supernet(self) -> Supernet:
-        """The supernet in the model."""
-
     def model_parameters(self) -> list[nn.Parameter]:
-        """Return the model weights: all parameters but the architecture weights."""
+        """Return the model weights: all parameters that learn but the architecture weights."""
         architecture = {id(parameter) for parameter in self.architecture_parameters()}
-        return [parameter for parameter in self.module.parameters() if id(parameter) not in architecture]
+        return [p for p in self.module.parameters() if p.requires_grad and id(p) not in architecture]
 
     def architecture_parameters(self) -> list[nn.Parameter]:
         """Return all architecture weights."""
@@ -86,17 +77,12 @@ class Objective(Protocol):
         """Return the parts of a step's validation data, in a cycle."""
 
     def training_loss(self, batch: BatchPart, keep_state: bool = False) -> Tensor:
-        """Compute the loss of the model weights, with its penalties.
-
-        Args:
-            batch: part of a batch.
-            keep_state: carry the state to the next step.
-        """
+        """Compute the loss of the model weights on a part, with its penalties; `keep_state` for the next step."""
 
     def validation_loss(self, batch: BatchPart, keep_state: bool = False) -> Tensor:
         """Compute the loss of the architecture weights."""
 
-    def evaluate(self, progress: bool = False) -> Evaluation:
+    def evaluate(self) -> Evaluation:
         """Compute loss and metric on the whole validation part, in evaluation mode."""
 
     def evaluation_seconds(self) -> float:
@@ -106,26 +92,12 @@ class Objective(Protocol):
         return time.perf_counter() - started
 
     def guess(self, part: str = "valid") -> Guess | None:
-        """Return the prediction without a model that a search has to surpass; None if there is none.
-
-        Args:
-            part: ``valid``, or ``train`` where a training loss is compared.
-        """
+        """Return the prediction without a model to surpass, on ``valid`` or ``train``; None if there is none."""
         return None
 
     def restart(self) -> None:
         """Forget carried states: the streams of data begin anew."""
         return None
-
-
-class ObjectiveModule(Protocol):
-    """Contents of a module of `flair_nas.search.objectives`."""
-
-    def read(self, config: SearchSettings, data: Data = None, progress: bool = False) -> Data:
-        """Read the data that the settings name, or those passed; the main process reads first and may fill a cache."""
-
-    def build(self, config: SearchSettings, data: Data, accelerator: Accelerator) -> Objective:
-        """Build the objective with the supernet of `flair_nas.search.build`, on the accelerator's device."""
 
 
 class StepFigures(NamedTuple):
@@ -210,11 +182,7 @@ class Strategy(Protocol):
         return self.figures()
 
     def cost(self, history: Sequence[JSON]) -> float | None:
-        """Return the cost of the search, comparable with that of a guess; None if the two cannot be compared.
-
-        Args:
-            history: a line for each epoch, at least one.
-        """
+        """Return the cost after some epochs, comparable with that of a guess; None if the two cannot be compared."""
         metric, last = self.objective.metric, history[-1]
         loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", metric.key))
         return metric.cost(Evaluation(loss, value))
@@ -222,8 +190,7 @@ class Strategy(Protocol):
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
 
-        Args:
-            history: a line for each epoch; its losses are None where they were not finite.
+        Losses in the history are None where they were not finite.
         """
         return ""
 

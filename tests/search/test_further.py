@@ -28,7 +28,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.registry import strategy_class
-from flair_nas.search.strategies.whole_cells import draw
+from flair_nas.search.strategies.random_cells import draw
 from flair_nas.search.trainer import SearchResult, search_genotype
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,11 +99,11 @@ def test_a_stopped_search_goes_on_exactly(strategy: str, tmp_path: Path) -> None
     run(tmp_path / "whole", **settings)
     evaluate, calls = parity.Parity.evaluate, [0]
 
-    def interrupted(self: Any, progress: bool = False) -> Evaluation:
+    def interrupted(self: Any) -> Evaluation:
         calls[0] += 1
         if calls[0] == 2:
             raise KeyboardInterrupt
-        return evaluate(self, progress)
+        return evaluate(self)
 
     with patched(parity.Parity, "evaluate", interrupted), pytest.raises((KeyboardInterrupt, RunStopped)):
         run(tmp_path / "run", **settings)
@@ -124,7 +124,7 @@ class Scripted:
     def __init__(self, *found: tuple[float, float]) -> None:
         self.found = iter(found)
 
-    def __call__(self, progress: bool = False) -> Evaluation:
+    def __call__(self) -> Evaluation:
         return Evaluation(*next(self.found))
 
 

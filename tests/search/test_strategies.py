@@ -28,9 +28,7 @@ from flair_nas.search.protocols import Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.search.strategies.random_independent import IndependentRandomSearch
-from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch
-from flair_nas.search.strategies.whole_cells import draw
+from flair_nas.search.strategies.random_cells import FINALISTS, IndependentRandomSearch, SharedRandomSearch, draw
 from flair_nas.supernet import mean_absolute_deviation
 
 
@@ -372,7 +370,7 @@ class FakeScores:
     def __init__(self, losses: list[float]) -> None:
         self.losses = iter(losses)
 
-    def __call__(self, progress: bool = False) -> Evaluation:
+    def __call__(self) -> Evaluation:
         loss = next(self.losses)
         return Evaluation(loss, to_perplexity(loss))
 

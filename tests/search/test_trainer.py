@@ -421,10 +421,10 @@ def evaluating(call: int, spoil: Callable[[TextObjective], float]) -> Iterator[N
     """At that call of the evaluation something else is done."""
     evaluate, calls = TextObjective.evaluate, [0]
 
-    def spoiled(self: TextObjective, progress: bool = False) -> Evaluation:
+    def spoiled(self: TextObjective) -> Evaluation:
         calls[0] += 1
         if calls[0] != call:
-            return evaluate(self, progress)
+            return evaluate(self)
         loss = spoil(self)
         return Evaluation(loss, to_perplexity(loss))
 
