@@ -13,31 +13,22 @@ from torch import Tensor, nn
 from flair_nas.runs.random_state import random_state, restore_random_state
 
 if TYPE_CHECKING:
-    from flair_nas.search.protocols import JSON, BatchPart, Objective
+    from flair_nas.search.protocols import BatchPart, Objective
 
-Loss = Callable[..., Tensor]
 Reduce = Callable[[list[Tensor]], None]
 """Function that averages tensors over processes, in place."""
 
 
 def mean_gradients(
     objective: Objective,
-    loss: Loss,
+    loss: Callable[..., Tensor],
     parts: Sequence[BatchPart],
     parameters: Sequence[nn.Parameter],
     *,
     keep_state: bool = False,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute the mean loss of the parts of a batch, and its gradients.
-
-    Args:
-        objective: its other parameters require no gradient meanwhile, which saves time.
-        loss: its training or validation loss.
-        parts: the parts, of one size.
-        parameters: the parameters to differentiate by.
-        keep_state: carry states to the next batch.
-        reduce: averages tensors over processes; None for one process.
+    """Compute the mean loss of the parts of a batch, all of one size, and its gradients.
 
     Returns:
         The loss and a gradient per parameter, zero where the loss does not depend on it.
@@ -66,7 +57,7 @@ def first_order(
     architecture: Sequence[nn.Parameter] | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute ∇_α L_val(w, α). Running statistics stay as they were.
+    """Compute ∇_α L_val(w, α) for the parts of a batch. Running statistics stay as they were.
 
     Args:
         objective: losses and parameters.
@@ -137,8 +128,10 @@ def second_order(
         for sign in (1, -1):
             for weight, before, towards in zip(weights, start, direction):
                 weight.copy_(before + sign * epsilon * towards)  # w+, w-
-            with _replay(randomness):  # the same dropout masks: a difference of losses under others would be noise
-                _, gradients = differentiate_training(architecture)
+            present = random_state()
+            restore_random_state(randomness)  # the same dropout masks: a difference under others would be noise
+            _, gradients = differentiate_training(architecture)
+            restore_random_state(present)
             for difference, gradient in zip(differences, gradients):
                 difference += sign * gradient
         for gradient, difference in zip(result, differences):
@@ -152,11 +145,7 @@ def gradient_norm(gradients: Sequence[Tensor]) -> float:
 
 
 def clip_gradients(gradients: Sequence[Tensor], clip: float | None) -> float:
-    """Shrink gradients in place to a common norm of at most `clip`.
-
-    Returns:
-        The factor that they were multiplied by, at most 1.
-    """
+    """Shrink gradients in place to a common norm of at most `clip`, and return their factor, at most 1."""
     norm = gradient_norm(gradients)
     if clip is None or norm <= clip:
         return 1.0
@@ -183,22 +172,10 @@ def _require_gradients_of(chosen: Sequence[nn.Parameter], parameters: Sequence[n
 @contextlib.contextmanager
 def preserve(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Restore the values of tensors after the block, also after an error."""
-    tensors = list(tensors)
-    before = [tensor.clone() for tensor in tensors]
+    before = [(tensor, tensor.clone()) for tensor in tensors]
     try:
         yield
     finally:
         with torch.no_grad():
-            for tensor, value in zip(tensors, before):
+            for tensor, value in before:
                 tensor.copy_(value)
-
-
-@contextlib.contextmanager
-def _replay(state: JSON) -> Iterator[None]:
-    """Set the random generators to an earlier state within the block, and back to the present one after it."""
-    present = random_state()
-    restore_random_state(state)
-    try:
-        yield
-    finally:
-        restore_random_state(present)

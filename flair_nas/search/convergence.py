@@ -18,14 +18,11 @@ def flatten(weights: Sequence[Tensor]) -> Tensor:
 
 
 def drift(path: Sequence[Tensor]) -> float:
-    """Compute the cosine between the movements in the first and in the last third of a path.
+    """Compute the cosine between the movements in the first and in the last third of a path of weights.
 
     It is about 0, within 1 / √(number of weights), for weights that noise moves, less for weights that swing around a
     minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty steps, so the
     third between them is left out.
-
-    Args:
-        path: the weights after each of at least two steps, as vectors of one length.
     """
     steps = len(path) - 1
     before = path[-(-steps // 3)] - path[0]
@@ -42,11 +39,7 @@ def is_drifting(cosine: float, num_weights: int) -> bool:
 class Convergence:
     """Convergence of a part: over a window of steps, MAD changes by less than a share of itself, without drift.
 
-    MAD alone may stand still while the weights move on, as when Adam's steps become small.
-
-    Args:
-        tolerance: that share; 0 for never.
-        steps: length of the window, at least 2.
+    MAD alone may stand still while the weights move on, as when Adam's steps become small. With 0, it never converges.
 
     Attributes:
         converged: True if it has settled in this phase.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
 from torch import Tensor
@@ -17,14 +17,9 @@ from flair_nas.search.convergence import drift, is_drifting
 EPOCHS = 3
 """Number of epochs over which changed nodes are counted."""
 
-STILL = 0.03
-"""Fall of the training loss, in nats, below which it has hardly moved."""
-
-CLEAR = 0.1
-"""Lead of a kept edge over the next one, as a share of itself, from which the choice is clear."""
-
-COMPARE = "flair-nas select compares it with random cells and the LSTM"
-"""Advice on a genotype of unknown worth."""
+_STILL = 0.03  # nats: the training loss has hardly moved if it fell by less
+_CLEAR = 0.1  # a choice is clear if the kept edge leads the next one by this share of itself
+_COMPARE = "flair-nas select compares it with random cells and the LSTM"
 
 
 class Health(TypedDict):
@@ -65,23 +60,18 @@ def measure_health(
         cosine = drift(path) if len(path) > 2 else None
         parts[name] = {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, path[0].numel())}
     leads = [margin for name in paths for margin in margins[name]]
-    nodes = searched_nodes(genotype, paths)
+    gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
+    by_part = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
+    nodes = [node for part in paths for node in by_part[part]]
     health: Health = {
         "parts": parts,
-        "clear": statistics.mean(lead >= CLEAR for lead in leads) if leads else 1.0,
+        "clear": statistics.mean(lead >= _CLEAR for lead in leads) if leads else 1.0,
         "over": len(earlier),
         "changed": sum(a != b for a, b in zip(nodes, earlier[0])) if earlier else None,
         "nodes": len(nodes),
     }
     earlier.append(nodes)
     return health
-
-
-def searched_nodes(genotype: Genotype, parts: Iterable[str]) -> list[str]:
-    """Return a text for each node of the parts ``intra`` and ``inter``."""
-    gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
-    nodes = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
-    return [node for part in parts for node in nodes[part]]
 
 
 def explain_failure(
@@ -107,7 +97,7 @@ def explain_failure(
         advice = f"After one epoch {early}{fewer}."
     elif trained[-1] >= trained[0]:
         advice = f"Its training loss rose {trend}: give it a lower --learning-rate{fewer}."
-    elif trained[0] - trained[-1] < STILL:
+    elif trained[0] - trained[-1] < _STILL:
         advice = f"Its training loss hardly fell, {trend}: give it a higher --learning-rate or more --epochs."
     elif not metric.from_loss:
         advice = f"Its training loss fell {trend}, so {early}."
@@ -143,7 +133,7 @@ def judge_weights(health: Health, losses: Sequence[float | None], training: Sequ
     if trained and trained[-1] > trained[0]:
         doubts.append(f"its training loss rose from {trained[0]:.2f} to {trained[-1]:.2f}")
     if health["clear"] < 0.5:
-        doubts.append(f"in {1 - health['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
+        doubts.append(f"in {1 - health['clear']:.0%} of its choices the kept edge is less than {_CLEAR:.0%} ahead")
     if health["changed"] is None:
         doubts.append("one epoch does not tell whether it stays")
     elif 4 * health["changed"] > health["nodes"]:
@@ -152,40 +142,30 @@ def judge_weights(health: Health, losses: Sequence[float | None], training: Sequ
             + ("epoch" if health["over"] == 1 else f"{health['over']} epochs")
         )
     if doubts:
-        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. {COMPARE}"
+        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. {_COMPARE}"
     if any(part["drifts"] for part in health["parts"].values()):
         return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
     return (
         "settled: its choices are clear and stay, and the architecture weights move on in no direction. That is no "
-        f"measure of how good it is: {COMPARE}"
+        f"measure of how good it is: {_COMPARE}"
     )
 
 
 def judge_decisions(margins: Sequence[float]) -> str:
-    """Return a plain sentence on a genotype that perturbation selected.
-
-    Args:
-        margins: of each decision, by how much more the validation loss rises without the kept choice than without the
-            next best, in nats.
-    """
+    """Return a plain sentence on a genotype that perturbation selected, by the margins in nats of its decisions."""
     return (
         f"decided by perturbation: in the median of {len(margins)} decisions, the valid loss rises by "
         f"{statistics.median(margins):.4f} more without what was kept than without the next best, in the closest by "
-        f"{min(margins):.4f} (the figures of health are of the architecture weights, which this overrules). {COMPARE}"
+        f"{min(margins):.4f} (the figures of health are of the architecture weights, which this overrules). {_COMPARE}"
     )
 
 
 def judge_scores(scores: Collection[float], unit: str) -> str:
-    """Return a plain sentence on the best of several candidates.
-
-    Args:
-        scores: of the candidates in the last comparison, the smaller the better; failed ones do not count.
-        unit: of the scores, in words.
-    """
+    """Return a plain sentence on the best of several candidates, by their scores in the last comparison."""
     best, *others = sorted(score for score in scores if math.isfinite(score)) or [math.nan]
     if not others:
         return ""
     return (
         f"the best of the {len(others) + 1} candidates that came to the last comparison: the next is behind it by "
-        f"{others[0] - best:.4f} in {unit}, the last by {others[-1] - best:.4f}. {COMPARE}"
+        f"{others[0] - best:.4f} in {unit}, the last by {others[-1] - best:.4f}. {_COMPARE}"
     )

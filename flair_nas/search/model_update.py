@@ -17,18 +17,9 @@ REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may h
 
 
 class ModelOptimizer:
-    """SGD on the training loss, clipped, with a schedule.
+    """SGD on the training loss, clipped, with a schedule."""
 
-    Args:
-        objective: its model weights are updated.
-        config: the settings.
-        reduce: averages tensors over processes; None for one process.
-
-    Attributes:
-        gradient_norm: norm of the last step's gradient, before it was clipped.
-    """
-
-    gradient_norm = 0.0
+    gradient_norm = 0.0  # of the last step, before it was clipped
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
@@ -75,10 +66,7 @@ def check_finite(
     parameters: Sequence[Tensor],
     gradients: Sequence[Tensor],
 ) -> float:
-    """Refuse a loss or gradients that are not finite.
-
-    Returns:
-        The norm of all gradients together.
+    """Refuse a loss or gradients that are not finite, and return the norm of all gradients together.
 
     Raises:
         NotFiniteError: it names the step and the largest gradient.

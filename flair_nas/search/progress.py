@@ -18,10 +18,7 @@ log = logging.getLogger("flair_nas")
 class Display:
     """Live lines: epoch, losses, MAD and time left in one, the present genotype in the other.
 
-    Args:
-        steps: number of steps in all.
-        progress: draw the lines; otherwise each epoch is logged.
-        metric: the metric that losses and epochs are shown by.
+    Without `progress`, each epoch is logged instead.
     """
 
     def __init__(self, steps: int, progress: bool, metric: Metric) -> None:
@@ -38,15 +35,7 @@ class Display:
         self.bar.close()
 
     def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
-        """Move the bar.
-
-        Args:
-            epoch: from 1.
-            epochs: number of epochs in all.
-            training: mean loss of the training part so far in this epoch.
-            validation: mean loss of the validation part so far, or None.
-            strategy: for MAD and the genotype.
-        """
+        """Move the bar; the losses are means over this epoch so far."""
         self.steps_done += 1
         if not self.progress:
             return

@@ -140,9 +140,8 @@ class _Search:
         by_main(self.accelerator, run.accept)
         if finished:
             extends = self.strategy.extendable(self.config) and not self.strategy.converged()
-            log.warning(
-                "%s is finished, so nothing was searched%s", run.folder, "; --epochs extends it" if extends else ""
-            )
+            hint = "; --epochs extends it" if extends else ""
+            log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
         genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
@@ -150,8 +149,9 @@ class _Search:
             from flair_nas.drawing.charts import draw_progress
 
             draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
-        verdict, learned = self._verdict(), not self._failure()
-        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, learned)
+        failure = self._failure()
+        verdict = failure or self.strategy.verdict(run.history)
+        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, not failure)
 
     # --- epochs ---
 
@@ -233,22 +233,17 @@ class _Search:
     # --- the run folder ---
 
     def _save(self, finished: bool) -> None:
-        randomness = gather(random_state())
-        by_main(self.accelerator, lambda: self._write_checkpoint(finished, randomness))
-
-    def _write_checkpoint(self, finished: bool, randomness: list[JSON]) -> None:
-        self.run.save(
-            {
-                "epoch": self.epoch,
-                "finished": finished,
-                "text": self.objective.fingerprint,
-                "fixed": self._describe_fixed(),
-                "model": self.objective.module.state_dict(),
-                "strategy": self.strategy.state_dict(),
-                "objective": {},  # older versions read it
-                "random": randomness,
-            }
-        )
+        state = {
+            "epoch": self.epoch,
+            "finished": finished,
+            "text": self.objective.fingerprint,
+            "fixed": self._describe_fixed(),
+            "model": self.objective.module.state_dict(),
+            "strategy": self.strategy.state_dict(),
+            "objective": {},  # older versions read it
+            "random": gather(random_state()),
+        }
+        by_main(self.accelerator, lambda: self.run.save(state))
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
@@ -308,9 +303,6 @@ class _Search:
         losses = [line["training_loss"] for line in history]
         return explain_failure(cost, self.judged_against, self.objective.metric, losses, self.strategy.judged_on)
 
-    def _verdict(self) -> str:
-        return self._failure() or self.strategy.verdict(self.run.history)
-
     def _write_genotype(self) -> Genotype:
         origin: JSON = {
             "method": self.strategy.method(self.config),
@@ -319,7 +311,7 @@ class _Search:
             "settings": {name: value for name, value in changed(self.config).items() if name not in _PLACES},
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
-            **({"verdict": verdict} if (verdict := self._verdict()) else {}),
+            **({"verdict": verdict} if (verdict := self._failure() or self.strategy.verdict(self.run.history)) else {}),
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)

@@ -477,7 +477,7 @@ def test_one_random_cell_whose_evaluation_is_not_finite_ends_nothing(
 @pytest.mark.parametrize("where", ["fsync", "save"])
 def test_a_full_disk(where: str, finished: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    save = trainer._Search._write_checkpoint
+    save = trainer._Search._save
 
     def fails(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -490,7 +490,7 @@ def test_a_full_disk(where: str, finished: Path, text: Path, tmp_path: Path) -> 
         save(self, *arguments)
 
     full = pytest.raises(OSError, match="no room to write")
-    with patched(trainer._Search, "_write_checkpoint", saving), full as error:
+    with patched(trainer._Search, "_save", saving), full as error:
         run(text, out, **THREE)
     assert error.value.errno == errno.ENOSPC and "is kept" in str(error.value)
     assert not [path for path in out.iterdir() if path.name.startswith(".")]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -22,11 +23,8 @@ from flair_nas.search.perturbation import select_by_perturbation
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
 
-PHASE_STEPS = 115
-"""Steps of a phase of joint search, from the costs that ESS publishes."""
-
-CURVE = 20
-"""Points of an epoch's MAD curve in the history."""
+_PHASE_STEPS = 115  # of joint search, from the costs that ESS publishes
+_CURVE = 20  # points of an epoch's MAD curve in the history
 
 
 class GradientStrategy(Strategy):
@@ -112,26 +110,20 @@ class GradientStrategy(Strategy):
         if step == 0:
             self.curve = []
             self.paths = {name: [flatten(group)] for name, group in self.groups.items()}
+        training = self.objective.training_batch(epoch, step)
         if epoch <= self.config.warmup_epochs:
-            training_loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
+            training_loss = self.model_optimizer.step(epoch, step, training)
             return StepFigures(training_loss, None, self.model_optimizer.gradient_norm)
         name = self._turn(epoch)
-        training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
+        options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
-            validation_loss, gradients = first_order(self.objective, validation, architecture=group, reduce=self.reduce)
+            validation_loss, gradients = first_order(self.objective, validation, **options)
         else:
-            validation_loss, gradients = second_order(
-                self.objective,
-                training,
-                validation,
-                learning_rate=self.model_optimizer.learning_rate(epoch, training),
-                weight_decay=self.config.weight_decay,
-                clip=self.config.clip,
-                architecture=group,
-                reduce=self.reduce,
-            )
+            options |= {"weight_decay": self.config.weight_decay, "clip": self.config.clip}
+            options["learning_rate"] = self.model_optimizer.learning_rate(epoch, training)
+            validation_loss, gradients = second_order(self.objective, training, validation, **options)
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
         clip_gradients(gradients, self.config.arch_clip)
         apply_gradients(self.optimizers[name], group, gradients)
@@ -140,7 +132,7 @@ class GradientStrategy(Strategy):
         self.windows[name].add(deviations[name], group)
         self.paths[name].append(flatten(group))
         self.steps_in_phase += 1
-        if (step + 1) % max(1, self.steps(epoch) // CURVE) == 0:
+        if (step + 1) % max(1, self.steps(epoch) // _CURVE) == 0:
             self.curve.append({"step": step + 1, **deviations})
         return StepFigures(training_loss, validation_loss, self.model_optimizer.gradient_norm)
 
@@ -149,8 +141,7 @@ class GradientStrategy(Strategy):
         if len(self.phases) == 1:
             return self.phases[0]
         if self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged:
-            self.phase = 1 - self.phase
-            self.steps_in_phase = 0
+            self.phase, self.steps_in_phase = 1 - self.phase, 0
             name = self.phases[self.phase]
             self.windows[name].restart()
             if self.config.fresh_moments:
@@ -176,7 +167,7 @@ class GradientStrategy(Strategy):
         steps = self.steps(epoch)
         if self.half_epochs:
             return -(-steps // 2)
-        count = 2 * round((steps / PHASE_STEPS - 1) / 2) + 1
+        count = 2 * round((steps / _PHASE_STEPS - 1) / 2) + 1
         phase = -(-steps // max(3, count))
         return phase if steps % (2 * phase) else phase + 1
 
@@ -222,8 +213,9 @@ class GradientStrategy(Strategy):
             last = self.config.epochs
             self._set_temperature(last, self.steps(last) - 1)  # a search that goes on here has made no step
             randomness = random_state()
-            options = (self.objective, self.config, self.model_optimizer, self.reduce, progress)
-            self.selected, self.margins = select_by_perturbation(*options)
+            self.selected, self.margins = select_by_perturbation(
+                self.objective, self.config, self.model_optimizer, self.reduce, progress
+            )
             restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:

@@ -76,9 +76,9 @@ class Candidates(Strategy):
         self.steps_done = 0
 
     def figures(self) -> JSON:
-        """Return the best score so far."""
-        best = min(self.scores.values(), default=math.inf)
-        return {"candidates": len(self.scores), **self.objective.metric.best(best)}
+        """Return the best score of the last comparison."""
+        best = self.objective.metric.best(min(self._compared_scores(), default=math.inf))
+        return {"candidates": len(self.scores), **best}
 
     def score(self) -> float:
         """Score the chosen architecture on the whole validation part; not a number is the worst."""
@@ -283,8 +283,7 @@ class IndependentRandomSearch(Candidates):
 
     def figures(self) -> JSON:
         """Return the best score of the candidates that are left, and the rung."""
-        best = self.objective.metric.best(min(self._compared_scores(), default=math.inf))
-        return {"candidates": len(self.scores), **best, "rung": self.rung + 1, "alive": len(self.alive)}
+        return {**super().figures(), "rung": self.rung + 1, "alive": len(self.alive)}
 
     def compared(self) -> Collection[int]:
         """Return the candidates that are left."""
