@@ -11,36 +11,22 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Vertex:
-    """A box of a picture.
+    """A box of a picture."""
 
-    Args:
-        key: its name in the graph: ``s0`` to ``s8`` of a cell, ``v1`` and ``f1`` of a gate.
-        label: its text.
-        reads: operation and key of each edge into it; empty for an input of the graph.
-        output: True if the result is a mean over it.
-        dead: True if no output depends on it.
-    """
-
-    key: str
+    key: str  # ``s0`` to ``s8`` of a cell, ``v1`` and ``f1`` of a gate
     label: str
-    reads: tuple[tuple[str, str], ...] = ()
-    output: bool = False
-    dead: bool = False
+    reads: tuple[tuple[str, str], ...] = ()  # operation and key of each edge into it; empty for an input of the graph
+    output: bool = False  # True if the result is a mean over it
+    dead: bool = False  # True if no output depends on it
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A cell or a gate.
-
-    Args:
-        title: its name.
-        result: its output as an equation.
-        vertices: each after those that it reads.
-    """
+    """A cell or a gate."""
 
     title: str
-    result: str
-    vertices: tuple[Vertex, ...]
+    result: str  # its output as an equation
+    vertices: tuple[Vertex, ...]  # each after those that it reads
 
 
 Routes = dict[tuple[str, int], tuple[str, ...]]

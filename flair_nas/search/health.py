@@ -25,20 +25,15 @@ _COMPARE = "flair-nas select compares it with random cells and the LSTM"
 class Health(TypedDict):
     """Health of a search at the end of an epoch.
 
-    Args:
-        parts: for ``intra`` and ``inter``, if learned: `drift` of the epoch's steps, None for less than two steps, and
-            ``drifts``, True if it is beyond chance.
-        clear: the share of the choices that are clear.
-        changed: nodes that differ from those `over` epochs ago; None after the first epoch.
-        over: at most `EPOCHS`.
-        nodes: the number of searched nodes, those of gates too.
+    Its `parts`, ``intra`` and ``inter`` if learned, have the `drift` of the epoch's steps, None for less than two
+    steps, and ``drifts``, True if it is beyond chance.
     """
 
     parts: dict[str, dict[str, float | bool | None]]
-    clear: float
-    changed: int | None
-    over: int
-    nodes: int
+    clear: float  # the share of the choices that are clear
+    changed: int | None  # nodes that differ from those `over` epochs ago; None after the first epoch
+    over: int  # at most `EPOCHS`
+    nodes: int  # the number of searched nodes, those of gates too
 
 
 def measure_health(

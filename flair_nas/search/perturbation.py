@@ -80,6 +80,7 @@ def _nodes(
                 yield gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS))
 
 
+@torch.no_grad()
 def decide(
     arch: Tensor, relaxation: str, rows: Sequence[int], keep: int, operations: Sequence[int], score: Callable[[], float]
 ) -> list[float]:
@@ -96,21 +97,33 @@ def decide(
     Returns:
         The margin of each choice, of edges and of operations: the worth of the kept one minus that of the next best.
     """
+
+    def score_without(row: int, operation: int | None = None) -> float:
+        """Compute the loss without an edge, or an operation of it; not a number counts as the highest."""
+        before = arch.clone()
+        if operation is None:
+            _switch_off(arch, relaxation, row)
+        else:
+            arch[row, operation] = _OFF
+        loss = score()
+        arch.copy_(before)
+        return math.inf if math.isnan(loss) else loss
+
     margins = []
     kept = list(rows)
     if len(rows) > keep:
-        worth = {row: _score_without(arch, partial(_switch_off, arch, relaxation, row), score) for row in rows}
+        worth = {row: score_without(row) for row in rows}
         ranked = sorted(rows, key=lambda row: (-worth[row], row))
         kept = ranked[:keep]
         margins.append(_lead(worth[ranked[keep - 1]], worth[ranked[keep]]))
         for row in set(rows) - set(kept):
             _switch_off(arch, relaxation, row)
     for row in sorted(kept):
-        worth = {k: _score_without(arch, partial(_set, arch, row, k, _OFF), score) for k in operations}
+        worth = {k: score_without(row, k) for k in operations}
         best, *others = sorted(operations, key=lambda k: (-worth[k], k))
         margins += [_lead(worth[best], worth[others[0]])] if others else []
-        _set(arch, row, slice(None), _OFF)
-        _set(arch, row, best, 0.0)
+        arch[row] = _OFF
+        arch[row, best] = 0.0
     return margins
 
 
@@ -118,25 +131,12 @@ def _lead(best: float, other: float) -> float:
     return 0.0 if best == other else best - other  # both may be infinite
 
 
-def _score_without(arch: Tensor, switch_off: Callable[[], None], score: Callable[[], float]) -> float:
-    """Compute the loss while something is switched off; one that is not a number counts as the highest."""
-    before = arch.detach().clone()
-    switch_off()
-    loss = score()
-    _set(arch, slice(None), slice(None), before)
-    return math.inf if math.isnan(loss) else loss
-
-
+@torch.no_grad()
 def _switch_off(arch: Tensor, relaxation: str, row: int) -> None:
     """Switch off an edge; if it has a softmax of its own, drop takes all of that."""
-    _set(arch, row, slice(None), _OFF)
+    arch[row] = _OFF
     if relaxation in ONE_PER_PAIR:
-        _set(arch, row, 0, 0.0)
-
-
-@torch.no_grad()
-def _set(arch: Tensor, row: int | slice, column: int | slice, value: float | Tensor) -> None:
-    arch[row, column] = value
+        arch[row, 0] = 0.0
 
 
 def _group_rows(arch: Tensor) -> list[list[int]]:

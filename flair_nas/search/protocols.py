@@ -20,14 +20,9 @@ if TYPE_CHECKING:
     from flair_nas.search.config import SearchSettings
     from flair_nas.supernet import Supernet
 
-JSON: TypeAlias = dict[str, Any]
-"""JSON data, or the like for a checkpoint."""
-
-BatchPart: TypeAlias = Any
-"""Part of a step's data; its type is known to its objective alone."""
-
-Data: TypeAlias = Any
-"""Data of an objective, such as a text or a corpus."""
+JSON: TypeAlias = dict[str, Any]  # or the like for a checkpoint
+BatchPart: TypeAlias = Any  # of a step's data; its type is known to its objective alone
+Data: TypeAlias = Any  # of an objective, such as a text or a corpus
 
 
 class Objective(Protocol):
@@ -101,17 +96,11 @@ class Objective(Protocol):
 
 
 class StepFigures(NamedTuple):
-    """Figures of a step.
+    """Figures of a step."""
 
-    Args:
-        training_loss: with penalties; None when nothing was trained.
-        validation_loss: None when the step used no validation data.
-        gradient_norm: norm of the training loss' gradient, before it was clipped.
-    """
-
-    training_loss: float | None
-    validation_loss: float | None
-    gradient_norm: float
+    training_loss: float | None  # with penalties; None when nothing was trained
+    validation_loss: float | None  # None when the step used no validation data
+    gradient_norm: float  # of the training loss, before it was clipped
 
 
 class Strategy(Protocol):
@@ -123,16 +112,10 @@ class Strategy(Protocol):
         reduce: averages tensors over processes, in place; None for one process.
     """
 
-    bears_nan: ClassVar[bool] = False
-    """True if a search goes on after an epoch whose valid loss is not finite, as that of one cell of many."""
-
-    judged_on: str = "valid"
-    """The part that `cost` is a figure of."""
-
+    bears_nan: ClassVar[bool] = False  # True if a search goes on after an epoch whose valid loss is not finite
+    judged_on: str = "valid"  # the part that `cost` is a figure of
+    finishing: str = ""  # the work of `finish` in a few words, if it takes a while
     objective: Objective
-
-    finishing: str = ""
-    """The work of `finish` in a few words, if it takes a while."""
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None: ...
 

@@ -35,7 +35,6 @@ from flair_nas.search.bilevel import first_order, mean_gradients, second_order
 from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
-from flair_nas.search.progress import Display
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.trainer import search_genotype
 from flair_nas.storage import files
@@ -325,7 +324,7 @@ def test_an_error_ends_all_processes(
 
 def command(text: Path, out: Path, marker: Path) -> int:
     """The command in each process; the main process tells when it has begun to search."""
-    finish = Display.epoch
+    finish = trainer._Display.epoch
 
     def telling(self: Any, line: Any, epochs: int) -> None:
         finish(self, line, epochs)
@@ -333,7 +332,7 @@ def command(text: Path, out: Path, marker: Path) -> int:
             marker.touch()
 
     flags = "--quiet --device=cpu --hidden-size=6 --nodes=2 --batch-size=4 --epochs=500 --learning-rate=2"
-    with patched(Display, "epoch", telling):
+    with patched(trainer._Display, "epoch", telling):
         return cli.main(["search", f"--text={text}", f"--out={out}", *flags.split()])
 
 

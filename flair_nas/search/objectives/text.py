@@ -79,21 +79,13 @@ def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
 
 
 class Batch(NamedTuple):
-    """Part of one step's data.
+    """Part of one step's data."""
 
-    Args:
-        tokens: ids, [T, B].
-        targets: the ids that follow, [T, B].
-        stream: ``train`` or ``valid``, and the part's number: the key of its carried state.
-        first: True at the start of the stream, where there is no state.
-        scale: factor of this step's learning rate; the same in all parts.
-    """
-
-    tokens: Tensor
-    targets: Tensor
-    stream: tuple[str, int]
-    first: bool
-    scale: float
+    tokens: Tensor  # ids, [T, B]
+    targets: Tensor  # the ids that follow, [T, B]
+    stream: tuple[str, int]  # ``train`` or ``valid``, and the part's number: the key of its carried state
+    first: bool  # True at the start of the stream, where there is no state
+    scale: float  # factor of this step's learning rate; the same in all parts
 
 
 class TextObjective(Objective):
