@@ -1,4 +1,4 @@
-"""Health of a search: figures of its architecture weights and choices, and plain sentences on its genotype."""
+"""Convergence and health of a search: figures of its architecture weights, and plain sentences on its genotype."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
+import torch
 from torch import Tensor
 
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Guess, Metric
-from flair_nas.search.convergence import drift, is_drifting
+from flair_nas.search.protocols import JSON
 
 EPOCHS = 3
 """Number of epochs over which changed nodes are counted."""
@@ -20,6 +21,76 @@ EPOCHS = 3
 _STILL = 0.03  # nats: the training loss has hardly moved if it fell by less
 _CLEAR = 0.1  # a choice is clear if the kept edge leads the next one by this share of itself
 _COMPARE = "flair-nas select compares it with random cells and the LSTM"
+
+
+def flatten(weights: Sequence[Tensor]) -> Tensor:
+    """Copy all weights into one vector in float64, on the CPU."""
+    return torch.cat([weight.detach().flatten() for weight in weights]).double().cpu()
+
+
+def drift(path: Sequence[Tensor]) -> float:
+    """Compute the cosine between the movements in the first and in the last third of a path of weights.
+
+    It is about 0, within 1 / √(number of weights), for weights that noise moves, less for weights that swing around a
+    minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty steps, so the
+    third between them is left out.
+    """
+    steps = len(path) - 1
+    before = path[-(-steps // 3)] - path[0]
+    after = path[-1] - path[steps - -(-steps // 3)]
+    norms = float(before.norm() * after.norm())
+    return float(before @ after) / norms if norms else 0.0
+
+
+def is_drifting(cosine: float, num_weights: int) -> bool:
+    """Return True if the drift of so many weights is beyond two standard deviations of chance."""
+    return cosine > 2 / math.sqrt(num_weights)
+
+
+class Convergence:
+    """Convergence of a part: over a window of steps, MAD changes by less than a share of itself, without drift.
+
+    MAD alone may stand still while the weights move on, as when Adam's steps become small. With 0, it never converges.
+
+    Attributes:
+        converged: True if it has settled in this phase.
+        settled: True if it had settled at the last whole window, in this phase or an earlier one.
+    """
+
+    def __init__(self, tolerance: float, steps: int) -> None:
+        self.tolerance = tolerance
+        self.values: deque[float] = deque(maxlen=steps + 1)
+        self.path: deque[Tensor] = deque(maxlen=steps + 1)
+        self.converged = self.settled = False
+
+    def add(self, deviation: float, weights: Sequence[Tensor]) -> None:
+        """Add MAD and the weights after a step."""
+        if not self.tolerance:
+            return
+        self.values.append(deviation)
+        self.path.append(flatten(weights))
+        if len(self.values) == self.values.maxlen:
+            steady = abs(self.values[-1] - self.values[0]) < self.tolerance * self.values[-1]
+            self.converged = self.settled = steady and not is_drifting(drift(self.path), len(self.path[0]))
+
+    def restart(self) -> None:
+        """Begin a new phase."""
+        self.values.clear()
+        self.path.clear()
+        self.converged = False
+
+    def state(self) -> JSON:
+        """Return the state for `restore`."""
+        path = torch.stack(list(self.path)) if self.path else None
+        return {"values": list(self.values), "path": path, "converged": self.converged, "settled": self.settled}
+
+    def restore(self, state: JSON) -> None:
+        """Restore a state; one of an older version has no path, and its window begins anew."""
+        if state.get("path") is not None:
+            self.values.extend(state["values"])
+            self.path.extend(state["path"].unbind())
+        self.converged = state["converged"]
+        self.settled = state.get("settled", self.converged)
 
 
 class Health(TypedDict):
@@ -42,13 +113,9 @@ def measure_health(
     genotype: Genotype,
     earlier: deque[list[str]],
 ) -> Health:
-    """Measure the health of a search at the end of an epoch.
+    """Measure the health of a search at the end of an epoch, and add the nodes of the genotype to the earlier ones.
 
-    Args:
-        paths: for each part, its architecture weights before the epoch and after each step, as vectors.
-        margins: for each part, the margins of its choices.
-        genotype: the present one.
-        earlier: the nodes after the last epochs, `EPOCHS` at most; those of `genotype` are added.
+    The path of a part has its architecture weights before the epoch and after each step, as vectors.
     """
     parts: dict[str, dict[str, float | bool | None]] = {}
     for name, path in paths.items():
@@ -74,12 +141,7 @@ def explain_failure(
 ) -> str:
     """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
 
-    Args:
-        cost: its cost; None if that cannot be compared.
-        guess: the prediction to surpass; None if there is none.
-        metric: the metric of both costs.
-        losses: of the training part in each epoch; None where nothing was trained.
-        part: the part of both costs, ``valid`` or ``train``.
+    Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none.
     """
     if cost is None or guess is None or cost < guess.cost:
         return ""
@@ -110,13 +172,10 @@ def explain_failure(
 
 
 def judge_weights(health: Health, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
-    """Return a plain sentence on a genotype that was read off architecture weights.
+    """Return a plain sentence on a genotype that was read off architecture weights, by its health at the end.
 
-    Args:
-        health: after the last epoch.
-        losses: of the supernet on the validation part after each epoch, None where one was not finite; empty if they
-            have no meaning.
-        training: of the training part in each epoch.
+    The losses are of each epoch: of validation, None where one was not finite, empty if they have no meaning; and of
+    training.
     """
     doubts = []
     finite = [math.inf if loss is None else loss for loss in losses]

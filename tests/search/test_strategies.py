@@ -17,9 +17,9 @@ from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.metric import Evaluation
-from flair_nas.search import convergence
+from flair_nas.search import health
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.convergence import Convergence
+from flair_nas.search.health import Convergence
 from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import Strategy
 from flair_nas.search.registry import strategy_class
@@ -170,7 +170,7 @@ def test_phases_begin_elsewhere_in_each_epoch(text: Path, monkeypatch: pytest.Mo
 
 
 def test_convergence_ends_a_phase(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)
+    monkeypatch.setattr(health, "is_drifting", lambda *_: False)
     strategy = strategy_of(small(text, **JOINT, phase_steps=50, convergence=1.0, convergence_steps=2))
     # with so great a tolerance each phase has settled as soon as there are two changes to look at
     assert run_steps(strategy, 10) == ["intra"] * 3 + ["inter"] * 3 + ["intra"] * 3 + ["inter"]
@@ -218,16 +218,16 @@ def test_drift_tells_a_way_from_noise() -> None:
     found = {}
     for name, towards in (("way", 0.3), ("noise", 0.0)):
         ways = [walk(seed, towards) for seed in range(100)]
-        found[name] = sum(convergence.is_drifting(convergence.drift(way), 180) for way in ways) / 100
+        found[name] = sum(health.is_drifting(health.drift(way), 180) for way in ways) / 100
         windows = [Convergence(0.5, 104) for _ in ways[:20]]
         for window, way in zip(windows, ways):
             for place in way:
                 window.add(1.0, [place[:80], place[80:].view(20, 5)])
-            assert window.converged != convergence.is_drifting(convergence.drift([p.double() for p in way]), 180)
+            assert window.converged != health.is_drifting(health.drift([p.double() for p in way]), 180)
     assert found["way"] > 0.9 and found["noise"] < 0.1
-    assert convergence.drift([torch.zeros(3)] * 5) == 0
-    assert convergence.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
-    assert convergence.drift([torch.zeros(3), torch.ones(3)]) == pytest.approx(1)
+    assert health.drift([torch.zeros(3)] * 5) == 0
+    assert health.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
+    assert health.drift([torch.zeros(3), torch.ones(3)]) == pytest.approx(1)
 
 
 def test_mad_is_that_of_the_parts_that_are_learned(text: Path) -> None:

@@ -41,7 +41,7 @@ from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped
-from flair_nas.search import convergence, trainer
+from flair_nas.search import health, trainer
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.registry import settings_class, strategy_class
@@ -263,7 +263,7 @@ CONVERGES: dict[str, Any] = {"epochs": 9, "bptt": 6, "convergence": 1.0, "conver
 def test_a_search_ends_when_it_has_settled(
     joint: bool, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)  # of so few steps it cannot be told
+    monkeypatch.setattr(health, "is_drifting", lambda *_: False)  # of so few steps it cannot be told
     caplog.set_level(logging.INFO, "flair_nas")
     settings = {**CONVERGES, **({**JOINT, "phase_steps": 6} if joint else {})}
     result = run(text, tmp_path / "run", **settings)

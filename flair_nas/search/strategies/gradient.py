@@ -16,8 +16,15 @@ from flair_nas.genotype import Genotype
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.convergence import Convergence, flatten
-from flair_nas.search.health import EPOCHS, Health, judge_decisions, judge_weights, measure_health
+from flair_nas.search.health import (
+    EPOCHS,
+    Convergence,
+    Health,
+    flatten,
+    judge_decisions,
+    judge_weights,
+    measure_health,
+)
 from flair_nas.search.model_update import ModelOptimizer, apply_gradients, check_finite
 from flair_nas.search.perturbation import select_by_perturbation
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy

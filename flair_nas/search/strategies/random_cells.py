@@ -232,16 +232,17 @@ class IndependentRandomSearch(Candidates):
         """Make a training step of the candidate whose turn it is."""
         rung = self.steps_done * self.config.rungs // self.total
         steps = self._steps_of(rung)
-        if rung != self.rung:
-            self._end_turn()
-            self.alive = self._better_half()
-            self.rung, self.place = rung, 0
-            self._begin_turn()
         place = (self.steps_done - steps.start) * len(self.alive) // len(steps)
-        if place != self.place:
+        if (rung, place) != (self.rung, self.place):
             self._end_turn()
-            self.place = place
-            self._begin_turn()
+            if rung != self.rung:  # the better half goes on
+                ranked = sorted(self.alive, key=lambda number: (self.scores[number], number))
+                self.alive = sorted(ranked[: -(-len(ranked) // 2)])
+                self.weights = {number: self.weights[number] for number in self.alive if number in self.weights}
+            self.rung, self.place = rung, place
+            self.supernet.choose(self.architecture(self.candidate))
+            self.objective.module.load_state_dict(self.weights.pop(self.candidate, self.first_weights))
+            self.objective.restart()
         self.steps_done += 1
         if self.scores.get(self.candidate) == math.inf:  # it has failed
             return StepFigures(None, None, 0.0)
@@ -262,11 +263,6 @@ class IndependentRandomSearch(Candidates):
             epoch += 1
         return self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
 
-    def _begin_turn(self) -> None:
-        self.supernet.choose(self.architecture(self.candidate))
-        self.objective.module.load_state_dict(self.weights.pop(self.candidate, self.first_weights))
-        self.objective.restart()
-
     def _end_turn(self) -> None:
         if self.scores.get(self.candidate) == math.inf:
             return
@@ -274,12 +270,6 @@ class IndependentRandomSearch(Candidates):
         if self.rung + 1 < self.config.rungs:
             state = self.objective.module.state_dict()
             self.weights[self.candidate] = {name: value.clone() for name, value in state.items()}
-
-    def _better_half(self) -> list[int]:
-        ranked = sorted(self.alive, key=lambda number: (self.scores[number], number))
-        kept = sorted(ranked[: -(-len(ranked) // 2)])
-        self.weights = {number: self.weights[number] for number in kept if number in self.weights}
-        return kept
 
     def figures(self) -> JSON:
         """Return the best score of the candidates that are left, and the rung."""
@@ -321,13 +311,6 @@ class IndependentRandomSearch(Candidates):
 
     def state_dict(self) -> JSON:
         """Return scores and progress, and the weights of the candidates that go on."""
-        return {
-            **super().state_dict(),
-            "named": self._describe_named(),
-            "alive": self.alive,
-            "rung": self.rung,
-            "place": self.place,
-            "trained": self.trained,
-            "weights": self.weights,
-            "first_weights": self.first_weights,
-        }
+        own = ("alive", "rung", "place", "trained", "weights", "first_weights")
+        state = {**super().state_dict(), "named": self._describe_named()}
+        return state | {name: getattr(self, name) for name in own}
