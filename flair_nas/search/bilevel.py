@@ -1,8 +1,12 @@
-"""Gradients of architecture weights in bilevel optimisation, first and second order (DARTS, algorithm 1)."""
+"""Bilevel optimisation: gradients of architecture weights, first and second order, and steps of the model weights.
+
+DARTS, algorithm 1.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,13 +14,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from flair_nas.errors import NotFiniteError
 from flair_nas.runs.random_state import random_state, restore_random_state
 
 if TYPE_CHECKING:
+    from flair_nas.search.config import SearchSettings
     from flair_nas.search.protocols import BatchPart, Objective
 
 Reduce = Callable[[list[Tensor]], None]
 """Function that averages tensors over processes, in place."""
+
+REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 
 
 def mean_gradients(
@@ -35,15 +43,22 @@ def mean_gradients(
     """
     losses: list[Tensor] = []
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
+    wanted = {id(parameter) for parameter in parameters}
     everything = [*objective.model_parameters(), *objective.architecture_parameters()]
-    with _require_gradients_of(parameters, everything), torch.enable_grad():
-        for part in parts:
-            value = loss(part, keep_state=keep_state) / len(parts)
-            grad_part = torch.autograd.grad(value, parameters, allow_unused=True)
-            for gradient, grad in zip(gradients, grad_part):
-                if grad is not None:
-                    gradient += grad
-            losses.append(value.detach())
+    others = [parameter for parameter in everything if id(parameter) not in wanted and parameter.requires_grad]
+    for parameter in others:  # to compute their gradients would take time
+        parameter.requires_grad_(False)
+    try:
+        with torch.enable_grad():
+            for part in parts:
+                value = loss(part, keep_state=keep_state) / len(parts)
+                for gradient, grad in zip(gradients, torch.autograd.grad(value, parameters, allow_unused=True)):
+                    if grad is not None:
+                        gradient += grad
+                losses.append(value.detach())
+    finally:
+        for parameter in others:
+            parameter.requires_grad_(True)
     total = torch.stack(losses).sum()
     if reduce is not None:
         reduce([total, *gradients])
@@ -156,20 +171,6 @@ def clip_gradients(gradients: Sequence[Tensor], clip: float | None) -> float:
 
 
 @contextlib.contextmanager
-def _require_gradients_of(chosen: Sequence[nn.Parameter], parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Require gradients of the chosen parameters alone, within the block."""
-    kept = {id(parameter) for parameter in chosen}
-    others = [parameter for parameter in parameters if id(parameter) not in kept and parameter.requires_grad]
-    for parameter in others:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in others:
-            parameter.requires_grad_(True)
-
-
-@contextlib.contextmanager
 def preserve(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Restore the values of tensors after the block, also after an error."""
     before = [(tensor, tensor.clone()) for tensor in tensors]
@@ -179,3 +180,71 @@ def preserve(tensors: Iterable[Tensor]) -> Iterator[None]:
         with torch.no_grad():
             for tensor, value in before:
                 tensor.copy_(value)
+
+
+class ModelOptimizer:
+    """SGD on the training loss, clipped, with a schedule."""
+
+    gradient_norm = 0.0  # of the last step, before it was clipped
+
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
+        self.weights = objective.model_parameters()
+        self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+
+    def learning_rate(self, epoch: int, batch: Sequence[BatchPart]) -> float:
+        """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
+        rate = self.config.learning_rate
+        if self.config.schedule == "cosine":
+            rate *= (1 + math.cos(math.pi * (epoch - 1) / self.config.epochs)) / 2
+        return rate * float(getattr(batch[0], "scale", 1.0))
+
+    def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:
+        """Make a step; return the loss.
+
+        Raises:
+            NotFiniteError: before the weights are touched.
+        """
+        loss, gradients = mean_gradients(
+            self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, reduce=self.reduce
+        )
+        self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
+        clip_gradients(gradients, self.config.clip)
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
+        apply_gradients(self.optimizer, self.weights, gradients)
+        return loss
+
+
+def apply_gradients(optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Make a step of an optimizer with these gradients of its weights."""
+    for weight, gradient in zip(weights, gradients):
+        weight.grad = gradient
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def check_finite(
+    objective: Objective,
+    which: str,
+    epoch: int,
+    step: int,
+    loss: float,
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+) -> float:
+    """Refuse a loss or gradients that are not finite, and return the norm of all gradients together.
+
+    Raises:
+        NotFiniteError: it names the step and the largest gradient.
+    """
+    total = gradient_norm(gradients)
+    if math.isfinite(loss) and math.isfinite(total):
+        return total
+    names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
+    norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
+    # one that is not a number counts as larger than all
+    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
+    raise NotFiniteError(
+        f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
+        f"its norm is {norm:g}. {REMEDY}"
+    )

@@ -16,9 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.genotype import OPERATIONS, Genotype
-from flair_nas.search.bilevel import Reduce, preserve
+from flair_nas.search.bilevel import ModelOptimizer, Reduce, preserve
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet

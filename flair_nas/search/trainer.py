@@ -23,10 +23,10 @@ from flair_nas.runs.duration import duration
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
+from flair_nas.search.bilevel import REMEDY
 from flair_nas.search.build import log_derived_settings, make_objective
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import explain_failure
-from flair_nas.search.model_update import REMEDY
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class

@@ -131,7 +131,7 @@ CLIMBING = '''
 """Keeps a random cell, and takes the next one where that has the smaller loss on a batch."""
 
 from flair_nas.genotype import random_genotype
-from flair_nas.search.model_update import ModelOptimizer
+from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.protocols import StepFigures, Strategy
 
 

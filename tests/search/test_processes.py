@@ -31,8 +31,7 @@ from small_search import (
 from flair_nas import cli
 from flair_nas.errors import FlairNasError
 from flair_nas.search import trainer
-from flair_nas.search.bilevel import first_order, mean_gradients, second_order
-from flair_nas.search.model_update import ModelOptimizer
+from flair_nas.search.bilevel import ModelOptimizer, first_order, mean_gradients, second_order
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.strategies.gradient import GradientStrategy

@@ -18,9 +18,9 @@ from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search import health
+from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import Convergence
-from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies import gradient

@@ -14,7 +14,15 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
+from flair_nas.search.bilevel import (
+    ModelOptimizer,
+    Reduce,
+    apply_gradients,
+    check_finite,
+    clip_gradients,
+    first_order,
+    second_order,
+)
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import (
     EPOCHS,
@@ -25,7 +33,6 @@ from flair_nas.search.health import (
     judge_weights,
     measure_health,
 )
-from flair_nas.search.model_update import ModelOptimizer, apply_gradients, check_finite
 from flair_nas.search.perturbation import select_by_perturbation
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed

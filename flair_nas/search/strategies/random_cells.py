@@ -13,10 +13,9 @@ from tqdm import tqdm
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.nn.init import default_range
-from flair_nas.search.bilevel import Reduce
+from flair_nas.search.bilevel import ModelOptimizer, Reduce
 from flair_nas.search.config import SearchSettings, parse_genotype
 from flair_nas.search.health import judge_scores
-from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.perturbation import sum_segment_losses
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
