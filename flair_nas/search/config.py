@@ -48,14 +48,11 @@ class SearchSettings:
     The defaults are those of I-DARTS on Penn Treebank, as far as they are published. Initialisation and learning rate
     differ, to suit any size.
 
-    Attributes:
-        SECTIONS: titles of the help's sections, by the first setting of each.
-
     Raises:
         FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
-    SECTIONS: ClassVar[dict[str, str]] = {
+    SECTIONS: ClassVar[dict[str, str]] = {  # titles of the help's sections, by the first setting of each
         "nodes": "cell and gates",
         "learning_rate": "model weights",
         "arch_learning_rate": "architecture weights (strategy gradient)",

@@ -108,9 +108,8 @@ def _open(
     config: SearchSettings, out: Path, command: str | None
 ) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    first_step = ("init_range", "embedding_init_range", "frequency_bias")
-    layout = ("delimiter", "comment")  # of a corpus; its digest is in the checkpoint, too
-    may_change = [*_PLACES, *first_step, *layout]
+    may_change = [*_PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
+    may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)

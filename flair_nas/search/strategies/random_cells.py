@@ -96,10 +96,10 @@ class Candidates(Strategy):
         return judge_scores(self._compared_scores(), unit)
 
     def _compared_scores(self) -> list[float]:
-        return [self.scores[number] for number in self.compared() if number in self.scores]
+        return [self.scores[number] for number in self.compared()]
 
     def compared(self) -> Collection[int]:
-        """Return the candidates of the last comparison."""
+        """Return the scored candidates of the last comparison."""
         return self.scores
 
     def converged(self) -> bool:
@@ -108,7 +108,7 @@ class Candidates(Strategy):
 
     def genotype(self) -> Genotype:
         """Return the best candidate; before any is scored, the first."""
-        best = min(self.scores, key=lambda number: (self.scores[number], number), default=0)
+        best = min(self.compared(), key=lambda number: (self.scores[number], number), default=0)
         return self.architecture(best)
 
     def architecture(self, number: int) -> Genotype:
@@ -275,18 +275,13 @@ class IndependentRandomSearch(Candidates):
         return {**super().figures(), "rung": self.rung + 1, "alive": len(self.alive)}
 
     def compared(self) -> Collection[int]:
-        """Return the candidates that are left."""
-        return self.alive
+        """Return the scored ones of the candidates that are left."""
+        return [number for number in self.alive if number in self.scores]
 
     def finish(self, progress: bool) -> None:
         """Score the last candidate."""
         self._end_turn()
         self.finished = True
-
-    def genotype(self) -> Genotype:
-        """Return the best of the candidates that are left; before any is scored, the first."""
-        left = [number for number in self.alive if number in self.scores] or self.alive[:1]
-        return self.architecture(min(left, key=lambda number: (self.scores.get(number, math.inf), number)))
 
     def load_state_dict(self, state: JSON) -> None:
         """Go on with the candidate whose turn it was.
