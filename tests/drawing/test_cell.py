@@ -90,15 +90,9 @@ def check_places(every: list[ElementTree.Element], edges: list[ElementTree.Eleme
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("genotype", DRAWN, ids=[genotype.one_line()[:40] for genotype in DRAWN])
-def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
-    check(genotype)
-
-
-@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
-@given(RANDOM)
-def test_so_are_pictures_of_any_other(genotype: Genotype) -> None:
+@given(RANDOM | st.sampled_from(DRAWN))
+def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
     check(genotype)
 
 

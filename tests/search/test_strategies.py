@@ -283,19 +283,6 @@ def finish(strategy: Any, epochs: int) -> Any:
     return strategy
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "random" in kind])
-def test_random_search_depends_on_the_seed_alone(kind: str, text: Path) -> None:
-    def found(seed: int) -> tuple[Genotype, torch.Tensor, dict[int, float]]:
-        strategy = finish(strategy_of(small(text, epochs=1, seed=seed, **KINDS[kind])), 1)
-        return strategy.genotype(), bits(strategy.objective.module.parameters()), strategy.scores
-
-    first, second, other = found(5), found(5), found(6)
-    assert first[0] == second[0] and torch.equal(first[1], second[1]) and first[2] == second[2]
-    assert len(first[2]) == 3 and first[2] != other[2]
-    assert draw(small(text, seed=5, **KINDS[kind]), 0) != draw(small(text, seed=6, **KINDS[kind]), 0)
-
-
 def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
     """The loss of candidates on the whole validation part, computed apart."""
     found = {}

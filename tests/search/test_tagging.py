@@ -18,7 +18,6 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.bilevel import mean_gradients
-from flair_nas.search.estimate import estimate_search
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY
 from flair_nas.search.objectives.tagging import TaggingObjective, build, read
@@ -202,11 +201,6 @@ def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
         run(corpus, tmp_path / "run", epochs=3)
     run(corpus, tmp_path / "run", epochs=3)
     assert_same_runs(tmp_path / "whole", tmp_path / "run")
-
-
-def test_an_estimate_and_what_it_is_of(corpus: str) -> None:
-    found = estimate_search(settings(corpus), steps=1)
-    assert found.steps == 3 and found.parameters > 0 and found.architecture_parameters == 3 * 5
 
 
 @pytest.mark.parametrize(

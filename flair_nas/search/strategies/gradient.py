@@ -14,6 +14,7 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.search import health
 from flair_nas.search.bilevel import (
     ModelOptimizer,
     Reduce,
@@ -24,15 +25,6 @@ from flair_nas.search.bilevel import (
     second_order,
 )
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.health import (
-    EPOCHS,
-    Convergence,
-    Health,
-    flatten,
-    judge_decisions,
-    judge_weights,
-    measure_health,
-)
 from flair_nas.search.perturbation import select_by_perturbation
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
@@ -71,12 +63,12 @@ class GradientStrategy(Strategy):
             )
             for name in self.phases
         }
-        self.paths = {name: [flatten(group)] for name, group in self.groups.items()}  # in the course of this epoch
-        self.earlier: deque[list[str]] = deque(maxlen=EPOCHS)  # the nodes after the last epochs
-        self.health: Health | None = None  # at the end of the last epoch
+        self.paths = {name: [health.flatten(group)] for name, group in self.groups.items()}  # in this epoch
+        self.earlier: deque[list[str]] = deque(maxlen=health.EPOCHS)  # the nodes after the last epochs
+        self.health: health.Health | None = None  # at the end of the last epoch
         self.selected: Genotype | None = None  # by perturbation, at the end
         self.margins: list[float] = []  # of its decisions
-        self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
+        self.windows = {name: health.Convergence(config.convergence, config.convergence_steps) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
@@ -123,7 +115,7 @@ class GradientStrategy(Strategy):
         self._set_temperature(epoch, step)
         if step == 0:
             self.curve = []
-            self.paths = {name: [flatten(group)] for name, group in self.groups.items()}
+            self.paths = {name: [health.flatten(group)] for name, group in self.groups.items()}
         training = self.objective.training_batch(epoch, step)
         if epoch <= self.config.warmup_epochs:
             training_loss = self.model_optimizer.step(epoch, step, training)
@@ -144,7 +136,7 @@ class GradientStrategy(Strategy):
         training_loss = self.model_optimizer.step(epoch, step, training)
         deviations = self.deviations()
         self.windows[name].add(deviations[name], group)
-        self.paths[name].append(flatten(group))
+        self.paths[name].append(health.flatten(group))
         self.steps_in_phase += 1
         if (step + 1) % max(1, self.steps(epoch) // _CURVE) == 0:
             self.curve.append({"step": step + 1, **deviations})
@@ -198,7 +190,7 @@ class GradientStrategy(Strategy):
         """Return the figures, and the health of the search in this epoch."""
         supernet, config = self.objective.supernet, self.config
         margins = supernet.margins(config.edges_per_node, config.avoid_first)
-        self.health = measure_health(self.paths, margins, self.genotype(), self.earlier)
+        self.health = health.measure_health(self.paths, margins, self.genotype(), self.earlier)
         return {**self.figures(), "health": self.health}
 
     def cost(self, history: Sequence[JSON]) -> float | None:
@@ -211,11 +203,11 @@ class GradientStrategy(Strategy):
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""
         if self.selected:  # older searches kept no margins
-            return judge_decisions(self.margins) if self.margins else "decided by perturbation"
+            return health.judge_decisions(self.margins) if self.margins else "decided by perturbation"
         sampled = self.config.sampling != "none"  # then the mixture that is evaluated was never trained
         losses = [] if sampled else [line["valid_loss"] for line in history]
         training = [line["training_loss"] for line in history]
-        return judge_weights(self.health, losses, training) if self.health else ""
+        return health.judge_weights(self.health, losses, training) if self.health else ""
 
     def converged(self) -> bool:
         """Return True if every part's MAD has settled; in a joint search, in the part's last phase."""
