@@ -33,10 +33,8 @@ def _figure_file(path: str | Path, width: float, height: float) -> Iterator[Figu
 def draw_comparison(panels: Mapping[str, Mapping[str, Sequence[float]]], path: str | Path) -> None:
     """Draw the figures of layers, a panel for each column of a table: seeds as points, mean and deviation as a bar.
 
-    Args:
-        panels: by title (``WNUT-2017, test F1``), the figures of all seeds by layer; layers without figures are left
-            out.
-        path: of the picture; its suffix is the format: .svg, .png or .pdf.
+    A panel has the figures of all seeds by layer; layers without figures are left out. The suffix of the path is the
+    format: .svg, .png or .pdf.
 
     Raises:
         OSError: the file cannot be written.
@@ -58,12 +56,7 @@ def draw_comparison(panels: Mapping[str, Mapping[str, Sequence[float]]], path: s
 
 
 def draw_progress(history: Sequence[Mapping[str, Any]], path: str | Path, metric: Metric) -> None:
-    """Draw the validation metric of a supernet and the MAD of its mixing weights over epochs.
-
-    Args:
-        history: the epochs, as in ``history.jsonl``.
-        path: of the picture; its suffix is the format: .svg, .png or .pdf.
-        metric: the metric; its `key` is in the history.
+    """Draw the validation metric of a supernet and the MAD of its mixing weights over the epochs of ``history.jsonl``.
 
     Raises:
         OSError: the file cannot be written.

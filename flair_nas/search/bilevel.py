@@ -72,13 +72,7 @@ def first_order(
     architecture: Sequence[nn.Parameter] | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute ∇_α L_val(w, α) for the parts of a batch. Running statistics stay as they were.
-
-    Args:
-        objective: losses and parameters.
-        validation_batch: the parts of a batch of validation data.
-        architecture: the architecture weights to learn; all of them when None.
-        reduce: averages tensors over processes; None for one process.
+    """Compute ∇_α L_val(w, α); see `second_order` for the arguments. Running statistics stay as they were.
 
     Returns:
         The validation loss, and a gradient per architecture weight.

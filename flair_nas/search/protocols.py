@@ -30,24 +30,15 @@ class Objective(Protocol):
 
     A step has one or more parts. If a part of training data has an attribute `scale`, the learning rate of its step is
     multiplied by it.
-
-    Attributes:
-        metric: the metric that it is judged by.
-        name: the name of its data, in a few words, for a genotype's provenance.
-        fingerprint: that of its data: a search does not go on with other data.
-        module: the whole model.
-        supernet: the supernet in the model.
-        data: its kind of data, in a word, for messages.
-        derived: the settings that follow from the data, in words; empty for none.
     """
 
-    metric: Metric
-    name: str
-    fingerprint: str
-    module: nn.Module
-    supernet: Supernet
-    data: str = "data"
-    derived: str = ""
+    metric: Metric  # that it is judged by
+    name: str  # of its data, in a few words, for a genotype's provenance
+    fingerprint: str  # of its data: a search does not go on with other data
+    module: nn.Module  # the whole model
+    supernet: Supernet  # in the model
+    data: str = "data"  # its kind of data, in a word, for messages
+    derived: str = ""  # the settings that follow from the data, in words; empty for none
 
     def model_parameters(self) -> list[nn.Parameter]:
         """Return the model weights: all parameters that learn but the architecture weights."""
@@ -104,13 +95,7 @@ class StepFigures(NamedTuple):
 
 
 class Strategy(Protocol):
-    """Strategy of a search, as the trainer calls it. Only abstract methods lack a default.
-
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place; None for one process.
-    """
+    """Strategy of a search, as the trainer calls it. Only abstract methods lack a default."""
 
     bears_nan: ClassVar[bool] = False  # True if a search goes on after an epoch whose valid loss is not finite
     judged_on: str = "valid"  # the part that `cost` is a figure of

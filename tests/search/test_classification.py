@@ -172,11 +172,7 @@ def test_no_label_is_read_as_a_word_and_no_text_is_left_out(
         ("dev", "__label__A __label__B\n", "dev.txt:1: '__label__A __label__B' must be __label__NAME and a text"),
         ("dev", "\n", "dev.txt is empty"),
         ("train", "__label__A one\n__label__ two\n", "train.txt:2: '__label__ two' must be __label__NAME and a text"),
-        (
-            "train",
-            "__label__A one __label__B two\n",
-            "train.txt:1: '__label__B' is in the text; write all labels",
-        ),
+        ("train", "__label__A one __label__B two\n", "train.txt:1: '__label__B' is in the text; write all labels"),
         ("train", "__label__A \u200c\n", "train.txt:1: .* must be __label__NAME and a text"),
     ],
 )

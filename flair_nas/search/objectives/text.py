@@ -25,11 +25,7 @@ from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 
 def read(config: SearchConfig, data: Data = None, progress: bool = False) -> TextCorpus:
-    """Read the text that the settings name, or the one passed, as token ids.
-
-    Raises:
-        FlairNasError: no text, or one that cannot be used.
-    """
+    """Read the text that the settings name, or the one passed, as token ids."""
     return load_configured_text(config, data, progress=progress)
 
 

@@ -284,11 +284,7 @@ class IndependentRandomSearch(Candidates):
         self.finished = True
 
     def load_state_dict(self, state: JSON) -> None:
-        """Go on with the candidate whose turn it was.
-
-        Raises:
-            FlairNasError: a candidate of the settings is another genotype now.
-        """
+        """Go on with the candidate whose turn it was, unless a candidate of the settings is another genotype now."""
         super().load_state_dict(state)
         if state["named"] != self._describe_named():
             raise FlairNasError(
