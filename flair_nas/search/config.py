@@ -22,11 +22,7 @@ def small_presets() -> list[str]:
 
 
 def parse_genotype(text: str) -> Genotype:
-    """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas.
-
-    Raises:
-        FlairNasError: an unknown genotype, or an option that is none of a genotype's.
-    """
+    """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas."""
     from flair_nas.library.layer_spec import parse_layer_spec
 
     genotype, numbers = parse_layer_spec(text, name="genotype")

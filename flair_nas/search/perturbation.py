@@ -85,13 +85,8 @@ def decide(
 ) -> list[float]:
     """Decide one node: switch off all its edges but `keep`, and of those all operations but one.
 
-    Args:
-        arch: architecture weights, changed in place, [E, 5].
-        relaxation: ``darts`` or ``i-darts``.
-        rows: the node's edges, by tail.
-        keep: number of edges to keep.
-        operations: columns that may stay.
-        score: computes the validation loss; the higher without an edge or operation, the more that is worth.
+    The architecture weights, [E, 5], are changed in place; columns in `operations` may stay. The higher the validation
+    loss, as `score` computes it, without an edge or operation, the more that is worth.
 
     Returns:
         The margin of each choice, of edges and of operations: the worth of the kept one minus that of the next best.

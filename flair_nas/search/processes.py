@@ -70,13 +70,9 @@ def gather(value: Result) -> list[Result]:
 
 
 def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | None:
-    """Run a function in the main process while the others wait; if it fails, all processes stop.
+    """Run a function in the main process while the others wait, and return its result there, None elsewhere.
 
-    Returns:
-        The result in the main process; None in the others.
-
-    Raises:
-        FlairNasError: in the other processes, with the main process' error. The main process raises its own.
+    If it fails, all processes stop: the main process with its error, the others with a FlairNasError that names it.
     """
     if accelerator.num_processes == 1:
         return work()
