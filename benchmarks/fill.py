@@ -51,7 +51,7 @@ def kept(name: str) -> Any:
 
 def draw() -> None:
     """Draws the tables that have a picture."""
-    from flair_nas.drawing.comparison import draw_comparison
+    from flair_nas.drawing.charts import draw_comparison
     from flair_nas.tables.showing import make_panels
 
     for name, picture in PICTURES.items():

@@ -46,7 +46,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from flair_nas.cli.version import describe
 from flair_nas.nn.operations import FUNCTIONS
-from flair_nas.search import model_update
+from flair_nas.search import bilevel
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives import text as text_objective
 from flair_nas.search.objectives.text import TextObjective
@@ -316,8 +316,8 @@ def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective
     for name in ("training_batch", "validation_batch"):
         setattr(objective, name, recorded("data", getattr(objective, name)))
     for module, name in (
-        (model_update, "check_finite"),
-        (model_update, "clip_gradients"),
+        (bilevel, "check_finite"),
+        (bilevel, "clip_gradients"),
         (gradient, "check_finite"),
         (strategy, "deviations"),
     ):

@@ -77,7 +77,7 @@ def show(arguments: argparse.Namespace) -> int:
     table = load_table(str(folder / COPY))
     ledger = Ledger(folder / "ledger.json")
     if arguments.picture is not None:
-        from flair_nas.drawing.comparison import draw_comparison
+        from flair_nas.drawing.charts import draw_comparison
 
         picture = user_path(arguments.picture)
         if picture.suffix not in (".svg", ".png", ".pdf"):

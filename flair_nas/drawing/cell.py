@@ -25,24 +25,17 @@ _OP_WIDTH, _BOX_WIDTH, _ROW_HEIGHT, _ROW_GAP, _COLUMN_GAP, _MARGIN, _TITLE_HEIGH
 class Shape:
     """A rectangle, a path or a text; colours are names in `LIGHT`, or #rrggbb.
 
-    Args:
-        kind: rect, path or text.
-        at: x, y, width and height of a rectangle; x and y of a text's middle; the first point of a path, then three
-            points for each Bézier curve.
-        text: of a text.
-        fill: colour of the inside, or of a text.
-        line: colour of the outline, or of a path.
-        style: words of ``bold``, ``start`` (a text that begins at its place), ``dashed``, ``double``.
-        data: attributes of the SVG element.
+    Its place `at` is x, y, width and height of a rectangle; x and y of a text's middle; the first point of a path, then
+    three points for each Bézier curve.
     """
 
-    kind: str
+    kind: str  # rect, path or text
     at: tuple[float, ...]
     text: str = ""
     fill: str = "none"
     line: str = "none"
-    style: str = ""
-    data: Mapping[str, str] = field(default_factory=dict)
+    style: str = ""  # words of bold, start (a text that begins at its place), dashed, double
+    data: Mapping[str, str] = field(default_factory=dict)  # attributes of the SVG element
 
 
 def place_shapes(genotype: Drawable) -> tuple[list[Shape], float, float]:
@@ -168,21 +161,15 @@ def _svg_element(shape: Shape) -> str:
     return f'<rect {place} stroke-width="{3 if "double" in shape.style else 1}"{dash} {paint}{data}/>'
 
 
-def to_png(genotype: Drawable, scale: float = 2.0, dark: bool = False) -> bytes:
-    """Return the picture as PNG.
-
-    Args:
-        genotype: the cell and its gates.
-        scale: pixels for each unit of the SVG.
-        dark: light on dark.
-    """
+def to_png(genotype: Drawable, dark: bool = False) -> bytes:
+    """Return the picture as PNG, two pixels for each unit of the SVG; light on dark with `dark`."""
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyBboxPatch, PathPatch
     from matplotlib.path import Path
 
     shapes, width, height = place_shapes(genotype)
     names = DARK if dark else LIGHT
-    figure = Figure(figsize=(width / 72, height / 72), dpi=72 * scale, facecolor=names["paper"])
+    figure = Figure(figsize=(width / 72, height / 72), dpi=144, facecolor=names["paper"])
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")

@@ -11,36 +11,22 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Vertex:
-    """A box of a picture.
+    """A box of a picture."""
 
-    Args:
-        key: its name in the graph: ``s0`` to ``s8`` of a cell, ``v1`` and ``f1`` of a gate.
-        label: its text.
-        reads: operation and key of each edge into it; empty for an input of the graph.
-        output: True if the result is a mean over it.
-        dead: True if no output depends on it.
-    """
-
-    key: str
+    key: str  # ``s0`` to ``s8`` of a cell, ``v1`` and ``f1`` of a gate
     label: str
-    reads: tuple[tuple[str, str], ...] = ()
-    output: bool = False
-    dead: bool = False
+    reads: tuple[tuple[str, str], ...] = ()  # operation and key of each edge into it; empty for an input of the graph
+    output: bool = False  # True if the result is a mean over it
+    dead: bool = False  # True if no output depends on it
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A cell or a gate.
-
-    Args:
-        title: its name.
-        result: its output as an equation.
-        vertices: each after those that it reads.
-    """
+    """A cell or a gate."""
 
     title: str
-    result: str
-    vertices: tuple[Vertex, ...]
+    result: str  # its output as an equation
+    vertices: tuple[Vertex, ...]  # each after those that it reads
 
 
 Routes = dict[tuple[str, int], tuple[str, ...]]
@@ -81,17 +67,14 @@ def _coloured(text: str, colour: str | None) -> str:
 def to_text(genotype: Drawable, colours: Mapping[str, str] | None = None) -> str:
     """Return all graphs as text, level by level; a vertex is indented further than those that it reads.
 
-    Args:
-        genotype: the cell and its gates.
-        colours: for a terminal, colours of operations and of ``dead`` nodes, #rrggbb.
+    For a terminal, `colours` are those of operations and of ``dead`` nodes, #rrggbb.
     """
     lines = []
     for graph in genotype.graphs():
         levels = _levels(graph)
         vertices = sorted((v for v in graph.vertices if v.reads), key=lambda vertex: levels[vertex.key])
-        lines += [f"{graph.title}:"]
-        lines += ["  " * levels[vertex.key] + _equation(graph, vertex, colours or {}) for vertex in vertices]
-        lines += [f"  {graph.result}"]
+        equations = ("  " * levels[vertex.key] + _equation(graph, vertex, colours or {}) for vertex in vertices)
+        lines += [f"{graph.title}:", *equations, f"  {graph.result}"]
     return "\n".join(lines) + "\n"
 
 
@@ -106,12 +89,8 @@ def _levels(graph: Graph) -> dict[str, int]:
 # --- layout: levels, then an order in each that crosses few edges (Sugiyama, Tagawa and Toda, 1981) ---
 
 
-def layout(graph: Graph, sweeps: int = 12) -> tuple[list[list[str]], Routes]:
+def layout(graph: Graph) -> tuple[list[list[str]], Routes]:
     """Arrange vertices in columns by their distance from the inputs, and order each so that few edges cross.
-
-    Args:
-        graph: a cell or a gate.
-        sweeps: how often columns are ordered by their neighbours, forwards and backwards in turn.
 
     Returns:
         The keys of vertices and the names of passing edges in each column, from top to bottom, and the routes.
@@ -129,7 +108,7 @@ def layout(graph: Graph, sweeps: int = 12) -> tuple[list[list[str]], Routes]:
             routes[vertex.key, number] = (tail, *passing, vertex.key)
     links = [pair for route in routes.values() for pair in itertools.pairwise(route)]
     best = [list(column) for column in columns]
-    for sweep in range(sweeps):
+    for sweep in range(12):  # forwards and backwards in turn
         _order_columns(columns, links, forwards=sweep % 2 == 0)
         if _crossings(columns, links) < _crossings(best, links):
             best = [list(column) for column in columns]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from flair_nas.drawing.graph import Graph, Vertex
@@ -121,11 +121,6 @@ class Genotype:
         gate_ops = [op for node in self.input_gate.nodes for op in (node.entry, *(edge.op for edge in node.edges))]
         return "sigmoid" not in cell_ops + gate_ops
 
-    @property
-    def carries_gated(self) -> bool:
-        """True if s_0 keeps a part of the gated h, which can grow without bound; files of version 1 with gates do."""
-        return self.highway and self.state_gate is not None and self.carry == "gated"
-
     def graphs(self) -> list[Graph]:
         """Return the graphs to draw: the cell, then its gates."""
         live = self.live_nodes
@@ -178,9 +173,6 @@ class Genotype:
                 text += f"/{name}=" + "-".join(nodes)
         return text
 
-    def __str__(self) -> str:
-        return self.one_line()
-
     def __repr__(self) -> str:
         return self.one_line()
 
@@ -211,18 +203,13 @@ class Genotype:
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form as Python data."""
 
-        def edge_data(edges: tuple[Edge, ...]) -> list[Json]:
-            return [{"op": edge.op, "tail": edge.tail} for edge in edges]
-
         def gate_data(gate: Gate | None) -> Json:
-            if gate is None:
-                return None
-            return {"nodes": [{"entry": node.entry, "edges": edge_data(node.edges)} for node in gate.nodes]}
+            return gate and {"nodes": [{"entry": n.entry, "edges": [*map(asdict, n.edges)]} for n in gate.nodes]}
 
         return {
             "format": FORMAT,
             "version": VERSION,
-            "cell": {"nodes": [edge_data(edges) for edges in self.nodes], "output": list(self.output)},
+            "cell": {"nodes": [[*map(asdict, edges)] for edges in self.nodes], "output": list(self.output)},
             "state_gate": gate_data(self.state_gate),
             "input_gate": gate_data(self.input_gate),
             "options": self.options,

@@ -14,13 +14,7 @@ def edge_depth(genotype: Genotype) -> int:
 
 
 def multiply_adds(genotype: Genotype, input_size: int, hidden_size: int) -> int:
-    """Return the number of multiplications, each with its addition, in the products of a token in one direction.
-
-    Args:
-        genotype: cell and gates.
-        input_size: D.
-        hidden_size: H.
-    """
+    """Return the number of multiplications, each with its addition, in the products of a token in one direction."""
     columns = hidden_size * (2 if genotype.highway else 1)
     tails = sum(len({edge.tail for edge in genotype.nodes[number - 1]}) for number in genotype.live_nodes)
     total = (input_size + hidden_size + tails * hidden_size) * columns

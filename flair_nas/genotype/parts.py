@@ -46,11 +46,7 @@ class GateNode:
 
 @dataclass(frozen=True)
 class Gate:
-    """An inter-cell gate of ESS; its number of nodes is the history length m.
-
-    Args:
-        nodes: nodes 1..m.
-    """
+    """An inter-cell gate of ESS with nodes 1..m; m is the history length."""
 
     __module__ = "flair_nas"
 

@@ -1,6 +1,6 @@
 """Readers of a genotype's written forms: JSON, one line, and the named tuple that the DARTS code prints.
 
-Each returns the arguments of `Genotype`, which checks them.
+Each returns the arguments of `Genotype`, which checks them, or raises a GenotypeError with the place of a fault.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ _MAX_PRINTED = 100 * MAX_NODES  # characters, since Python's parser needs much m
 
 
 def parse_json(text: str) -> Json:
-    """Return the data of a JSON text.
-
-    Raises:
-        GenotypeError: the text is no JSON, with line and column, or an object repeats a key.
-    """
+    """Return the data of a JSON text, in which no object may repeat a key."""
     try:
         return json.loads(text, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
@@ -49,11 +45,7 @@ def _unique_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def fields_from_data(data: object) -> dict[str, Json]:
-    """Read the JSON form from Python data.
-
-    Raises:
-        GenotypeError: with the place of the first fault.
-    """
+    """Read the JSON form from Python data."""
     top = _object(data, "", ("format", "version", "cell"), ("state_gate", "input_gate", "options", "origin"))
     if top["format"] != FORMAT:
         raise GenotypeError(f"{FORMAT!r}", actual=top["format"], place="format")
@@ -124,11 +116,7 @@ def _gate(value: object, place: str) -> Gate | None:
 
 
 def fields_from_line(text: str) -> dict[str, Json]:
-    """Read the one-line form.
-
-    Raises:
-        GenotypeError: with the place of the first fault.
-    """
+    """Read the one-line form."""
     if not text or any(character.isspace() for character in text):
         raise GenotypeError("a genotype: one line, JSON, or the printed named tuple", actual=text)
     cell, *gates = text.split("/")
@@ -164,11 +152,7 @@ def _line_edges(texts: list[str], place: str) -> tuple[Edge, ...]:
 
 
 def fields_from_darts(recurrent: object, concat: Iterable[object] | None) -> dict[str, Json]:
-    """Read the fields of the named tuple; scalars of NumPy become Python's own.
-
-    Raises:
-        GenotypeError: with the place of the first fault.
-    """
+    """Read the fields of the named tuple; scalars of NumPy become Python's own."""
     if not is_list(recurrent):
         raise GenotypeError("a list of (operation, tail) pairs", actual=recurrent, place="recurrent")
     check_size(recurrent, "recurrent")
@@ -196,11 +180,7 @@ def _as_python(value: Json) -> Json:
 
 
 def parse_printed(text: str) -> tuple[Json, Json]:
-    """Return recurrent and concat of the last ``Genotype(recurrent=..., concat=...)`` in a text, as Python literals.
-
-    Raises:
-        GenotypeError: it is cut short, too long or no literal, or has other fields.
-    """
+    """Return recurrent and concat of the last ``Genotype(recurrent=..., concat=...)`` in a text, as Python literals."""
     start = text.rindex("Genotype(")
     depth = 0
     for end in range(start, len(text)):

@@ -116,7 +116,8 @@ def warn_of_risks(text: str, others: Sequence[str] = ()) -> None:
 
 def carries_gated_by_default(genotype: Genotype, text: str) -> bool:
     """Return True if a layer carries the gated state, as files of version 1 do, and its layer spec does not say so."""
-    return genotype.carries_gated and "carry" not in dict(_split_options(text)[1])
+    carries_gated = genotype.highway and genotype.state_gate is not None and genotype.carry == "gated"
+    return carries_gated and "carry" not in dict(_split_options(text)[1])
 
 
 def _split_options(text: str) -> tuple[str, list[tuple[str, str]]]:

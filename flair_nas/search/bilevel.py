@@ -1,8 +1,12 @@
-"""Gradients of architecture weights in bilevel optimisation, first and second order (DARTS, algorithm 1)."""
+"""Bilevel optimisation: gradients of architecture weights, first and second order, and steps of the model weights.
+
+DARTS, algorithm 1.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,49 +14,51 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from flair_nas.errors import NotFiniteError
 from flair_nas.runs.random_state import random_state, restore_random_state
 
 if TYPE_CHECKING:
-    from flair_nas.search.protocols import JSON, BatchPart, Objective
+    from flair_nas.search.config import SearchSettings
+    from flair_nas.search.protocols import BatchPart, Objective
 
-Loss = Callable[..., Tensor]
 Reduce = Callable[[list[Tensor]], None]
 """Function that averages tensors over processes, in place."""
+
+REMEDY = "A lower --learning-rate, a tighter --clip or --precision float32 may help."
 
 
 def mean_gradients(
     objective: Objective,
-    loss: Loss,
+    loss: Callable[..., Tensor],
     parts: Sequence[BatchPart],
     parameters: Sequence[nn.Parameter],
     *,
     keep_state: bool = False,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute the mean loss of the parts of a batch, and its gradients.
-
-    Args:
-        objective: its other parameters require no gradient meanwhile, which saves time.
-        loss: its training or validation loss.
-        parts: the parts, of one size.
-        parameters: the parameters to differentiate by.
-        keep_state: carry states to the next batch.
-        reduce: averages tensors over processes; None for one process.
+    """Compute the mean loss of the parts of a batch, all of one size, and its gradients.
 
     Returns:
         The loss and a gradient per parameter, zero where the loss does not depend on it.
     """
     losses: list[Tensor] = []
     gradients = [torch.zeros_like(parameter) for parameter in parameters]
+    wanted = {id(parameter) for parameter in parameters}
     everything = [*objective.model_parameters(), *objective.architecture_parameters()]
-    with _require_gradients_of(parameters, everything), torch.enable_grad():
-        for part in parts:
-            value = loss(part, keep_state=keep_state) / len(parts)
-            grad_part = torch.autograd.grad(value, parameters, allow_unused=True)
-            for gradient, grad in zip(gradients, grad_part):
-                if grad is not None:
-                    gradient += grad
-            losses.append(value.detach())
+    others = [parameter for parameter in everything if id(parameter) not in wanted and parameter.requires_grad]
+    for parameter in others:  # to compute their gradients would take time
+        parameter.requires_grad_(False)
+    try:
+        with torch.enable_grad():
+            for part in parts:
+                value = loss(part, keep_state=keep_state) / len(parts)
+                for gradient, grad in zip(gradients, torch.autograd.grad(value, parameters, allow_unused=True)):
+                    if grad is not None:
+                        gradient += grad
+                losses.append(value.detach())
+    finally:
+        for parameter in others:
+            parameter.requires_grad_(True)
     total = torch.stack(losses).sum()
     if reduce is not None:
         reduce([total, *gradients])
@@ -66,13 +72,7 @@ def first_order(
     architecture: Sequence[nn.Parameter] | None = None,
     reduce: Reduce | None = None,
 ) -> tuple[float, list[Tensor]]:
-    """Compute ∇_α L_val(w, α). Running statistics stay as they were.
-
-    Args:
-        objective: losses and parameters.
-        validation_batch: the parts of a batch of validation data.
-        architecture: the architecture weights to learn; all of them when None.
-        reduce: averages tensors over processes; None for one process.
+    """Compute ∇_α L_val(w, α); see `second_order` for the arguments. Running statistics stay as they were.
 
     Returns:
         The validation loss, and a gradient per architecture weight.
@@ -137,8 +137,10 @@ def second_order(
         for sign in (1, -1):
             for weight, before, towards in zip(weights, start, direction):
                 weight.copy_(before + sign * epsilon * towards)  # w+, w-
-            with _replay(randomness):  # the same dropout masks: a difference of losses under others would be noise
-                _, gradients = differentiate_training(architecture)
+            present = random_state()
+            restore_random_state(randomness)  # the same dropout masks: a difference under others would be noise
+            _, gradients = differentiate_training(architecture)
+            restore_random_state(present)
             for difference, gradient in zip(differences, gradients):
                 difference += sign * gradient
         for gradient, difference in zip(result, differences):
@@ -152,11 +154,7 @@ def gradient_norm(gradients: Sequence[Tensor]) -> float:
 
 
 def clip_gradients(gradients: Sequence[Tensor], clip: float | None) -> float:
-    """Shrink gradients in place to a common norm of at most `clip`.
-
-    Returns:
-        The factor that they were multiplied by, at most 1.
-    """
+    """Shrink gradients in place to a common norm of at most `clip`, and return their factor, at most 1."""
     norm = gradient_norm(gradients)
     if clip is None or norm <= clip:
         return 1.0
@@ -167,38 +165,80 @@ def clip_gradients(gradients: Sequence[Tensor], clip: float | None) -> float:
 
 
 @contextlib.contextmanager
-def _require_gradients_of(chosen: Sequence[nn.Parameter], parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Require gradients of the chosen parameters alone, within the block."""
-    kept = {id(parameter) for parameter in chosen}
-    others = [parameter for parameter in parameters if id(parameter) not in kept and parameter.requires_grad]
-    for parameter in others:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in others:
-            parameter.requires_grad_(True)
-
-
-@contextlib.contextmanager
 def preserve(tensors: Iterable[Tensor]) -> Iterator[None]:
     """Restore the values of tensors after the block, also after an error."""
-    tensors = list(tensors)
-    before = [tensor.clone() for tensor in tensors]
+    before = [(tensor, tensor.clone()) for tensor in tensors]
     try:
         yield
     finally:
         with torch.no_grad():
-            for tensor, value in zip(tensors, before):
+            for tensor, value in before:
                 tensor.copy_(value)
 
 
-@contextlib.contextmanager
-def _replay(state: JSON) -> Iterator[None]:
-    """Set the random generators to an earlier state within the block, and back to the present one after it."""
-    present = random_state()
-    restore_random_state(state)
-    try:
-        yield
-    finally:
-        restore_random_state(present)
+class ModelOptimizer:
+    """SGD on the training loss, clipped, with a schedule."""
+
+    gradient_norm = 0.0  # of the last step, before it was clipped
+
+    def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
+        self.objective, self.config, self.reduce = objective, config, reduce
+        self.weights = objective.model_parameters()
+        self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+
+    def learning_rate(self, epoch: int, batch: Sequence[BatchPart]) -> float:
+        """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
+        rate = self.config.learning_rate
+        if self.config.schedule == "cosine":
+            rate *= (1 + math.cos(math.pi * (epoch - 1) / self.config.epochs)) / 2
+        return rate * float(getattr(batch[0], "scale", 1.0))
+
+    def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:
+        """Make a step; return the loss.
+
+        Raises:
+            NotFiniteError: before the weights are touched.
+        """
+        loss, gradients = mean_gradients(
+            self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, reduce=self.reduce
+        )
+        self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
+        clip_gradients(gradients, self.config.clip)
+        self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
+        apply_gradients(self.optimizer, self.weights, gradients)
+        return loss
+
+
+def apply_gradients(optimizer: torch.optim.Optimizer, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """Make a step of an optimizer with these gradients of its weights."""
+    for weight, gradient in zip(weights, gradients):
+        weight.grad = gradient
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def check_finite(
+    objective: Objective,
+    which: str,
+    epoch: int,
+    step: int,
+    loss: float,
+    parameters: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+) -> float:
+    """Refuse a loss or gradients that are not finite, and return the norm of all gradients together.
+
+    Raises:
+        NotFiniteError: it names the step and the largest gradient.
+    """
+    total = gradient_norm(gradients)
+    if math.isfinite(loss) and math.isfinite(total):
+        return total
+    names = {id(parameter): name for name, parameter in objective.module.named_parameters()}
+    norms = [(float(torch.linalg.vector_norm(gradient)), names[id(p)]) for p, gradient in zip(parameters, gradients)]
+    # one that is not a number counts as larger than all
+    norm, name = max(norms, key=lambda pair: (math.isnan(pair[0]), pair[0]))
+    raise NotFiniteError(
+        f"not finite in epoch {epoch}, step {step + 1}: {which} loss {loss:g}; the largest gradient is that of {name}, "
+        f"its norm is {norm:g}. {REMEDY}"
+    )

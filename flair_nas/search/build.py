@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from flair_nas.runs.memory import check_fits
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import by_main
 from flair_nas.search.protocols import Data, Objective
-from flair_nas.search.registry import objective_kind, strategy_class
+from flair_nas.search.registry import OBJECTIVES, strategy_class
 from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 log = logging.getLogger("flair_nas")
@@ -28,25 +29,19 @@ def make_objective(
     make: Callable[[Accelerator], Objective] | None = None,
     progress: bool = False,
 ) -> Objective:
-    """Make the objective that the settings name.
-
-    Args:
-        config: the settings.
-        accelerator: of this process.
-        data: in place of the data that the settings name; for text, as for `load_text`.
-        make: makes another objective, on the accelerator's device, and seeds generators.
-        progress: draw a progress bar while new data are read.
+    """Make the objective that the settings name; `search_genotype` says what `data` and `make` put in its place.
 
     Raises:
         FlairNasError: data that cannot be used, or settings that contradict them.
     """
     if make is not None:
         return make(accelerator)
-    kind = objective_kind(config.objective)
+    kind: Any = importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[config.objective]}")
     corpus = by_main(accelerator, lambda: kind.read(config, data, progress))
     if corpus is None:  # the main process has put it into a cache
         corpus = kind.read(config, data)
-    return kind.build(config, corpus, accelerator)
+    objective: Objective = kind.build(config, corpus, accelerator)
+    return objective
 
 
 def log_derived_settings(objective: Objective) -> None:
@@ -58,12 +53,7 @@ def log_derived_settings(objective: Objective) -> None:
 def build_supernet(
     config: SearchSettings, accelerator: Accelerator, input_size: int | None = None
 ) -> CellSupernet | InterCellSupernet:
-    """Build the supernet that the settings describe. Seeds the generators first.
-
-    Args:
-        config: the settings.
-        accelerator: of this process.
-        input_size: D, if it is not H.
+    """Build the supernet that the settings describe. Seeds the generators first. Its input size is D, if not H.
 
     Raises:
         FlairNasError: a batch that its processes and parts do not divide, or that is too small for them.
@@ -82,30 +72,20 @@ def build_supernet(
             f"{processes} processes and {config.parts} parts each: batch normalisation needs {min_columns}"
         )
 
+    same = ("gate", "carry", "gate_links", "init_range", "input_dropout", "recurrent_dropout", "history", "relaxation")
+    options: dict[str, Any] = {name: getattr(config, name) for name in same}
+    sizes, fixed = (input_size or config.hidden_size, config.hidden_size), config.fixed_genotype()
+
     def build() -> CellSupernet | InterCellSupernet:
-        return _build_supernet(config, input_size or config.hidden_size)
+        if config.learn == "inter":
+            assert fixed is not None
+            return InterCellSupernet(*sizes, fixed, **options)
+        range_of = strategy_class(config.strategy).range_of
+        return CellSupernet(*sizes, config.nodes, fixed_gates=fixed, range_of=range_of, **options)
 
     check_fits(build, accelerator.device, f"hidden_size {config.hidden_size}, nodes {config.nodes}")
     torch.manual_seed(config.seed)
     return build()
-
-
-def _build_supernet(config: SearchSettings, input_size: int) -> CellSupernet | InterCellSupernet:
-    options: dict[str, Any] = {
-        "gate": config.gate,
-        "carry": config.carry,
-        "gate_links": config.gate_links,
-        "init_range": config.init_range,
-        "input_dropout": config.input_dropout,
-        "recurrent_dropout": config.recurrent_dropout,
-    }
-    hidden_size, fixed = config.hidden_size, config.fixed_genotype()
-    if config.learn == "inter":
-        assert fixed is not None
-        return InterCellSupernet(input_size, hidden_size, fixed, config.history, config.relaxation, **options)
-    options |= {"history": config.history, "fixed_gates": fixed}
-    options["range_of"] = strategy_class(config.strategy).range_of
-    return CellSupernet(input_size, hidden_size, config.nodes, config.relaxation, **options)
 
 
 def seed_processes(config: SearchSettings, accelerator: Accelerator) -> None:

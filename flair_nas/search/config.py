@@ -22,11 +22,7 @@ def small_presets() -> list[str]:
 
 
 def parse_genotype(text: str) -> Genotype:
-    """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas.
-
-    Raises:
-        FlairNasError: an unknown genotype, or an option that is none of a genotype's.
-    """
+    """Parse the genotype of a setting: a source for `load_genotype`, then options of the genotype after commas."""
     from flair_nas.library.layer_spec import parse_layer_spec
 
     genotype, numbers = parse_layer_spec(text, name="genotype")
@@ -48,14 +44,11 @@ class SearchSettings:
     The defaults are those of I-DARTS on Penn Treebank, as far as they are published. Initialisation and learning rate
     differ, to suit any size.
 
-    Attributes:
-        SECTIONS: titles of the help's sections, by the first setting of each.
-
     Raises:
         FlairNasError: settings that cannot be used or contradict each other; it names all of them.
     """
 
-    SECTIONS: ClassVar[dict[str, str]] = {
+    SECTIONS: ClassVar[dict[str, str]] = {  # titles of the help's sections, by the first setting of each
         "nodes": "cell and gates",
         "learning_rate": "model weights",
         "arch_learning_rate": "architecture weights (strategy gradient)",

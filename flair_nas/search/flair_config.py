@@ -13,11 +13,7 @@ from flair_nas.tagging.config import OF_FILES, TaggerConfig, comment_setting, de
 
 @dataclass
 class FlairSearchConfig(SearchSettings):
-    """Settings of a search with a model of Flair.
-
-    Raises:
-        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
-    """
+    """Settings of a search with a model of Flair."""
 
     corpus: str = setting("demo", "corpus to learn")
     embeddings: list[str] = setting(

@@ -1,49 +1,110 @@
-"""Health of a search: figures of its architecture weights and choices, and plain sentences on its genotype."""
+"""Convergence and health of a search: figures of its architecture weights, and plain sentences on its genotype."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypedDict
 
+import torch
 from torch import Tensor
 
 from flair_nas.genotype import Genotype
 from flair_nas.runs.metric import Guess, Metric
-from flair_nas.search.convergence import drift, is_drifting
+from flair_nas.search.protocols import JSON
 
 EPOCHS = 3
 """Number of epochs over which changed nodes are counted."""
 
-STILL = 0.03
-"""Fall of the training loss, in nats, below which it has hardly moved."""
+_STILL = 0.03  # nats: the training loss has hardly moved if it fell by less
+_CLEAR = 0.1  # a choice is clear if the kept edge leads the next one by this share of itself
+_COMPARE = "flair-nas select compares it with random cells and the LSTM"
 
-CLEAR = 0.1
-"""Lead of a kept edge over the next one, as a share of itself, from which the choice is clear."""
 
-COMPARE = "flair-nas select compares it with random cells and the LSTM"
-"""Advice on a genotype of unknown worth."""
+def flatten(weights: Sequence[Tensor]) -> Tensor:
+    """Copy all weights into one vector in float64, on the CPU."""
+    return torch.cat([weight.detach().flatten() for weight in weights]).double().cpu()
+
+
+def drift(path: Sequence[Tensor]) -> float:
+    """Compute the cosine between the movements in the first and in the last third of a path of weights.
+
+    It is about 0, within 1 / √(number of weights), for weights that noise moves, less for weights that swing around a
+    minimum, and nearly 1 for weights on their way. Adam's momentum correlates movements over some twenty steps, so the
+    third between them is left out.
+    """
+    steps = len(path) - 1
+    before = path[-(-steps // 3)] - path[0]
+    after = path[-1] - path[steps - -(-steps // 3)]
+    norms = float(before.norm() * after.norm())
+    return float(before @ after) / norms if norms else 0.0
+
+
+def is_drifting(cosine: float, num_weights: int) -> bool:
+    """Return True if the drift of so many weights is beyond two standard deviations of chance."""
+    return cosine > 2 / math.sqrt(num_weights)
+
+
+class Convergence:
+    """Convergence of a part: over a window of steps, MAD changes by less than a share of itself, without drift.
+
+    MAD alone may stand still while the weights move on, as when Adam's steps become small. With 0, it never converges.
+
+    Attributes:
+        converged: True if it has settled in this phase.
+        settled: True if it had settled at the last whole window, in this phase or an earlier one.
+    """
+
+    def __init__(self, tolerance: float, steps: int) -> None:
+        self.tolerance = tolerance
+        self.values: deque[float] = deque(maxlen=steps + 1)
+        self.path: deque[Tensor] = deque(maxlen=steps + 1)
+        self.converged = self.settled = False
+
+    def add(self, deviation: float, weights: Sequence[Tensor]) -> None:
+        """Add MAD and the weights after a step."""
+        if not self.tolerance:
+            return
+        self.values.append(deviation)
+        self.path.append(flatten(weights))
+        if len(self.values) == self.values.maxlen:
+            steady = abs(self.values[-1] - self.values[0]) < self.tolerance * self.values[-1]
+            self.converged = self.settled = steady and not is_drifting(drift(self.path), len(self.path[0]))
+
+    def restart(self) -> None:
+        """Begin a new phase."""
+        self.values.clear()
+        self.path.clear()
+        self.converged = False
+
+    def state(self) -> JSON:
+        """Return the state for `restore`."""
+        path = torch.stack(list(self.path)) if self.path else None
+        return {"values": list(self.values), "path": path, "converged": self.converged, "settled": self.settled}
+
+    def restore(self, state: JSON) -> None:
+        """Restore a state; one of an older version has no path, and its window begins anew."""
+        if state.get("path") is not None:
+            self.values.extend(state["values"])
+            self.path.extend(state["path"].unbind())
+        self.converged = state["converged"]
+        self.settled = state.get("settled", self.converged)
 
 
 class Health(TypedDict):
     """Health of a search at the end of an epoch.
 
-    Args:
-        parts: for ``intra`` and ``inter``, if learned: `drift` of the epoch's steps, None for less than two steps, and
-            ``drifts``, True if it is beyond chance.
-        clear: the share of the choices that are clear.
-        changed: nodes that differ from those `over` epochs ago; None after the first epoch.
-        over: at most `EPOCHS`.
-        nodes: the number of searched nodes, those of gates too.
+    Its `parts`, ``intra`` and ``inter`` if learned, have the `drift` of the epoch's steps, None for less than two
+    steps, and ``drifts``, True if it is beyond chance.
     """
 
     parts: dict[str, dict[str, float | bool | None]]
-    clear: float
-    changed: int | None
-    over: int
-    nodes: int
+    clear: float  # the share of the choices that are clear
+    changed: int | None  # nodes that differ from those `over` epochs ago; None after the first epoch
+    over: int  # at most `EPOCHS`
+    nodes: int  # the number of searched nodes, those of gates too
 
 
 def measure_health(
@@ -52,23 +113,21 @@ def measure_health(
     genotype: Genotype,
     earlier: deque[list[str]],
 ) -> Health:
-    """Measure the health of a search at the end of an epoch.
+    """Measure the health of a search at the end of an epoch, and add the nodes of the genotype to the earlier ones.
 
-    Args:
-        paths: for each part, its architecture weights before the epoch and after each step, as vectors.
-        margins: for each part, the margins of its choices.
-        genotype: the present one.
-        earlier: the nodes after the last epochs, `EPOCHS` at most; those of `genotype` are added.
+    The path of a part has its architecture weights before the epoch and after each step, as vectors.
     """
     parts: dict[str, dict[str, float | bool | None]] = {}
     for name, path in paths.items():
         cosine = drift(path) if len(path) > 2 else None
         parts[name] = {"drift": cosine, "drifts": cosine is not None and is_drifting(cosine, path[0].numel())}
     leads = [margin for name in paths for margin in margins[name]]
-    nodes = searched_nodes(genotype, paths)
+    gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
+    by_part = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
+    nodes = [node for part in paths for node in by_part[part]]
     health: Health = {
         "parts": parts,
-        "clear": statistics.mean(lead >= CLEAR for lead in leads) if leads else 1.0,
+        "clear": statistics.mean(lead >= _CLEAR for lead in leads) if leads else 1.0,
         "over": len(earlier),
         "changed": sum(a != b for a, b in zip(nodes, earlier[0])) if earlier else None,
         "nodes": len(nodes),
@@ -77,24 +136,12 @@ def measure_health(
     return health
 
 
-def searched_nodes(genotype: Genotype, parts: Iterable[str]) -> list[str]:
-    """Return a text for each node of the parts ``intra`` and ``inter``."""
-    gates = [node for gate in (genotype.state_gate, genotype.input_gate) if gate is not None for node in gate.nodes]
-    nodes = {"intra": [*map(str, genotype.nodes)], "inter": [*map(str, gates)]}
-    return [node for part in parts for node in nodes[part]]
-
-
 def explain_failure(
     cost: float | None, guess: Guess | None, metric: Metric, losses: Sequence[float | None], part: str = "valid"
 ) -> str:
     """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
 
-    Args:
-        cost: its cost; None if that cannot be compared.
-        guess: the prediction to surpass; None if there is none.
-        metric: the metric of both costs.
-        losses: of the training part in each epoch; None where nothing was trained.
-        part: the part of both costs, ``valid`` or ``train``.
+    Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none.
     """
     if cost is None or guess is None or cost < guess.cost:
         return ""
@@ -107,7 +154,7 @@ def explain_failure(
         advice = f"After one epoch {early}{fewer}."
     elif trained[-1] >= trained[0]:
         advice = f"Its training loss rose {trend}: give it a lower --learning-rate{fewer}."
-    elif trained[0] - trained[-1] < STILL:
+    elif trained[0] - trained[-1] < _STILL:
         advice = f"Its training loss hardly fell, {trend}: give it a higher --learning-rate or more --epochs."
     elif not metric.from_loss:
         advice = f"Its training loss fell {trend}, so {early}."
@@ -125,13 +172,10 @@ def explain_failure(
 
 
 def judge_weights(health: Health, losses: Sequence[float | None], training: Sequence[float | None] = ()) -> str:
-    """Return a plain sentence on a genotype that was read off architecture weights.
+    """Return a plain sentence on a genotype that was read off architecture weights, by its health at the end.
 
-    Args:
-        health: after the last epoch.
-        losses: of the supernet on the validation part after each epoch, None where one was not finite; empty if they
-            have no meaning.
-        training: of the training part in each epoch.
+    The losses are of each epoch: of validation, None where one was not finite, empty if they have no meaning; and of
+    training.
     """
     doubts = []
     finite = [math.inf if loss is None else loss for loss in losses]
@@ -143,7 +187,7 @@ def judge_weights(health: Health, losses: Sequence[float | None], training: Sequ
     if trained and trained[-1] > trained[0]:
         doubts.append(f"its training loss rose from {trained[0]:.2f} to {trained[-1]:.2f}")
     if health["clear"] < 0.5:
-        doubts.append(f"in {1 - health['clear']:.0%} of its choices the kept edge is less than {CLEAR:.0%} ahead")
+        doubts.append(f"in {1 - health['clear']:.0%} of its choices the kept edge is less than {_CLEAR:.0%} ahead")
     if health["changed"] is None:
         doubts.append("one epoch does not tell whether it stays")
     elif 4 * health["changed"] > health["nodes"]:
@@ -152,40 +196,30 @@ def judge_weights(health: Health, losses: Sequence[float | None], training: Sequ
             + ("epoch" if health["over"] == 1 else f"{health['over']} epochs")
         )
     if doubts:
-        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. {COMPARE}"
+        return f"this genotype is close to arbitrary: {'; '.join(doubts)}. {_COMPARE}"
     if any(part["drifts"] for part in health["parts"].values()):
         return "this genotype is not settled: its architecture weights still move on in one direction; add epochs"
     return (
         "settled: its choices are clear and stay, and the architecture weights move on in no direction. That is no "
-        f"measure of how good it is: {COMPARE}"
+        f"measure of how good it is: {_COMPARE}"
     )
 
 
 def judge_decisions(margins: Sequence[float]) -> str:
-    """Return a plain sentence on a genotype that perturbation selected.
-
-    Args:
-        margins: of each decision, by how much more the validation loss rises without the kept choice than without the
-            next best, in nats.
-    """
+    """Return a plain sentence on a genotype that perturbation selected, by the margins in nats of its decisions."""
     return (
         f"decided by perturbation: in the median of {len(margins)} decisions, the valid loss rises by "
         f"{statistics.median(margins):.4f} more without what was kept than without the next best, in the closest by "
-        f"{min(margins):.4f} (the figures of health are of the architecture weights, which this overrules). {COMPARE}"
+        f"{min(margins):.4f} (the figures of health are of the architecture weights, which this overrules). {_COMPARE}"
     )
 
 
 def judge_scores(scores: Collection[float], unit: str) -> str:
-    """Return a plain sentence on the best of several candidates.
-
-    Args:
-        scores: of the candidates in the last comparison, the smaller the better; failed ones do not count.
-        unit: of the scores, in words.
-    """
+    """Return a plain sentence on the best of several candidates, by their scores in the last comparison."""
     best, *others = sorted(score for score in scores if math.isfinite(score)) or [math.nan]
     if not others:
         return ""
     return (
         f"the best of the {len(others) + 1} candidates that came to the last comparison: the next is behind it by "
-        f"{others[0] - best:.4f} in {unit}, the last by {others[-1] - best:.4f}. {COMPARE}"
+        f"{others[0] - best:.4f} in {unit}, the last by {others[-1] - best:.4f}. {_COMPARE}"
     )

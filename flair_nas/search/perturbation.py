@@ -10,46 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.genotype import OPERATIONS, Genotype
-from flair_nas.search.bilevel import Reduce, preserve
+from flair_nas.search.bilevel import ModelOptimizer, Reduce, preserve
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.model_update import ModelOptimizer
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections, CellSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 
-OFF = -1e9
-"""Architecture weight whose mixing weight is 0."""
-
-Score = Callable[[], float]
-"""Function that computes the validation loss with the present architecture weights."""
-
+_OFF = -1e9  # architecture weight whose mixing weight is 0
 _KEPT = range(1, len(OPERATIONS))  # all operations but drop
-
-
-class Node(NamedTuple):
-    """Node of a cell or gate to decide.
-
-    Args:
-        arch: architecture weights, changed in place, [E, 5].
-        relaxation: ``darts`` or ``i-darts``.
-        rows: the node's edges, by tail.
-        keep: number of edges to keep.
-        operations: columns that may stay.
-    """
-
-    arch: Tensor
-    relaxation: str
-    rows: Sequence[int]
-    keep: int
-    operations: Sequence[int]
 
 
 def select_by_perturbation(
@@ -60,13 +35,6 @@ def select_by_perturbation(
     progress: bool,
 ) -> tuple[Genotype, list[float]]:
     """Decide a supernet node by node; all its weights are restored afterwards.
-
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        model_optimizer: for the steps between two decisions.
-        reduce: averages tensors over processes; None for one process.
-        progress: draw a progress bar.
 
     Returns:
         The genotype, and the margin of each decision: how much more the loss rises without the kept choice than without
@@ -89,8 +57,10 @@ def select_by_perturbation(
     return genotype, margins
 
 
-def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Node]:
-    """Yield the relaxed nodes of the cell, then of the gates."""
+def _nodes(
+    objective: Objective, config: SearchSettings
+) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
+    """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
     supernet, count = objective.supernet, config.edges_per_node
     if isinstance(supernet, BothDirections):  # both share what is decided
         supernet = supernet.ahead
@@ -99,47 +69,55 @@ def _nodes(objective: Objective, config: SearchSettings) -> Iterator[Node]:
             tails = rows[1:] if config.avoid_first and len(rows) > 1 else rows
             for row in set(rows) - set(tails):
                 _switch_off(supernet.arch, supernet.relaxation, row)
-            yield Node(supernet.arch, supernet.relaxation, tails, count, _KEPT)
+            yield supernet.arch, supernet.relaxation, tails, count, _KEPT
     for gate in (supernet.state_gate, supernet.input_gate):
         if isinstance(gate, GateSupernet):
             for row in range(gate.history):
-                yield Node(gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT)
+                yield gate.arch_entry, OF_ENTRIES, [row], 1, _KEPT
             for rows in _group_rows(gate.arch):
                 keep = len(rows) if gate.relaxation in ONE_PER_PAIR else count
-                yield Node(gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS)))
+                yield gate.arch, gate.relaxation, rows, keep, range(len(OPERATIONS))
 
 
+@torch.no_grad()
 def decide(
-    arch: Tensor, relaxation: str, rows: Sequence[int], keep: int, operations: Sequence[int], score: Score
+    arch: Tensor, relaxation: str, rows: Sequence[int], keep: int, operations: Sequence[int], score: Callable[[], float]
 ) -> list[float]:
     """Decide one node: switch off all its edges but `keep`, and of those all operations but one.
 
-    Args:
-        arch: architecture weights, changed in place, [E, 5].
-        relaxation: ``darts`` or ``i-darts``.
-        rows: the node's edges, by tail.
-        keep: number of edges to keep.
-        operations: columns that may stay.
-        score: computes the validation loss; the higher without an edge or operation, the more that is worth.
+    The architecture weights, [E, 5], are changed in place; columns in `operations` may stay. The higher the validation
+    loss, as `score` computes it, without an edge or operation, the more that is worth.
 
     Returns:
         The margin of each choice, of edges and of operations: the worth of the kept one minus that of the next best.
     """
+
+    def score_without(row: int, operation: int | None = None) -> float:
+        """Compute the loss without an edge, or an operation of it; not a number counts as the highest."""
+        before = arch.clone()
+        if operation is None:
+            _switch_off(arch, relaxation, row)
+        else:
+            arch[row, operation] = _OFF
+        loss = score()
+        arch.copy_(before)
+        return math.inf if math.isnan(loss) else loss
+
     margins = []
     kept = list(rows)
     if len(rows) > keep:
-        worth = {row: _score_without(arch, partial(_switch_off, arch, relaxation, row), score) for row in rows}
+        worth = {row: score_without(row) for row in rows}
         ranked = sorted(rows, key=lambda row: (-worth[row], row))
         kept = ranked[:keep]
         margins.append(_lead(worth[ranked[keep - 1]], worth[ranked[keep]]))
         for row in set(rows) - set(kept):
             _switch_off(arch, relaxation, row)
     for row in sorted(kept):
-        worth = {k: _score_without(arch, partial(_set, arch, row, k, OFF), score) for k in operations}
+        worth = {k: score_without(row, k) for k in operations}
         best, *others = sorted(operations, key=lambda k: (-worth[k], k))
         margins += [_lead(worth[best], worth[others[0]])] if others else []
-        _set(arch, row, slice(None), OFF)
-        _set(arch, row, best, 0.0)
+        arch[row] = _OFF
+        arch[row, best] = 0.0
     return margins
 
 
@@ -147,25 +125,12 @@ def _lead(best: float, other: float) -> float:
     return 0.0 if best == other else best - other  # both may be infinite
 
 
-def _score_without(arch: Tensor, switch_off: Callable[[], None], score: Score) -> float:
-    """Compute the loss while something is switched off; one that is not a number counts as the highest."""
-    before = arch.detach().clone()
-    switch_off()
-    loss = score()
-    _set(arch, slice(None), slice(None), before)
-    return math.inf if math.isnan(loss) else loss
-
-
+@torch.no_grad()
 def _switch_off(arch: Tensor, relaxation: str, row: int) -> None:
     """Switch off an edge; if it has a softmax of its own, drop takes all of that."""
-    _set(arch, row, slice(None), OFF)
+    arch[row] = _OFF
     if relaxation in ONE_PER_PAIR:
-        _set(arch, row, 0, 0.0)
-
-
-@torch.no_grad()
-def _set(arch: Tensor, row: int | slice, column: int | slice, value: float | Tensor) -> None:
-    arch[row, column] = value
+        arch[row, 0] = 0.0
 
 
 def _group_rows(arch: Tensor) -> list[list[int]]:
@@ -184,13 +149,7 @@ def _valid_loss(objective: Objective, config: SearchSettings, reduce: Reduce | N
 
 
 def sum_segment_losses(objective: Objective, segments: int, reduce: Reduce | None) -> float:
-    """Sum the losses on the first segments of the validation part, for comparisons.
-
-    Args:
-        objective: its model is in evaluation mode.
-        segments: number of segments.
-        reduce: averages tensors over processes; None for one process.
-    """
+    """Sum the losses on the first segments of the validation part; the model is in evaluation mode."""
     total = torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         for segment in range(segments):

@@ -25,10 +25,6 @@ Result = TypeVar("Result")
 def make_accelerator(device: str | None, precision: str) -> Accelerator:
     """Make the accelerator of this process.
 
-    Args:
-        device: cpu, cuda or cuda:N; None for a GPU when there is one.
-        precision: float32 or bfloat16.
-
     Raises:
         FlairNasError: no such device here, or it cannot run that precision.
     """
@@ -74,17 +70,9 @@ def gather(value: Result) -> list[Result]:
 
 
 def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | None:
-    """Run a function in the main process while the others wait; if it fails, all processes stop.
+    """Run a function in the main process while the others wait, and return its result there, None elsewhere.
 
-    Args:
-        accelerator: of this process.
-        work: the function.
-
-    Returns:
-        The result of `work` in the main process; None in the others.
-
-    Raises:
-        FlairNasError: in the other processes, with the main process' error. The main process raises its own.
+    If it fails, all processes stop: the main process with its error, the others with a FlairNasError that names it.
     """
     if accelerator.num_processes == 1:
         return work()
@@ -109,16 +97,11 @@ def by_main(accelerator: Accelerator, work: Callable[[], Result]) -> Result | No
 def only_main_logs(accelerator: Accelerator) -> Iterator[None]:
     """Silence the log of the other processes within the block: it would repeat that of the main process."""
     log = logging.getLogger("flair_nas")
-
-    def silence(record: logging.LogRecord) -> bool:
-        return False
-
-    if not accelerator.is_main_process:
-        log.addFilter(silence)
+    before, log.disabled = log.disabled, log.disabled or not accelerator.is_main_process
     try:
         yield
     finally:
-        log.removeFilter(silence)
+        log.disabled = before
 
 
 @contextlib.contextmanager

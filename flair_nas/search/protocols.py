@@ -13,7 +13,6 @@ from flair_nas.nn.init import papers_range
 from flair_nas.runs.metric import Evaluation
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
     from torch import Tensor, nn
 
     from flair_nas.runs.metric import Guess, Metric
@@ -21,14 +20,9 @@ if TYPE_CHECKING:
     from flair_nas.search.config import SearchSettings
     from flair_nas.supernet import Supernet
 
-JSON: TypeAlias = dict[str, Any]
-"""JSON data, or the like for a checkpoint."""
-
-BatchPart: TypeAlias = Any
-"""Part of a step's data; its type is known to its objective alone."""
-
-Data: TypeAlias = Any
-"""Data of an objective, such as a text or a corpus."""
+JSON: TypeAlias = dict[str, Any]  # or the like for a checkpoint
+BatchPart: TypeAlias = Any  # of a step's data; its type is known to its objective alone
+Data: TypeAlias = Any  # of an objective, such as a text or a corpus
 
 
 class Objective(Protocol):
@@ -36,37 +30,20 @@ class Objective(Protocol):
 
     A step has one or more parts. If a part of training data has an attribute `scale`, the learning rate of its step is
     multiplied by it.
-
-    Attributes:
-        metric: the metric that it is judged by.
-        data: its kind of data, in a word, for messages.
-        derived: the settings that follow from the data, in words; empty for none.
     """
 
-    metric: Metric
-    data: str = "data"
-    derived: str = ""
-
-    @property
-    def name(self) -> str:
-        """Name of its data, in a few words, for a genotype's provenance."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of its data: a search does not go on with other data."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The whole model."""
-
-    @property
-    def supernet(self) -> Supernet:
-        """The supernet in the model."""
+    metric: Metric  # that it is judged by
+    name: str  # of its data, in a few words, for a genotype's provenance
+    fingerprint: str  # of its data: a search does not go on with other data
+    module: nn.Module  # the whole model
+    supernet: Supernet  # in the model
+    data: str = "data"  # its kind of data, in a word, for messages
+    derived: str = ""  # the settings that follow from the data, in words; empty for none
 
     def model_parameters(self) -> list[nn.Parameter]:
-        """Return the model weights: all parameters but the architecture weights."""
+        """Return the model weights: all parameters that learn but the architecture weights."""
         architecture = {id(parameter) for parameter in self.architecture_parameters()}
-        return [parameter for parameter in self.module.parameters() if id(parameter) not in architecture]
+        return [p for p in self.module.parameters() if p.requires_grad and id(p) not in architecture]
 
     def architecture_parameters(self) -> list[nn.Parameter]:
         """Return all architecture weights."""
@@ -86,17 +63,12 @@ class Objective(Protocol):
         """Return the parts of a step's validation data, in a cycle."""
 
     def training_loss(self, batch: BatchPart, keep_state: bool = False) -> Tensor:
-        """Compute the loss of the model weights, with its penalties.
-
-        Args:
-            batch: part of a batch.
-            keep_state: carry the state to the next step.
-        """
+        """Compute the loss of the model weights on a part, with its penalties; `keep_state` for the next step."""
 
     def validation_loss(self, batch: BatchPart, keep_state: bool = False) -> Tensor:
         """Compute the loss of the architecture weights."""
 
-    def evaluate(self, progress: bool = False) -> Evaluation:
+    def evaluate(self) -> Evaluation:
         """Compute loss and metric on the whole validation part, in evaluation mode."""
 
     def evaluation_seconds(self) -> float:
@@ -106,11 +78,7 @@ class Objective(Protocol):
         return time.perf_counter() - started
 
     def guess(self, part: str = "valid") -> Guess | None:
-        """Return the prediction without a model that a search has to surpass; None if there is none.
-
-        Args:
-            part: ``valid``, or ``train`` where a training loss is compared.
-        """
+        """Return the prediction without a model to surpass, on ``valid`` or ``train``; None if there is none."""
         return None
 
     def restart(self) -> None:
@@ -118,49 +86,21 @@ class Objective(Protocol):
         return None
 
 
-class ObjectiveModule(Protocol):
-    """Contents of a module of `flair_nas.search.objectives`."""
-
-    def read(self, config: SearchSettings, data: Data = None, progress: bool = False) -> Data:
-        """Read the data that the settings name, or those passed; the main process reads first and may fill a cache."""
-
-    def build(self, config: SearchSettings, data: Data, accelerator: Accelerator) -> Objective:
-        """Build the objective with the supernet of `flair_nas.search.build`, on the accelerator's device."""
-
-
 class StepFigures(NamedTuple):
-    """Figures of a step.
+    """Figures of a step."""
 
-    Args:
-        training_loss: with penalties; None when nothing was trained.
-        validation_loss: None when the step used no validation data.
-        gradient_norm: norm of the training loss' gradient, before it was clipped.
-    """
-
-    training_loss: float | None
-    validation_loss: float | None
-    gradient_norm: float
+    training_loss: float | None  # with penalties; None when nothing was trained
+    validation_loss: float | None  # None when the step used no validation data
+    gradient_norm: float  # of the training loss, before it was clipped
 
 
 class Strategy(Protocol):
-    """Strategy of a search, as the trainer calls it. Only abstract methods lack a default.
+    """Strategy of a search, as the trainer calls it. Only abstract methods lack a default."""
 
-    Args:
-        objective: losses and supernet.
-        config: the settings.
-        reduce: averages tensors over processes, in place; None for one process.
-    """
-
-    bears_nan: ClassVar[bool] = False
-    """True if a search goes on after an epoch whose valid loss is not finite, as that of one cell of many."""
-
-    judged_on: str = "valid"
-    """The part that `cost` is a figure of."""
-
+    bears_nan: ClassVar[bool] = False  # True if a search goes on after an epoch whose valid loss is not finite
+    judged_on: str = "valid"  # the part that `cost` is a figure of
+    finishing: str = ""  # the work of `finish` in a few words, if it takes a while
     objective: Objective
-
-    finishing: str = ""
-    """The work of `finish` in a few words, if it takes a while."""
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None: ...
 
@@ -210,11 +150,7 @@ class Strategy(Protocol):
         return self.figures()
 
     def cost(self, history: Sequence[JSON]) -> float | None:
-        """Return the cost of the search, comparable with that of a guess; None if the two cannot be compared.
-
-        Args:
-            history: a line for each epoch, at least one.
-        """
+        """Return the cost after some epochs, comparable with that of a guess; None if the two cannot be compared."""
         metric, last = self.objective.metric, history[-1]
         loss, value = (math.inf if last[key] is None else last[key] for key in ("valid_loss", metric.key))
         return metric.cost(Evaluation(loss, value))
@@ -222,8 +158,7 @@ class Strategy(Protocol):
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on how far the genotype can be relied on; empty if there is nothing to say.
 
-        Args:
-            history: a line for each epoch; its losses are None where they were not finite.
+        Losses in the history are None where they were not finite.
         """
         return ""
 

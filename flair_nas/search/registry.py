@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # they load torch, which asking for help must not
     from flair_nas.search.config import SearchSettings
-    from flair_nas.search.protocols import ObjectiveModule, Strategy
+    from flair_nas.search.protocols import Strategy
 
 OBJECTIVES = {
     "text": "text",
@@ -24,26 +24,19 @@ SETTINGS = {
 
 STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
-    "random-shared": "random_shared:SharedRandomSearch",
-    "random-independent": "random_independent:IndependentRandomSearch",
+    "random-shared": "random_cells:SharedRandomSearch",
+    "random-independent": "random_cells:IndependentRandomSearch",
 }
 """Strategies, by name: a module of `flair_nas.search.strategies` and a class in it."""
 
 
-def objective_kind(name: str) -> ObjectiveModule:
-    """Return the module that reads the data of an objective and builds it."""
-    return import_module(f"flair_nas.search.objectives.{OBJECTIVES[name]}")
-
-
 def settings_class(objective: str) -> type[SearchSettings]:
     """Return the class of the settings of an objective."""
-    module, _, attribute = SETTINGS.get(objective, "config:SearchConfig").partition(":")
-    settings: type[SearchSettings] = getattr(import_module(f"flair_nas.search.{module}"), attribute)
+    settings: type[SearchSettings] = resolve_name(f"flair_nas.search.{SETTINGS.get(objective, 'config:SearchConfig')}")
     return settings
 
 
 def strategy_class(name: str) -> type[Strategy]:
     """Return the class of a strategy."""
-    module, _, attribute = STRATEGIES[name].partition(":")
-    strategy: type[Strategy] = getattr(import_module(f"flair_nas.search.strategies.{module}"), attribute)
+    strategy: type[Strategy] = resolve_name(f"flair_nas.search.strategies.{STRATEGIES[name]}")
     return strategy

@@ -1,9 +1,4 @@
-"""Search trainer: one run folder, an exact checkpoint after each epoch, any strategy, any number of processes.
-
-OUT/config.yaml      the resolved settings      OUT/history.jsonl           a line per epoch
-OUT/genotype.json    the best genotype so far   OUT/checkpoint.pt           and checkpoint-previous.pt: the last epochs
-OUT/progress.svg     the objective's metric and MAD over epochs, at the end
-"""
+"""Search trainer: one run folder, an exact checkpoint after each epoch, any strategy, any number of processes."""
 
 from __future__ import annotations
 
@@ -12,26 +7,28 @@ import dataclasses
 import datetime
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import Accelerator
+from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.runs.duration import duration
 from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
+from flair_nas.search.bilevel import REMEDY
 from flair_nas.search.build import log_derived_settings, make_objective
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.health import explain_failure
-from flair_nas.search.model_update import REMEDY
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
-from flair_nas.search.progress import Display
-from flair_nas.search.protocols import JSON, Data, Objective
+from flair_nas.search.protocols import JSON, Data, Objective, Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.settings.fields import changed
 from flair_nas.storage.paths import user_path
@@ -111,9 +108,8 @@ def _open(
     config: SearchSettings, out: Path, command: str | None
 ) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    first_step = ("init_range", "embedding_init_range", "frequency_bias")
-    layout = ("delimiter", "comment")  # of a corpus; its digest is in the checkpoint, too
-    may_change = [*_PLACES, *first_step, *layout]
+    may_change = [*_PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
+    may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
@@ -140,18 +136,18 @@ class _Search:
         by_main(self.accelerator, run.accept)
         if finished:
             extends = self.strategy.extendable(self.config) and not self.strategy.converged()
-            log.warning(
-                "%s is finished, so nothing was searched%s", run.folder, "; --epochs extends it" if extends else ""
-            )
+            hint = "; --epochs extends it" if extends else ""
+            log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:
             self._train()
         genotype = (self._kept_genotype() if finished else None) or self._write_genotype()
         if self.is_main and run.history:
-            from flair_nas.drawing.progress import draw_progress
+            from flair_nas.drawing.charts import draw_progress
 
-            draw_progress({"": run.history}, run.folder / "progress.svg", self.objective.metric)
-        verdict, learned = self._verdict(), not self._failure()
-        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, learned)
+            draw_progress(run.history, run.folder / "progress.svg", self.objective.metric)
+        failure = self._failure()
+        verdict = failure or self.strategy.verdict(run.history)
+        return SearchResult(genotype, run.history, run.folder, self.objective.metric, verdict, not failure)
 
     # --- epochs ---
 
@@ -160,7 +156,7 @@ class _Search:
         if not self.epoch:
             log_derived_settings(objective)
         steps = {epoch: self.strategy.steps(epoch) for epoch in epochs}
-        with Display(sum(steps.values()), self.progress, self.objective.metric) as display:
+        with _Display(sum(steps.values()), self.progress, self.objective.metric) as display:
             self.objective.module.train()
             try:
                 for epoch in epochs:
@@ -175,7 +171,7 @@ class _Search:
                 raise NotFiniteError(f"{error} {kept if self.epoch else 'There is no checkpoint yet.'}") from None
         self._save(finished=True)
 
-    def _train_epoch(self, epoch: int, steps: int, display: Display) -> None:
+    def _train_epoch(self, epoch: int, steps: int, display: _Display) -> None:
         started, started_cpu = time.perf_counter(), time.process_time()
         self.objective.restart()
         training = validation = max_norm = 0.0
@@ -233,22 +229,17 @@ class _Search:
     # --- the run folder ---
 
     def _save(self, finished: bool) -> None:
-        randomness = gather(random_state())
-        by_main(self.accelerator, lambda: self._write_checkpoint(finished, randomness))
-
-    def _write_checkpoint(self, finished: bool, randomness: list[JSON]) -> None:
-        self.run.save(
-            {
-                "epoch": self.epoch,
-                "finished": finished,
-                "text": self.objective.fingerprint,
-                "fixed": self._describe_fixed(),
-                "model": self.objective.module.state_dict(),
-                "strategy": self.strategy.state_dict(),
-                "objective": {},  # older versions read it
-                "random": randomness,
-            }
-        )
+        state = {
+            "epoch": self.epoch,
+            "finished": finished,
+            "text": self.objective.fingerprint,
+            "fixed": self._describe_fixed(),
+            "model": self.objective.module.state_dict(),
+            "strategy": self.strategy.state_dict(),
+            "objective": {},  # older versions read it
+            "random": gather(random_state()),
+        }
+        by_main(self.accelerator, lambda: self.run.save(state))
 
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
@@ -308,9 +299,6 @@ class _Search:
         losses = [line["training_loss"] for line in history]
         return explain_failure(cost, self.judged_against, self.objective.metric, losses, self.strategy.judged_on)
 
-    def _verdict(self) -> str:
-        return self._failure() or self.strategy.verdict(self.run.history)
-
     def _write_genotype(self) -> Genotype:
         origin: JSON = {
             "method": self.strategy.method(self.config),
@@ -319,9 +307,60 @@ class _Search:
             "settings": {name: value for name, value in changed(self.config).items() if name not in _PLACES},
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
-            **({"verdict": verdict} if (verdict := self._verdict()) else {}),
+            **({"verdict": verdict} if (verdict := self._failure() or self.strategy.verdict(self.run.history)) else {}),
             "flair_nas": __version__,
         }
         genotype = dataclasses.replace(self.strategy.genotype(), origin=origin)
         by_main(self.accelerator, lambda: genotype.save(self.run.folder / "genotype.json"))
         return genotype
+
+
+class _Display:
+    """Live lines: epoch, losses, MAD and time left in one, the present genotype in the other.
+
+    Without `progress`, each epoch is logged instead.
+    """
+
+    def __init__(self, steps: int, progress: bool, metric: Metric) -> None:
+        self.progress, self.steps, self.metric = progress, steps, metric
+        self.bar = tqdm(total=steps, unit="step", disable=not progress, leave=False, file=sys.stderr)
+        self.line = tqdm(bar_format="{desc}", disable=not progress, leave=False, position=1, file=sys.stderr)
+        self.started, self.steps_done = time.perf_counter(), 0
+
+    def __enter__(self) -> _Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.line.close()
+        self.bar.close()
+
+    def step(self, epoch: int, epochs: int, training: float, validation: float | None, strategy: Strategy) -> None:
+        """Move the bar; the losses are means over this epoch so far."""
+        self.steps_done += 1
+        if not self.progress:
+            return
+        if self.bar.n % 10 == 0:  # deriving takes longer than drawing
+            parts = [f"train {self.metric.format_loss(training)}"]
+            if validation is not None:
+                parts.append(f"valid {self.metric.format_loss(validation)}")
+            parts += [f"MAD {name} {value:.4f}" for name, value in strategy.figures().get("mad", {}).items()]
+            self.bar.set_description_str(f"epoch {epoch}/{epochs}", refresh=False)
+            self.bar.set_postfix_str(", ".join(parts), refresh=False)
+            self.line.set_description_str(strategy.genotype().one_line())
+        self.bar.update()
+
+    def epoch(self, line: JSON, epochs: int) -> None:
+        """Log the line of the history of an epoch."""
+        seconds = time.perf_counter() - self.started
+        left = seconds / max(self.steps_done, 1) * (self.steps - self.steps_done)
+        mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
+        loss, valid = line["training_loss"], self.metric.shown(line[self.metric.key])
+        training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
+        text = (
+            f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}, {line['seconds']:.0f} s, "
+            f"{duration(left)} left; {line['genotype']}"
+        )
+        if self.progress:
+            self.bar.write(text, file=sys.stderr)
+        else:
+            log.info("%s", text)

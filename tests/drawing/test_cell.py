@@ -90,15 +90,9 @@ def check_places(every: list[ElementTree.Element], edges: list[ElementTree.Eleme
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("genotype", DRAWN, ids=[genotype.one_line()[:40] for genotype in DRAWN])
-def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
-    check(genotype)
-
-
-@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
-@given(RANDOM)
-def test_so_are_pictures_of_any_other(genotype: Genotype) -> None:
+@given(RANDOM | st.sampled_from(DRAWN))
+def test_a_picture_is_of_its_genotype_and_nothing_overlaps(genotype: Genotype) -> None:
     check(genotype)
 
 
@@ -184,7 +178,7 @@ def test_equations_and_dot_and_png() -> None:
     assert re.sub("\x1b\\[[0-9;]*m", "", painted) == to_text(genotype)
     dot = to_dot(genotype)
     assert dot.count("->") == 4 + 3 and 'label="sigmoid"' in dot and dot.count("{") == dot.count("}") == 3
-    assert to_png(genotype, 0.5)[:8] == to_png(genotype, 0.5, dark=True)[:8] == b"\x89PNG\r\n\x1a\n"
+    assert to_png(genotype)[:8] == to_png(genotype, dark=True)[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_a_notebook_shows_the_picture_and_a_terminal_the_line() -> None:

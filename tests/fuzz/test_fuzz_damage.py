@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from killing import differences, untimed
 from small_search import no_picture, small
 
-from flair_nas.drawing import progress
+from flair_nas.drawing import charts
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.saved import load_language_model
@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     path = tmp_path_factory.mktemp("damage")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAIR_NAS_CACHE", str(path / "cache"))
-        patch.setattr(progress, "draw_progress", no_picture)
+        patch.setattr(charts, "draw_progress", no_picture)
         patch.setattr("flair_nas.search.trainer.explain_failure", lambda *_: "")  # three epochs may learn nothing
         yield path
 

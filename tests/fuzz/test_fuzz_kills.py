@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from killing import Work, be_quiet, contents, differences, processes, run_killed, run_search, run_whole
 from small_search import SMALL, no_picture, patched
 
-from flair_nas.drawing import progress
+from flair_nas.drawing import charts
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def run_model(settings: dict[str, Any], out: str) -> None:
 
 def run_search_alone(settings: dict[str, Any], out: str) -> None:
     """A search without its picture, which takes longer than the rest."""
-    with patched(progress, "draw_progress", no_picture):
+    with patched(charts, "draw_progress", no_picture):
         run_search(settings, out)
 
 

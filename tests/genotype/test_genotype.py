@@ -23,7 +23,7 @@ from drawn_genotypes import KEPT, DartsTuple, genotypes
 from hypothesis import given, settings
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import OPERATIONS, Edge, Gate, GateNode, Genotype, GenotypeError, random_genotype
+from flair_nas.genotype import Edge, Gate, GateNode, Genotype, GenotypeError, random_genotype
 from flair_nas.library.named import bundled_names, load_genotype
 
 pytestmark = pytest.mark.slow
@@ -32,69 +32,27 @@ ROOT = Path(__file__).resolve().parents[2]
 
 relaxed = settings(deadline=None, max_examples=60)
 
-# The published genotypes, typed out from the papers' code: (operation, tail) per node 1, 2, ...; output nodes.
+# The published genotypes, typed out from the papers' code: (operation, tail) per node 1, 2, ...
 PUBLISHED = {
-    "darts-v1": (
-        "relu 0, relu 1, tanh 2, relu 3, relu 4, identity 1, relu 5, relu 1",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "darts-v2": (
-        "sigmoid 0, relu 1, relu 1, identity 1, tanh 2, sigmoid 5, tanh 3, relu 5",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "i-darts-ptb": (
-        "identity 0, relu 1, identity 2, tanh 3, relu 3, relu 5, identity 2, relu 6",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "enas-ptb": (
-        "tanh 0, tanh 1, relu 1, tanh 3, tanh 3, relu 3, relu 4, relu 7, relu 8, relu 8, relu 8",
-        (2, 5, 6, 9, 10, 11),
-    ),
-    "enas-script": (  # as pairs in the authors' script: 0 0 1 1 2 1 2 0 2 0 5 1 1 0 6 1 8 1 8 1 8 1
-        "tanh 0, relu 1, relu 2, tanh 2, tanh 2, relu 5, tanh 1, relu 6, relu 8, relu 8, relu 8",
-        (3, 4, 7, 9, 10, 11),
-    ),
-    "gdas": (
-        "relu 0, relu 0, identity 1, relu 1, tanh 0, relu 2, identity 4, identity 2",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "nao": (
-        "relu 0, relu 0, relu 1, tanh 3, relu 4, relu 4, relu 5, relu 1, relu 7, relu 1, identity 1",
-        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
-    ),
-    "nao-ws": (
-        "relu 0, relu 1, sigmoid 2, sigmoid 1, relu 4, relu 4, relu 4, relu 7, sigmoid 8, tanh 1, relu 4",
-        (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11),
-    ),
-    "sdarts-adv": (
-        "relu 0, relu 1, tanh 2, relu 3, identity 2, relu 1, tanh 2, relu 7",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "sdarts-rs": (
-        "sigmoid 0, sigmoid 1, identity 2, sigmoid 1, tanh 2, tanh 2, sigmoid 0, sigmoid 3",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "ednas": (
-        "identity 0, tanh 1, relu 1, tanh 2, relu 4, relu 3, sigmoid 4, tanh 7",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "enas-lm": (  # as pairs of node and operation in the authors' command: 0 2 1 0 2 1 2 2 4 0 5 0 3 2 6 2
-        "sigmoid 0, tanh 1, relu 2, sigmoid 2, tanh 4, tanh 5, sigmoid 3, sigmoid 6",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "ennas": (
-        "sigmoid 0, identity 1, tanh 1, sigmoid 3, identity 0, tanh 0, sigmoid 4, sigmoid 3",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "ennas-pr": (
-        "tanh 0, sigmoid 0, sigmoid 2, sigmoid 3, tanh 4, identity 2, identity 3, sigmoid 3",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
-    "nsas": (
-        "sigmoid 0, sigmoid 0, tanh 2, tanh 2, sigmoid 3, relu 4, tanh 3, relu 5",
-        (1, 2, 3, 4, 5, 6, 7, 8),
-    ),
+    "darts-v1": "relu 0, relu 1, tanh 2, relu 3, relu 4, identity 1, relu 5, relu 1",
+    "darts-v2": "sigmoid 0, relu 1, relu 1, identity 1, tanh 2, sigmoid 5, tanh 3, relu 5",
+    "i-darts-ptb": "identity 0, relu 1, identity 2, tanh 3, relu 3, relu 5, identity 2, relu 6",
+    "enas-ptb": "tanh 0, tanh 1, relu 1, tanh 3, tanh 3, relu 3, relu 4, relu 7, relu 8, relu 8, relu 8",
+    # as pairs in the authors' script: 0 0 1 1 2 1 2 0 2 0 5 1 1 0 6 1 8 1 8 1 8 1
+    "enas-script": "tanh 0, relu 1, relu 2, tanh 2, tanh 2, relu 5, tanh 1, relu 6, relu 8, relu 8, relu 8",
+    "gdas": "relu 0, relu 0, identity 1, relu 1, tanh 0, relu 2, identity 4, identity 2",
+    "nao": "relu 0, relu 0, relu 1, tanh 3, relu 4, relu 4, relu 5, relu 1, relu 7, relu 1, identity 1",
+    "nao-ws": "relu 0, relu 1, sigmoid 2, sigmoid 1, relu 4, relu 4, relu 4, relu 7, sigmoid 8, tanh 1, relu 4",
+    "sdarts-adv": "relu 0, relu 1, tanh 2, relu 3, identity 2, relu 1, tanh 2, relu 7",
+    "sdarts-rs": "sigmoid 0, sigmoid 1, identity 2, sigmoid 1, tanh 2, tanh 2, sigmoid 0, sigmoid 3",
+    "ednas": "identity 0, tanh 1, relu 1, tanh 2, relu 4, relu 3, sigmoid 4, tanh 7",
+    # as pairs of node and operation in the authors' command: 0 2 1 0 2 1 2 2 4 0 5 0 3 2 6 2
+    "enas-lm": "sigmoid 0, tanh 1, relu 2, sigmoid 2, tanh 4, tanh 5, sigmoid 3, sigmoid 6",
+    "ennas": "sigmoid 0, identity 1, tanh 1, sigmoid 3, identity 0, tanh 0, sigmoid 4, sigmoid 3",
+    "ennas-pr": "tanh 0, sigmoid 0, sigmoid 2, sigmoid 3, tanh 4, identity 2, identity 3, sigmoid 3",
+    "nsas": "sigmoid 0, sigmoid 0, tanh 2, tanh 2, sigmoid 3, relu 4, tanh 3, relu 5",
 }
+OUTPUTS = {"enas-ptb": (2, 5, 6, 9, 10, 11), "enas-script": (3, 4, 7, 9, 10, 11)}  # of the others, all nodes
 
 
 def edges_of(text: str) -> tuple[tuple[Edge, ...], ...]:
@@ -243,15 +201,10 @@ def test_the_printed_form_is_found_in(text: str, tmp_path: Path) -> None:
 
 ATTACKS = {
     "call": "Genotype(recurrent=__import__('os').system('touch {mark}'), concat=[1])",
-    "positional": "Genotype([('tanh', open('{mark}', 'w').fileno())], [1])",
     "inside range": "Genotype(recurrent=[('tanh', 0)], concat=range(1, 2 + __import__('os').system('touch {mark}')))",
-    "inside a pair": "Genotype(recurrent=[('tanh', __import__('os').system('touch {mark}'))], concat=[1])",
-    "comprehension": "Genotype(recurrent=[('tanh', 0) for _ in [open('{mark}', 'w')]], concat=[1])",
     "f-string": "Genotype(recurrent=[(f\"{{open('{mark}', 'w') and 'tanh'}}\", 0)], concat=[1])",
     "starred": "Genotype(*[open('{mark}', 'w')], concat=[1])",
-    "double star": "Genotype(**{{'recurrent': open('{mark}', 'w')}})",
     "starred range": "Genotype(recurrent=[('tanh', 0)], concat=range(*[open('{mark}', 'w').fileno()]))",
-    "attribute": "Genotype(recurrent=open('{mark}', 'w').name, concat=[1])",
     "inside a NumPy scalar": "Genotype(recurrent=[(np.str_(open('{mark}', 'w').name), 0)], concat=[1])",
     "another function of NumPy": "Genotype(recurrent=[(np.str_(np.loadtxt('{mark}')), open('{mark}', 'w'))])",
     "like NumPy": "Genotype(recurrent=[('tanh', open('{mark}', 'w').np.int64(0))], concat=[1])",
@@ -286,13 +239,9 @@ def test_a_genotype_is_frozen_and_lists_become_tuples() -> None:
     listed = Genotype(nodes=[[Edge("tanh", 0)], [Edge("relu", 1)]], output=[2, 1])  # type: ignore[arg-type]
     assert listed.nodes == edges_of("tanh 0, relu 1") and listed.output == (1, 2)
     assert hash(listed) == hash(Genotype.parse("tanh0-relu1"))
-
-
-def test_gates_made_of_lists_equal_and_hash_as_those_made_of_tuples() -> None:
-    listed = Gate([GateNode("tanh", []), GateNode("relu", [Edge("tanh", 1)])])  # type: ignore[arg-type]
-    genotype = Genotype(nodes=edges_of("tanh 0"), state_gate=listed)
-    same = Genotype.parse("tanh0/state=tanh-relu+tanh1")
-    assert genotype == same and hash(genotype) == hash(same)
+    gate = Gate([GateNode("tanh", []), GateNode("relu", [Edge("tanh", 1)])])  # type: ignore[arg-type]
+    gated, same = Genotype(nodes=edges_of("tanh 0"), state_gate=gate), Genotype.parse("tanh0/state=tanh-relu+tanh1")
+    assert gated == same and hash(gated) == hash(same)
 
 
 def test_genotypes_are_equal_by_structure_alone() -> None:
@@ -307,13 +256,6 @@ def test_genotypes_are_equal_by_structure_alone() -> None:
         replace(one, state_gate=one.input_gate, input_gate=one.state_gate),
     ]
     assert len({one, *different}) == 5
-
-
-def test_the_origin_that_was_given_is_copied() -> None:
-    origin = {"method": "by hand"}
-    genotype = Genotype(nodes=edges_of("tanh 0"), origin=origin)
-    origin["method"] = "changed later"
-    assert genotype.origin == {"method": "by hand"}
 
 
 @pytest.mark.parametrize("public", [Genotype, Edge, Gate, GateNode, GenotypeError])
@@ -336,9 +278,8 @@ def test_live_nodes_are_those_on_a_path_to_the_output(genotype: Genotype) -> Non
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_bundled_genotype_is_the_published_one(name: str) -> None:
-    nodes, output = PUBLISHED[name]
-    genotype = load_genotype(name)
-    assert (genotype.nodes, genotype.output) == (edges_of(nodes), output)
+    nodes, genotype = edges_of(PUBLISHED[name]), load_genotype(name)
+    assert (genotype.nodes, genotype.output) == (nodes, OUTPUTS.get(name, tuple(range(1, len(nodes) + 1))))
     assert genotype.state_gate is None and genotype.input_gate is None and genotype.highway is True
     origin = genotype.origin
     assert all(origin[key] for key in ("method", "corpus", "paper", "source", "licence", "note"))
@@ -422,17 +363,11 @@ GATE_2 = ("state_gate", "nodes", 1)
 FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str, str, str]] = {
     # name: the change, the place, what is found there, what is expected
     "unknown op": (into(*EDGE_2, "op", value="gelu"), "cell.nodes[1][0].op", "'gelu'", f"one of {', '.join(KEPT)}"),
-    "op in capitals": (into(*EDGE_2, "op", value="Tanh"), "cell.nodes[1][0].op", "'Tanh'", "one of tanh"),
     "op no text": (into(*EDGE_2, "op", value=["tanh"]), "cell.nodes[1][0].op", "['tanh']", "one of tanh"),
-    "none": (into(*EDGE_2, "op", value="none"), "cell.nodes[1][0].op", "'none'", "an operation that keeps the edge"),
     "drop": (into(*EDGE_2, "op", value="drop"), "cell.nodes[1][0].op", "'drop'", "an operation that keeps the edge"),
     "later tail": (into(*EDGE_2, "tail", value=3), "cell.nodes[1][0].tail", "3", EARLIER),
-    "own tail": (into(*EDGE_2, "tail", value=2), "cell.nodes[1][0].tail", "2", EARLIER),
-    "negative tail": (into(*EDGE_2, "tail", value=-1), "cell.nodes[1][0].tail", "-1", EARLIER),
     "bool tail": (into(*EDGE_2, "tail", value=True), "cell.nodes[1][0].tail", "True", EARLIER),
     "fractional tail": (into(*EDGE_2, "tail", value=1.0), "cell.nodes[1][0].tail", "1.0", EARLIER),
-    "text tail": (into(*EDGE_2, "tail", value="1"), "cell.nodes[1][0].tail", "'1'", EARLIER),
-    "null tail": (into(*EDGE_2, "tail", value=None), "cell.nodes[1][0].tail", "None", EARLIER),
     "edge without op": (without(*EDGE_2, "op"), "cell.nodes[1][0]", "['tail']", "the key 'op'"),
     "edge with more": (into(*EDGE_2, "weight", value=1), "cell.nodes[1][0]", "'weight'", "no key but op, tail"),
     "edge no object": (into(*EDGE_2, value=["tanh", 0]), "cell.nodes[1][0]", "['tanh', 0]", "an object"),
@@ -444,36 +379,23 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str, str, str]] = {
     "node no list": (into("cell", "nodes", 1, value="tanh0"), "cell.nodes[1]", "'tanh0'", "a list"),
     "no nodes": (into("cell", "nodes", value=[]), "cell.nodes", "[]", "at least one node"),
     "no cell": (without("cell"), "", "['format', 'input_gate', 'options',", "the key 'cell'"),
-    "null cell": (into("cell", value=None), "cell", "None", "an object"),
     "no output": (without("cell", "output"), "cell", "['nodes']", "the key 'output'"),
     "empty output": (into("cell", "output", value=[]), "cell.output", "[]", "at least one output node"),
     "output twice": (into("cell", "output", value=[1, 3, 1]), "cell.output", "(1, 3, 1)", "each output node once"),
     "output 0": (into("cell", "output", value=[0]), "cell.output[0]", "0", A_NODE),
     "output beyond": (into("cell", "output", value=[1, 4]), "cell.output[1]", "4", A_NODE),
-    "bool output": (into("cell", "output", value=[True]), "cell.output[0]", "True", A_NODE),
     "output no list": (into("cell", "output", value=3), "cell.output", "3", "a list"),
     "other format": (into("format", value="onnx"), "format", "'onnx'", "'flair-nas/genotype'"),
     "version 3": (into("version", value=3), "version", "3", "version 1 to 2, which this flair-nas reads; a newer one"),
-    "version 0": (into("version", value=0), "version", "0", "version 1 to 2, which this flair-nas reads"),
     "carry in version 1": (into("version", value=1), "options", "'carry'", "no key but highway, combine, gate"),
     "bool version": (into("version", value=True), "version", "True", "version 1"),
-    "text version": (into("version", value="1"), "version", "'1'", "version 1"),
-    "null version": (into("version", value=None), "version", "None", "version 1"),
     "unknown key": (into("cells", value={}), "", "'cells'", "no key but format, version, cell, state_gate"),
-    "unknown cell key": (into("cell", "outputs", value=[1]), "cell", "'outputs'", "no key but nodes, output"),
     "unknown option": (into("options", "dropout", value=1), "options", "'dropout'", "no key but highway, combine"),
     "highway 1": (into("options", "highway", value=1), "options.highway", "1", "true or false"),
     "combine max": (into("options", "combine", value="max"), "options.combine", "'max'", "sum or mean"),
-    "gate null": (into("options", "gate", value=None), "options.gate", "None", "product or residual"),
     "origin text": (into("origin", value="a paper"), "origin", "'a paper'", "an object with text keys"),
     "gate no object": (into("input_gate", value=[]), "input_gate", "[]", "an object"),
     "gate without nodes": (into("input_gate", "nodes", value=[]), "input_gate", "Gate(nodes=())", "a gate with at"),
-    "gate: unknown key": (into(*GATE_2, "op", value="tanh"), "state_gate.nodes[1]", "'op'", "no key but entry, edges"),
-    "gate: no entry": (without(*GATE_2, "entry"), "state_gate.nodes[1]", "['edges']", "the key 'entry'"),
-    "gate: drop": (into(*GATE_2, "entry", value="drop"), "state_gate.nodes[1].entry", "'drop'", "an operation that"),
-    "gate: unknown op": (
-        into(*GATE_2, "edges", value=[{"op": "exp", "tail": 1}]), "state_gate.nodes[1].edges[0].op", "'exp'", "one of",
-    ),
     "gate: later tail": (
         into(*GATE_2, "edges", 0, "tail", value=2),
         "state_gate.nodes[1].edges[0].tail", "2", "an earlier node, 1 to 1, as tail of an edge into node 2",
@@ -482,10 +404,6 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str, str, str]] = {
     "gate: edge into node 1": (
         into("state_gate", "nodes", 0, "edges", value=[{"op": "tanh", "tail": 1}]),
         "state_gate.nodes[0].edges[0].tail", "1", "no edge: no node is earlier",
-    ),
-    "gate: edge twice": (
-        into(*GATE_2, "edges", value=[{"op": "relu", "tail": 1}] * 2),
-        "state_gate.nodes[1].edges", "(Edge(op='relu', tail=1), Edge(op='relu', tail=1))", "each (operation, tail)",
     ),
 }  # fmt: skip
 
@@ -532,10 +450,6 @@ def test_json_that_is_cut_short_anywhere_is_refused_with_its_line(tmp_path: Path
         assert place.startswith(f"line {line}, column ") and rest.startswith("expected valid JSON: ")
     path.write_text(text[: text.index('"origin"')])
     assert "(the file looks cut short)" in error_of(path)
-
-
-def test_the_line_of_a_json_fault_is_that_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "blank.json"
     path.write_text('\n\n{\n  "format": oops\n}\n')  # an editor shows line 4
     assert error_of(path).startswith("line 4, column 13: expected valid JSON")
 
@@ -545,7 +459,6 @@ def test_the_line_of_a_json_fault_is_that_of_the_file(tmp_path: Path) -> None:
     [
         (b"\x80\x02}q\x00X\xff", ["expected a genotype in UTF-8 text", "binary file"]),
         (b"", ["expected a genotype", "the file is empty"]),
-        (b" \n\t\n", ["expected a genotype", "the file is empty"]),
         (b'{"model": "lstm", "hidden": 3}',
          ["found ['hidden', 'model']", "expected the keys 'format', 'version', 'cell'"]),
         (b"[1, 2, 3]", ["found '[1, 2, 3]'", "expected a genotype: one line, JSON, or the printed named tuple"]),
@@ -555,7 +468,7 @@ def test_the_line_of_a_json_fault_is_that_of_the_file(tmp_path: Path) -> None:
         (b"Genotype(normal=[('sep_conv_3x3', 0)], normal_concat=[2])",
          ["found ['normal', 'normal_concat']", "expected the fields recurrent and concat"]),
     ],
-    ids=["binary", "empty", "blank", "other JSON", "JSON list", "JSON null", "prose", "cut print", "convolutional"],
+    ids=["binary", "empty", "other JSON", "JSON list", "JSON null", "prose", "cut print", "convolutional"],
 )  # fmt: skip
 def test_a_file_that_is_another_thing_is_refused_by_name(content: bytes, parts: list[str], tmp_path: Path) -> None:
     path = tmp_path / "other.json"
@@ -567,30 +480,6 @@ def test_a_file_that_is_another_thing_is_refused_by_name(content: bytes, parts: 
 def test_a_folder_and_a_missing_file_are_refused_by_name(tmp_path: Path) -> None:
     assert error_of(tmp_path) == "expected a readable genotype file (Is a directory)"
     assert error_of(tmp_path / "no.json") == "expected a readable genotype file (No such file or directory)"
-
-
-def deep(text: str) -> str:
-    return text * 100_000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        deep('{"a":'),
-        '{"format":' + deep("["),
-        '{"format": ' + "9" * 5000 + "}",
-        "tanh" + "9" * 5000,
-        "tanh0:" + "9" * 5000,
-        f"Genotype(recurrent={deep('-')}1, concat=[1])",
-        f"Genotype(recurrent={deep('1+')}1, concat=[1])",
-        f"Genotype(recurrent={deep('[')}",
-    ],
-    ids=["objects", "lists", "long number", "long tail", "long output", "minuses", "sums", "brackets"],
-)
-def test_text_made_to_break_a_parser_is_refused_like_any_other(text: str) -> None:
-    with pytest.raises(GenotypeError) as caught:
-        Genotype.parse(text)
-    assert len(str(caught.value)) < 500  # what was found is shown shortened
 
 
 def test_a_range_of_countless_output_nodes_costs_no_memory() -> None:
@@ -611,20 +500,12 @@ except GenotypeError as error:
     ("line", "parts"),
     [
         ("tanh0-gelu0", ["cell.nodes[1][0].op", "found 'gelu'", "expected one of tanh"]),
-        ("tanh0-none0", ["cell.nodes[1][0].op", "found 'none'", "expected an operation that keeps the edge"]),
         ("tanh0-relu2", ["cell.nodes[1][0].tail", "found 2", "expected an earlier node, 0 to 1"]),
         ("tanh0-relu", ["cell.nodes[1]", "found 'relu'", "expected an operation and the node it reads"]),
-        ("tanh0-relu-1", ["cell.nodes[1]", "found 'relu'", "expected an operation and the node it reads"]),
-        ("tanh0--relu1", ["cell.nodes[1]", "found ''", "expected an operation and the node it reads"]),
-        ("tanh0+tanh0", ["cell.nodes[0]", "found (Edge(", "expected each (operation, tail) once"]),
-        ("tanh0:", ["cell.output", "found ''", "expected output nodes joined by dots"]),
         ("tanh0:1,1", ["cell.output", "found '1,1'", "expected output nodes joined by dots"]),
-        ("tanh0:2", ["cell.output[0]", "found 2", "expected a node, 1 to 1"]),
-        ("tanh0:1.1", ["cell.output", "found (1, 1)", "expected each output node once"]),
         ("tanh0/output=tanh", ["found '/output=tanh'", "expected one /state= and one /input= at most"]),
         ("tanh0/state=tanh/state=tanh", ["found '/state=tanh'", "expected one /state= and one /input= at most"]),
         ("tanh0/state=", ["state_gate.nodes[0].entry", "found ''", "expected one of tanh"]),
-        ("tanh0/input=tanh-relu+tanh2", ["input_gate.nodes[1].edges[0].tail", "found 2", "expected an earlier node"]),
         ("tanh0/input=tanh-relu+tanh", ["input_gate.nodes[1]", "found 'tanh'", "expected an operation and the node"]),
     ],
 )
@@ -641,13 +522,9 @@ def test_a_faulty_line_is_refused_with_the_place_what_was_found_and_expected(lin
         ("tanh0", [1], ["recurrent: ", "found 'tanh0'", "expected a list of (operation, tail) pairs"]),
         ([("tanh", 0), 3], None, ["recurrent[1]", "found 3", "expected an (operation, tail) pair"]),
         ([[("tanh", 0, 1)]], None, ["recurrent[0]", "found ('tanh', 0, 1)", "expected an (operation, tail) pair"]),
-        ([("none", 0)], None, ["cell.nodes[0][0].op", "found 'none'", "expected an operation that keeps the edge"]),
-        ([("tanh", 0), ("relu", 2)], None, ["cell.nodes[1][0].tail", "found 2", "expected an earlier node, 0 to 1"]),
-        ([("tanh", 0), []], None, ["cell.nodes[1]", "found []", "expected at least one edge into node 2"]),
         ([], None, ["cell.nodes", "found []", "expected at least one node"]),
         ([("tanh", 0)], [], ["concat", "found []", "expected at least one output node"]),
         ([("tanh", 0)], 1, ["concat", "found 1", "expected node numbers"]),
-        ([("tanh", 0)], "1", ["cell.output[0]", "found '1'", "expected a node, 1 to 1"]),
         ([("tanh", 0)], range(0, 2), ["cell.output[0]", "found 0", "expected a node, 1 to 1"]),
     ],
 )
@@ -680,10 +557,6 @@ print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "flair
 """
     done = run_python(code)
     assert (done.returncode, done.stdout.strip()) == (0, "['flair_nas']"), done.stderr
-
-
-def test_the_operations_are_in_the_order_of_the_architecture_weights() -> None:
-    assert OPERATIONS == ("drop", "tanh", "relu", "sigmoid", "identity")
 
 
 def test_the_forms_in_the_docs_are_one_genotype() -> None:
@@ -727,6 +600,11 @@ def nested(depth: int) -> Any:
             "each key once",
         ),
         (lambda: Genotype.from_json('{"a":' * 100_000), "valid JSON"),
+        (lambda: Genotype.parse("tanh" + "9" * 5000), "such as tanh0"),
+        (lambda: Genotype.parse("tanh0:" + "9" * 5000), "joined by dots"),
+        (lambda: Genotype.parse(f"Genotype(recurrent={'-' * 100_000}1, concat=[1])"), "at most 100,000 characters"),
+        (lambda: Genotype.parse(f"Genotype(recurrent={'1+' * 40_000}1, concat=[1])"), "expected Genotype(recurrent"),
+        (lambda: Genotype.parse(f"Genotype(recurrent={'[' * 100_000}"), "a closing bracket"),
         (lambda: Genotype.from_json(json.dumps(changed(cell={"nodes": nested(800), "output": [1]}))), "expected"),
         (lambda: Genotype.from_json('{"version": ' + "9" * 10_000 + "}"), "valid JSON"),
         (lambda: replace(Genotype.parse("tanh0"), origin={"a": "\ud83d"}), "in UTF-8"),

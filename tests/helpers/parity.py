@@ -58,23 +58,10 @@ class Parity(Objective):
     metric = Metric("f1", "F1", higher_is_better=True, form=".2f")
 
     def __init__(self, model: Tagger, bits: Bits, batch_size: int) -> None:
-        self.model, self.bits, self.batch_size = model, bits, batch_size
-
-    @property
-    def name(self) -> str:
-        return f"made-up bits, {self.bits.train.numel()} of them"
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(b"".join(bits.numpy().tobytes() for bits in self.bits)).hexdigest()
-
-    @property
-    def module(self) -> nn.Module:
-        return self.model
-
-    @property
-    def supernet(self) -> CellSupernet:
-        return self.model.layer
+        self.model = self.module = model
+        self.bits, self.batch_size, self.supernet = bits, batch_size, model.layer
+        self.name = f"made-up bits, {bits.train.numel()} of them"
+        self.fingerprint = hashlib.sha256(b"".join(part.numpy().tobytes() for part in bits)).hexdigest()
 
     def steps(self, epoch: int) -> int:
         return self.bits.train.shape[1] // self.batch_size
@@ -90,7 +77,7 @@ class Parity(Objective):
 
     validation_loss = training_loss
 
-    def evaluate(self, progress: bool = False) -> Evaluation:
+    def evaluate(self) -> Evaluation:
         training = self.model.training
         self.model.eval()
         with torch.no_grad(), self.supernet.batch_statistics():

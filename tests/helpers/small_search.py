@@ -15,7 +15,7 @@ import killing
 import torch
 from killing import contents, differences, write_text
 
-from flair_nas.drawing import progress
+from flair_nas.drawing import charts
 from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build
@@ -207,7 +207,7 @@ def _answer(environment: dict[str, str], answer: Path, work: Callable[..., Any],
     log.propagate = False
     found: dict[str, Any] = {}
     try:
-        with patched(progress, "draw_progress", no_picture):
+        with patched(charts, "draw_progress", no_picture):
             found["result"] = work(*arguments)
     except BaseException as error:
         found["error"] = f"{type(error).__name__}: {error}"

@@ -235,18 +235,6 @@ def test_second_order_through_a_supernet_equals_autograd_through_the_oracle(rela
     assert flat(correction).norm() > 1e-3 * flat(direct).norm(), "a correction that is too small proves nothing"
 
 
-def test_every_part_of_the_step_is_felt() -> None:
-    """Weight decay, clipping and the correction each change the gradient by more than the test above forgives."""
-    gradients = []
-    for decay, clip in ((0.0, None), (DECAY, None), (0.0, 0.25), (DECAY, 0.25)):
-        _, direct, correction, _ = unrolled(Objective(), decay, clip)
-        gradients += [flat(direct) + flat(correction)]
-    gradients.append(flat(first_order(Objective(), make_batches()[1])[1]))
-    for i, one in enumerate(gradients):
-        for other in gradients[:i]:
-            assert (one - other).norm() > 0.02 * one.norm()
-
-
 @pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch-norm"])
 def test_first_order_is_the_gradient_of_the_validation_loss(batch_norm: bool) -> None:
     objective = Objective(batch_norm)
@@ -257,13 +245,6 @@ def test_first_order_is_the_gradient_of_the_validation_loss(batch_norm: bool) ->
     actual_loss, actual = first_order(objective, make_batches()[1])
     assert actual_loss == pytest.approx(loss.item(), rel=1e-6)  # a figure to show, perhaps in single precision
     assert_close(actual, expected, 1e-12)
-
-
-def test_without_a_learning_rate_both_orders_agree() -> None:
-    first = first_order(Objective(), make_batches()[1])
-    second = second_order(Objective(), *make_batches(), learning_rate=0.0, weight_decay=DECAY, clip=0.25)
-    assert second[0] == pytest.approx(first[0], rel=1e-12)
-    assert_close(second[1], first[1], 1e-12)
 
 
 @pytest.mark.parametrize("order", ["first", "second"])

@@ -17,18 +17,16 @@ from typing import Any
 import parity
 import pytest
 import yaml
-from small_search import NO_DROPOUT, SMALL, assert_same_runs, patched
+from small_search import NO_DROPOUT, SMALL, patched
 
-from flair_nas.errors import FlairNasError
 from flair_nas.library.named import load_genotype
 from flair_nas.runs.metric import Evaluation
-from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.registry import strategy_class
-from flair_nas.search.strategies.whole_cells import draw
+from flair_nas.search.strategies.random_cells import draw
 from flair_nas.search.trainer import SearchResult, search_genotype
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,12 +36,13 @@ def small(**changes: Any) -> SearchConfig:
     return SearchConfig(**{**SMALL, "batch_size": 8, **changes})
 
 
-def run(out: Path, *, progress: bool = False, data: parity.Bits | None = None, **settings: Any) -> SearchResult:
+def run(out: Path, *, progress: bool = False, **settings: Any) -> SearchResult:
     config = small(**settings)
-    return search_genotype(
-        config, out, objective=lambda accelerator: parity.build(config, parity.read(config, data), accelerator),
-        progress=progress,
-    )  # fmt: skip
+
+    def make(accelerator: Any) -> parity.Parity:
+        return parity.build(config, parity.read(config), accelerator)
+
+    return search_genotype(config, out, objective=make, progress=progress)
 
 
 def written(out: Path) -> str:
@@ -92,39 +91,13 @@ def test_an_estimate_takes_the_objective(tmp_path: Path) -> None:
     assert found.architecture_parameters == 15 and found.parameters == 2 * 6 + (2 * 6 + 2) + 4 * 6 * 12
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["gradient", "random-shared", "random-independent"])
-def test_a_stopped_search_goes_on_exactly(strategy: str, tmp_path: Path) -> None:
-    settings = {"strategy": strategy, "epochs": 3}
-    run(tmp_path / "whole", **settings)
-    evaluate, calls = parity.Parity.evaluate, [0]
-
-    def interrupted(self: Any, progress: bool = False) -> Evaluation:
-        calls[0] += 1
-        if calls[0] == 2:
-            raise KeyboardInterrupt
-        return evaluate(self, progress)
-
-    with patched(parity.Parity, "evaluate", interrupted), pytest.raises((KeyboardInterrupt, RunStopped)):
-        run(tmp_path / "run", **settings)
-    run(tmp_path / "run", **settings)
-    assert_same_runs(tmp_path / "whole", tmp_path / "run")
-
-
-def test_other_data_are_refused(tmp_path: Path) -> None:
-    run(tmp_path / "run", epochs=1)
-    bits = parity.read(small())
-    with pytest.raises(FlairNasError, match="the data has changed since this search began"):
-        run(tmp_path / "run", data=bits._replace(train=1 - bits.train), epochs=2)
-
-
 class Scripted:
     """Evaluations in place of an objective's, one after the other."""
 
     def __init__(self, *found: tuple[float, float]) -> None:
         self.found = iter(found)
 
-    def __call__(self, progress: bool = False) -> Evaluation:
+    def __call__(self) -> Evaluation:
         return Evaluation(*next(self.found))
 
 
@@ -158,7 +131,7 @@ CLIMBING = '''
 """Keeps a random cell, and takes the next one where that has the smaller loss on a batch."""
 
 from flair_nas.genotype import random_genotype
-from flair_nas.search.model_update import ModelOptimizer
+from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.protocols import StepFigures, Strategy
 
 
@@ -272,10 +245,3 @@ def test_a_search_with_both(extended: Path) -> None:
     assert genotype.origin["method"] == "climbing, seed 1" and genotype.one_line() == done.stdout.splitlines()[0]
     longer = command(extended, "--resume", "run", "--epochs", 3)  # as the strategy declares
     assert longer.returncode == 2 and "epochs was 2 and is now 3" in longer.stderr
-
-
-@pytest.mark.slow
-def test_an_estimate_with_both(extended: Path) -> None:
-    done = command(extended, *FLAGS.split(), "--epochs", 2, "--estimate")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"an epoch of 5 steps, .*\nall 2 epochs: \d+ s; climbing down comes on top\n$", done.stdout)

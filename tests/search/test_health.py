@@ -218,7 +218,7 @@ def test_what_to_change_follows_from_the_training_loss() -> None:
     assert "After one epoch it may be too early" in explain(7.0, cost=math.inf)
 
 
-@pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided"])
+@pytest.mark.parametrize("kind", ["random-shared", "halving"])
 def test_every_strategy_has_something_to_surpass(
     kind: str, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

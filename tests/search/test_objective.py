@@ -159,17 +159,6 @@ def test_parts_give_the_gradient_of_the_whole(parts: int, text: Path) -> None:
     assert len(more.training_batch(1, 0)) == parts
 
 
-def test_batch_normalisation_tells_parts(text: Path) -> None:
-    config = small(text, batch_size=8, **NO_DROPOUT)
-    one = objective_of(config, double=True)
-    gradients = [
-        flat(mean_gradients(objective, objective.training_loss, objective.training_batch(1, 0), wanted)[1])
-        for objective in (one, like(one, text, parts=2, vary_length=True, seed=config.seed))
-        for wanted in [one.model_parameters()]
-    ]
-    assert (gradients[0] - gradients[1]).norm() > 0.01 * gradients[0].norm()
-
-
 def test_processes_share_the_columns(text: Path) -> None:
     objective = objective_of(small(text, batch_size=8))
     shares = [like(objective, text, parts=2, rank=rank, processes=2, vary_length=True, seed=1) for rank in (0, 1)]

@@ -11,7 +11,7 @@ import torch
 from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, write_text
 
 from flair_nas.genotype import OPERATIONS
-from flair_nas.search.model_update import ModelOptimizer
+from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.perturbation import decide, select_by_perturbation
 from flair_nas.supernet import derive, relax
 from flair_nas.supernet.relaxation import Sampler, softmax_groups

@@ -17,20 +17,15 @@ from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.language_model.perplexity import to_perplexity
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.metric import Evaluation
-from flair_nas.search import config as settings_of_search
-from flair_nas.search import convergence
-from flair_nas.search.bilevel import first_order
+from flair_nas.search import health
+from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
-from flair_nas.search.convergence import Convergence
-from flair_nas.search.model_update import ModelOptimizer
-from flair_nas.search.objectives.text import TextObjective
+from flair_nas.search.health import Convergence
 from flair_nas.search.protocols import Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.search.strategies.random_independent import IndependentRandomSearch
-from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch
-from flair_nas.search.strategies.whole_cells import draw
+from flair_nas.search.strategies.random_cells import FINALISTS, SharedRandomSearch, draw
 from flair_nas.supernet import mean_absolute_deviation
 
 
@@ -174,14 +169,8 @@ def test_phases_begin_elsewhere_in_each_epoch(text: Path, monkeypatch: pytest.Mo
     assert strategy._phase_steps(1) == 416  # a search that began before goes on as it was
 
 
-@pytest.mark.parametrize("learn", ["intra", "inter"])
-def test_a_single_part_has_every_turn(learn: str, text: Path) -> None:
-    kind = {} if learn == "intra" else KINDS["inter"]
-    assert run_steps(strategy_of(small(text, **kind)), 5) == [learn] * 5
-
-
 def test_convergence_ends_a_phase(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)
+    monkeypatch.setattr(health, "is_drifting", lambda *_: False)
     strategy = strategy_of(small(text, **JOINT, phase_steps=50, convergence=1.0, convergence_steps=2))
     # with so great a tolerance each phase has settled as soon as there are two changes to look at
     assert run_steps(strategy, 10) == ["intra"] * 3 + ["inter"] * 3 + ["intra"] * 3 + ["inter"]
@@ -229,26 +218,16 @@ def test_drift_tells_a_way_from_noise() -> None:
     found = {}
     for name, towards in (("way", 0.3), ("noise", 0.0)):
         ways = [walk(seed, towards) for seed in range(100)]
-        found[name] = sum(convergence.is_drifting(convergence.drift(way), 180) for way in ways) / 100
+        found[name] = sum(health.is_drifting(health.drift(way), 180) for way in ways) / 100
         windows = [Convergence(0.5, 104) for _ in ways[:20]]
         for window, way in zip(windows, ways):
             for place in way:
                 window.add(1.0, [place[:80], place[80:].view(20, 5)])
-            assert window.converged != convergence.is_drifting(convergence.drift([p.double() for p in way]), 180)
+            assert window.converged != health.is_drifting(health.drift([p.double() for p in way]), 180)
     assert found["way"] > 0.9 and found["noise"] < 0.1
-    assert convergence.drift([torch.zeros(3)] * 5) == 0
-    assert convergence.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
-    assert convergence.drift([torch.zeros(3), torch.ones(3)]) == pytest.approx(1)
-
-
-def test_a_joint_search_has_converged_when_both_parts_have(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convergence, "is_drifting", lambda *_: False)
-    strategy = strategy_of(small(text, **JOINT, convergence=1.0, convergence_steps=2))
-    found = []
-    for step in range(8):
-        strategy.step(1 + step // 5, step % 5)
-        found.append(strategy.converged())
-    assert found == [False] * 5 + [True] * 3  # after three steps of either
+    assert health.drift([torch.zeros(3)] * 5) == 0
+    assert health.drift([torch.ones(3) * k for k in range(9)]) == pytest.approx(1)
+    assert health.drift([torch.zeros(3), torch.ones(3)]) == pytest.approx(1)
 
 
 def test_mad_is_that_of_the_parts_that_are_learned(text: Path) -> None:
@@ -302,19 +281,6 @@ def finish(strategy: Any, epochs: int) -> Any:
             strategy.step(epoch, step)
     strategy.finish(False)
     return strategy
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "random" in kind])
-def test_random_search_depends_on_the_seed_alone(kind: str, text: Path) -> None:
-    def found(seed: int) -> tuple[Genotype, torch.Tensor, dict[int, float]]:
-        strategy = finish(strategy_of(small(text, epochs=1, seed=seed, **KINDS[kind])), 1)
-        return strategy.genotype(), bits(strategy.objective.module.parameters()), strategy.scores
-
-    first, second, other = found(5), found(5), found(6)
-    assert first[0] == second[0] and torch.equal(first[1], second[1]) and first[2] == second[2]
-    assert len(first[2]) == 3 and first[2] != other[2]
-    assert draw(small(text, seed=5, **KINDS[kind]), 0) != draw(small(text, seed=6, **KINDS[kind]), 0)
 
 
 def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
@@ -372,7 +338,7 @@ class FakeScores:
     def __init__(self, losses: list[float]) -> None:
         self.losses = iter(losses)
 
-    def __call__(self, progress: bool = False) -> Evaluation:
+    def __call__(self) -> Evaluation:
         loss = next(self.losses)
         return Evaluation(loss, to_perplexity(loss))
 
@@ -390,54 +356,8 @@ def test_a_loss_that_is_no_number_never_wins(text: Path) -> None:
     assert independent.figures()["best_loss"] == 3.0
 
 
-@pytest.mark.parametrize("samples", [3, 7])
-def test_independent_candidates_have_equal_shares_from_the_same_weights(samples: int, text: Path) -> None:
-    epochs = 2
-    strategy = strategy_of(small(text, strategy="random-independent", samples=samples, epochs=epochs))
-    first = {name: value.clone() for name, value in strategy.objective.module.state_dict().items()}
-    steps: dict[int, int] = {}
-    scored: dict[int, float] = {}
-    descend, evaluate = strategy.model_optimizer.step, strategy.objective.evaluate
-
-    def descending(*arguments: Any) -> float:
-        number = strategy.candidate
-        if number not in steps:
-            for name, value in strategy.objective.module.state_dict().items():
-                assert torch.equal(value, first[name]), name
-            assert not strategy.objective.states
-        assert strategy.supernet._chosen is not None
-        steps[number] = steps.get(number, 0) + 1
-        return descend(*arguments)
-
-    def evaluating() -> Evaluation:
-        found = evaluate()
-        scored[strategy.candidate] = found.loss
-        return found
-
-    with patched(strategy.model_optimizer, "step", descending), patched(strategy.objective, "evaluate", evaluating):
-        finish(strategy, epochs)
-    assert list(steps) == list(scored) == list(range(samples))
-    assert sum(steps.values()) == sum(strategy.steps(epoch) for epoch in (1, 2))
-    assert max(steps.values()) - min(steps.values()) <= 1
-    assert strategy.scores == scored and len(set(scored.values())) == samples
-    assert strategy.genotype() == draw(strategy.config, min(scored, key=lambda number: scored[number]))
-
-
-def test_a_candidate_is_trained_as_if_it_were_alone(text: Path) -> None:
-    """Its weights at the end are those of its own steps, whatever came before."""
-    config = small(text, strategy="random-independent", samples=2, epochs=1, **NO_DROPOUT)
-    strategy = finish(strategy_of(config), 1)
-    alone = strategy_of(config)
-    alone.supernet.choose(draw(config, 1))
-    for step in range(alone.steps(1) // 2):  # of the same text as the first candidate
-        alone.model_optimizer.step(1, step, alone.objective.training_batch(1, step))
-    assert strategy.candidate == 1
-    assert torch.equal(bits(strategy.objective.module.parameters()), bits(alone.objective.module.parameters()))
-    assert strategy.scores[1] == alone.objective.evaluate().loss
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("samples", "named", "rungs"), [(5, 0, 3), (3, 2, 2), (0, 3, 2), (4, 0, 3)])
+@pytest.mark.parametrize(("samples", "named", "rungs"), [(5, 0, 3), (3, 2, 2), (7, 0, 1)])
 def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int, rungs: int, text: Path) -> None:
     """Each rung has its share of the steps, and each candidate of it; it goes on with its own weights and text."""
     epochs, count = 4, samples + named
@@ -615,12 +535,6 @@ def test_a_method_that_a_strategy_lacks_is_named() -> None:
         Forgetful(None, None, None)
 
 
-def test_every_strategy_has_a_setting() -> None:
-    classes = {name: strategy_class(name) for name in settings_of_search.STRATEGIES}
-    assert len(set(classes.values())) == len(classes)
-    assert (classes["gradient"], classes["random-independent"]) == (GradientStrategy, IndependentRandomSearch)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("edges_per_node", [1, 2])
 def test_every_genotype_is_a_layer(kind: str, edges_per_node: int, text: Path) -> None:
@@ -647,14 +561,3 @@ def test_gates_are_searched_around_the_fixed_cell(text: Path) -> None:
     strategy = strategy_of(small(text, **KINDS["fixed gates"]))
     fixed = Genotype.parse(KINDS["fixed gates"]["fixed"])
     assert (strategy.genotype().state_gate, strategy.genotype().input_gate) == (fixed.state_gate, fixed.input_gate)
-
-
-def test_the_objective_is_all_that_a_strategy_needs(text: Path) -> None:
-    """The bilevel step takes the parts of a batch as they come; one of two parts is the mean of both."""
-    objective: TextObjective = objective_of(small(text, parts=2, **NO_DROPOUT), double=True)
-    parts = objective.validation_batch(1, 0)
-    loss, gradients = first_order(objective, parts)
-    single = [first_order(objective, [part]) for part in parts]
-    assert loss == pytest.approx((single[0][0] + single[1][0]) / 2)
-    expected = (flat(single[0][1]) + flat(single[1][1])) / 2
-    torch.testing.assert_close(flat(gradients), expected)

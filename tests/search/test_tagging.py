@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_search import Stop, assert_same_runs, interrupt, no_picture
+from small_search import Stop, assert_same_runs, interrupt
 from small_tagging import write_corpus
 
 from flair_nas import load_genotype
 from flair_nas.cli import main
-from flair_nas.drawing import progress
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Evaluation
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.bilevel import mean_gradients
-from flair_nas.search.estimate import estimate_search
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY
 from flair_nas.search.objectives.tagging import TaggingObjective, build, read
@@ -28,18 +25,12 @@ from flair_nas.search.processes import make_accelerator
 from flair_nas.search.trainer import SearchResult, search_genotype
 from flair_nas.tagging.evaluation import evaluate_tagger
 
+pytestmark = pytest.mark.usefixtures("columns_without_pictures")
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FLAIR_NAS_KERNELS", "columns")
-        patch.setattr(progress, "draw_progress", no_picture)
-        yield
 
 
 def settings(corpus: str, **changes: Any) -> TaggingSearchConfig:
@@ -197,46 +188,19 @@ def test_every_kind_of_search_ends_with_its_genotype(kind: str, corpus: str, tmp
 
 @pytest.mark.slow
 def test_a_tagger_that_is_learned(corpus: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {
-        "epochs": 12,
-        "hidden_size": 16,
-        "held_out": 0.0,
-        "locked_dropout": 0.0,
-        "embeddings": ["one-hot"],
-    }
-    found = run(corpus, tmp_path / "run", **changes)
+    changes: dict[str, Any] = {"held_out": 0.0, "locked_dropout": 0.0, "embeddings": ["one-hot"]}
+    found = run(corpus, tmp_path / "run", epochs=12, hidden_size=16, **changes)
     assert found.history[-1]["training_loss"] < found.history[0]["training_loss"] / 4
     assert max(line["valid_f1"] for line in found.history) > 60
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["first", "halving"])
-def test_a_search_goes_on_where_it_stopped(kind: str, corpus: str, tmp_path: Path) -> None:
-    changes = {**KINDS[kind], "epochs": 3}
-    run(corpus, tmp_path / "whole", **changes)
-    from flair_nas.search.registry import strategy_class
-
-    owner = strategy_class(changes.get("strategy", "gradient"))
-    with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped, match="flair-nas search --resume"):
-        run(corpus, tmp_path / "run", **changes)
-    run(corpus, tmp_path / "run", **changes)
+def test_a_search_goes_on_where_it_stopped(corpus: str, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "whole", epochs=3)
+    with Stop(2, 1, interrupt), pytest.raises(RunStopped, match="flair-nas search --resume"):
+        run(corpus, tmp_path / "run", epochs=3)
+    run(corpus, tmp_path / "run", epochs=3)
     assert_same_runs(tmp_path / "whole", tmp_path / "run")
-
-
-@pytest.mark.slow
-def test_another_corpus_is_refused(corpus: str, tmp_path: Path) -> None:
-    folder = tmp_path / "corpus"
-    write_corpus(folder)
-    run(str(folder), tmp_path / "run", epochs=1)
-    path = folder / "train.txt"
-    path.write_text(path.read_text().replace("NNP", "NN", 1).replace("B-PER", "B-LOC", 1))
-    with pytest.raises(FlairNasError, match="the corpus has changed since this search began"):
-        run(str(folder), tmp_path / "run", epochs=2)
-
-
-def test_an_estimate_and_what_it_is_of(corpus: str) -> None:
-    found = estimate_search(settings(corpus), steps=1)
-    assert found.steps == 3 and found.parameters > 0 and found.architecture_parameters == 3 * 5
 
 
 @pytest.mark.parametrize(
@@ -301,28 +265,15 @@ def test_the_command_searches_on_tags(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["search", "--corpus", "demo", "--out", "x"], "--corpus: only with --objective tagging"),
-        (
-            ["search", "--objective", "tagging", "--bptt", "3", "--out", "x"],
-            "--bptt: only with --objective text",
-        ),
-        (
-            ["search", "--objective", "speech", "--out", "x"],
-            "objective must be one of text, tagging, classification, got 'speech'",
-        ),
-        (
-            ["search", "--preset", "i-darts-conll03", "--text", "demo", "--out", "x"],
-            "--text: only with",
-        ),
+        ("--corpus demo", "--corpus: only with --objective tagging"),
+        ("--objective tagging --bptt 3", "--bptt: only with --objective text"),
+        ("--objective speech", "objective must be one of text, tagging, classification, got 'speech'"),
+        ("--preset i-darts-conll03 --text demo", "--text: only with"),
     ],
 )
 def test_settings_of_another_objective_are_refused(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert main(["search", *arguments.split(), "--out", "x"]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "x").exists()

@@ -32,9 +32,7 @@ _POOL = 50  # batches whose sentences are sorted by length before they are parte
 class Learned(nn.Module):
     """Modules of a model that a search trains: all but the embeddings that do not learn, which may be large.
 
-    Args:
-        model: the model.
-        holder: the module in it with the embeddings of words: itself, or its embeddings of documents.
+    Its `holder` has the embeddings of words: the model itself, or its embeddings of documents.
     """
 
     def __init__(self, model: nn.Module, holder: SequenceTagger | DocumentRNNEmbeddings) -> None:
@@ -60,14 +58,8 @@ class FlairObjective(Objective):
 
     Batches have sentences of like length. Their order depends on seed and epoch alone. The model is evaluated on dev.
 
-    Args:
-        model: the model, with an LSTM; the supernet of the settings takes its place.
-        holder: the module in it with the LSTM as `rnn`, and the `embeddings` of words.
-        corpus: the corpus.
-        metric: the metric that it is judged by.
-        config: the settings.
-        accelerator: of this process.
-        layer: makes the layer of both directions from the supernet.
+    The supernet of the settings, made a `layer` of both directions, takes the place of the LSTM in `holder`, the module
+    of the model with this as `rnn` and the `embeddings` of words.
 
     Raises:
         FlairNasError: too few sentences, or batches that parts and processes do not divide.
@@ -91,7 +83,8 @@ class FlairObjective(Objective):
         keep_frozen(holder.embeddings, corpus, on_disk=config.storage == "disk" if config.storage else several)
         self.model, self.holder = model, holder
         supernet = build_supernet(config, accelerator, holder.rnn.input_size)
-        holder.rnn = layer(supernet, config.directions == "shared").to(accelerator.device)  # type: ignore[assignment]
+        self.supernet = layer(supernet, config.directions == "shared").to(accelerator.device)
+        holder.rnn = self.supernet  # type: ignore[assignment]
         seed_processes(config, accelerator)
         self.corpus, self.metric, self.accelerator = corpus, metric, accelerator
         self.batch_size, self.parts, self.seed = config.batch_size, config.parts, config.seed
@@ -112,30 +105,10 @@ class FlairObjective(Objective):
         if len(self.dev) < 2:
             raise FlairNasError(f"{corpus.name}: dev needs at least 2 sentences, as states are normalised over a batch")
         documents = [] if holder is model else [str(holder.name)]  # they keep the graph that made them
-        self.learned, self.changing = Learned(model, holder), [*changing_names(holder.embeddings), *documents]
+        self.module, self.changing = Learned(model, holder), [*changing_names(holder.embeddings), *documents]
+        self.name = f"{corpus.name}, {len(self.streams['train']):,} training sentences"
+        self.fingerprint = corpus.sha256  # of words and labels
         self._batches: dict[str, tuple[int, list[list[Sentence]]]] = {}
-
-    @property
-    def name(self) -> str:
-        """Name and size of the corpus."""
-        return f"{self.corpus.name}, {len(self.streams['train']):,} training sentences"
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of words and labels."""
-        return self.corpus.sha256
-
-    @property
-    def module(self) -> nn.Module:
-        """Modules of the model that learn."""
-        return self.learned
-
-    @property
-    def supernet(self) -> BothDirections:
-        """The supernet as the model's layer."""
-        layer = self.holder.rnn
-        assert isinstance(layer, BothDirections)
-        return layer
 
     # --- data ---
 
@@ -174,10 +147,6 @@ class FlairObjective(Objective):
 
     # --- losses ---
 
-    def model_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that learn, but for the architecture weights."""
-        return [parameter for parameter in super().model_parameters() if parameter.requires_grad]
-
     def training_loss(self, batch: list[Sentence], keep_state: bool = False) -> Tensor:
         """Compute the sum over the whole batch, as Flair does, to fit its learning rate and clipping."""
         total, _ = self._loss(batch)
@@ -200,10 +169,10 @@ class FlairObjective(Objective):
             for sentence in sentences:
                 sentence.clear_embeddings(self.changing)
 
-    def evaluate(self, progress: bool = False) -> Evaluation:
+    def evaluate(self) -> Evaluation:
         """Compute loss and metric on dev; the statistics of each batch normalise its states, as in training."""
-        mode = self.learned.training
-        self.learned.eval()
+        mode = self.module.training
+        self.module.eval()
         size = max(2, self.batch_size // self.accelerator.num_processes)
         while len(self.dev) % size == 1:  # a batch of one has no statistics
             size += 1
@@ -211,7 +180,7 @@ class FlairObjective(Objective):
             with self.accelerator.autocast(), self.supernet.batch_statistics():
                 return self.evaluate_batches(size)
         finally:
-            self.learned.train(mode)
+            self.module.train(mode)
 
     def evaluate_batches(self, size: int) -> Evaluation:
         """Compute loss and metric on dev in batches of `size`, in the mode that is set."""

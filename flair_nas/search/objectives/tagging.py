@@ -28,11 +28,7 @@ log = logging.getLogger("flair_nas")
 
 
 def read(config: TaggingSearchConfig, data: object = None, progress: bool = False) -> TaggingCorpus:
-    """Read the corpus that the settings name, or check the one passed.
-
-    Raises:
-        FlairNasError: a corpus that cannot be used.
-    """
+    """Read the corpus that the settings name, or check the one passed."""
     corpus = data if data is not None else load_corpus_of(config.tagger())
     if not isinstance(corpus, TaggingCorpus):
         raise FlairNasError(f"a search on tags takes what load_corpus gives, got {type(corpus).__name__}")

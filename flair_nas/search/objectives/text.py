@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,11 +25,7 @@ from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 
 def read(config: SearchConfig, data: Data = None, progress: bool = False) -> TextCorpus:
-    """Read the text that the settings name, or the one passed, as token ids.
-
-    Raises:
-        FlairNasError: no text, or one that cannot be used.
-    """
+    """Read the text that the settings name, or the one passed, as token ids."""
     return load_configured_text(config, data, progress=progress)
 
 
@@ -72,14 +67,6 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     return objective
 
 
-def _segment_length(config: SearchConfig, text: TextCorpus) -> int:
-    """Return the length of segments: `bptt`, or less where an epoch would have less than `min_steps` steps."""
-    if not config.min_steps:
-        return config.bptt
-    rows = len(text.train) // config.batch_size
-    return min(config.bptt, max(SHORTEST, rows // config.min_steps))
-
-
 def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
     """Return the logarithm of each word's frequency in the training part; each word counts at least once."""
     counts = np.maximum(text.vocabulary.counts, 1)
@@ -88,34 +75,17 @@ def _log_frequencies(text: TextCorpus) -> NDArray[np.float64]:
 
 
 class Batch(NamedTuple):
-    """Part of one step's data.
+    """Part of one step's data."""
 
-    Args:
-        tokens: ids, [T, B].
-        targets: the ids that follow, [T, B].
-        stream: ``train`` or ``valid``, and the part's number: the key of its carried state.
-        first: True at the start of the stream, where there is no state.
-        scale: factor of this step's learning rate; the same in all parts.
-    """
-
-    tokens: Tensor
-    targets: Tensor
-    stream: tuple[str, int]
-    first: bool
-    scale: float
+    tokens: Tensor  # ids, [T, B]
+    targets: Tensor  # the ids that follow, [T, B]
+    stream: tuple[str, int]  # ``train`` or ``valid``, and the part's number: the key of its carried state
+    first: bool  # True at the start of the stream, where there is no state
+    scale: float  # factor of this step's learning rate; the same in all parts
 
 
 class TextObjective(Objective):
     """Language modelling on a text: model weights learn on its training part, architecture weights on its valid part.
-
-    Args:
-        model: a language model whose layer is a supernet.
-        text: the corpus.
-        config: the settings.
-        accelerator: of this process, which takes its share of the columns.
-
-    Attributes:
-        bptt: steps of a segment.
 
     Raises:
         FlairNasError: too little text.
@@ -125,8 +95,17 @@ class TextObjective(Objective):
     data = "text"
 
     def __init__(self, model: LanguageModel, text: TextCorpus, config: SearchConfig, accelerator: Accelerator) -> None:
-        self.model, self.text, self.config, self.accelerator = model, text, config, accelerator
-        self.bptt = _segment_length(config, text)
+        self.model = self.module = model
+        self.text, self.config, self.accelerator = text, config, accelerator
+        assert isinstance(model.layer, (CellSupernet, InterCellSupernet))
+        self.supernet = model.layer
+        unknown = text.unknown_shares["valid"]
+        self.name = f"{text.name}, {len(text.train):,} training tokens"
+        self.name += f", {100 * unknown:.1f} % of valid <unk>" if unknown else ""
+        self.fingerprint = text.fingerprint  # of text and vocabulary
+        self.bptt = config.bptt
+        if config.min_steps:  # an epoch has as many, if need be with shorter segments
+            self.bptt = min(self.bptt, max(SHORTEST, len(text.train) // config.batch_size // config.min_steps))
         share = config.batch_size // accelerator.num_processes
         first = accelerator.process_index * share
         self.streams: dict[str, Sequence[Tensor]] = {}
@@ -139,35 +118,6 @@ class TextObjective(Objective):
             self.streams[part] = columns.chunk(config.parts, dim=1)  # [T, share / parts] each
         self.states: dict[tuple[str, int], LayerState] = {}
         self._lengths: tuple[int, list[int]] = (0, [])
-
-    @property
-    def name(self) -> str:
-        """Name and size of the text, and the share of its valid words that the model does not know, if any."""
-        share = self.text.unknown_shares["valid"]
-        unknown = f", {100 * share:.1f} % of valid <unk>" if share else ""
-        return f"{self.text.name}, {len(self.text.train):,} training tokens{unknown}"
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of text and vocabulary."""
-        return self.text.fingerprint
-
-    @property
-    def module(self) -> LanguageModel:
-        """The language model."""
-        return self.model
-
-    @property
-    def supernet(self) -> CellSupernet | InterCellSupernet:
-        """The model's layer."""
-        layer = self.model.layer
-        assert isinstance(layer, (CellSupernet, InterCellSupernet))
-        return layer
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the model."""
-        return next(self.model.parameters()).device
 
     # --- data ---
 
@@ -195,9 +145,9 @@ class TextObjective(Objective):
         return list(self._cut("valid", start, min(self.bptt, rows - start)))
 
     def _cut(self, part: str, start: int, length: int) -> Iterator[Batch]:
+        device, scale = self.model.embedding.weight.device, length / self.bptt if self.config.vary_length else 1.0
         for number, stream in enumerate(self.streams[part]):
-            rows = stream[start : start + length + 1].to(self.device)  # [length + 1, B]
-            scale = length / self.bptt if self.config.vary_length else 1.0
+            rows = stream[start : start + length + 1].to(device)  # [length + 1, B]
             yield Batch(rows[:-1], rows[1:], (part, number), start == 0, scale)
 
     # --- losses ---
@@ -212,26 +162,23 @@ class TextObjective(Objective):
 
     def _loss(self, batch: Batch, keep_state: bool, slowness: float) -> Tensor:
         state = None if batch.first else self.states.get(batch.stream)
-        context: AbstractContextManager[Any] = self.accelerator.autocast()
-        with context:
+        with self.accelerator.autocast():
             result = self.model.loss(batch.tokens, batch.targets, state, slowness=slowness)
         if keep_state:
             self.states[batch.stream] = result.state
         return result.total
 
-    def evaluate(self, progress: bool = False) -> Evaluation:
+    def evaluate(self) -> Evaluation:
         """Compute mean nats per token and perplexity of the valid part, in the columns of the search, without dropout.
 
         Batch normalisation takes the statistics of the columns at each step, as in training.
         """
-        score = self._evaluate(self.text.valid, progress)
+        score = self._evaluate(self.text.valid)
         return Evaluation(score.loss, score.perplexity)
 
-    def _evaluate(self, ids: Ids, progress: bool = False) -> StreamScore:
+    def _evaluate(self, ids: Ids) -> StreamScore:
         with self.accelerator.autocast(), self.supernet.batch_statistics():
-            return evaluate_stream(
-                self.model, ids, batch_size=self.config.batch_size, bptt=self.bptt, progress=progress
-            )
+            return evaluate_stream(self.model, ids, batch_size=self.config.batch_size, bptt=self.bptt)
 
     def evaluation_seconds(self) -> float:
         """Measure two segments of the valid part, and extrapolate to the whole part."""

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.runs.random_state import random_state, restore_random_state
-from flair_nas.search.bilevel import Reduce, clip_gradients, first_order, second_order
+from flair_nas.search import health
+from flair_nas.search.bilevel import (
+    ModelOptimizer,
+    Reduce,
+    apply_gradients,
+    check_finite,
+    clip_gradients,
+    first_order,
+    second_order,
+)
 from flair_nas.search.config import SearchSettings
-from flair_nas.search.convergence import Convergence, flatten
-from flair_nas.search.health import EPOCHS, Health, judge_decisions, judge_weights, measure_health
-from flair_nas.search.model_update import ModelOptimizer, apply_gradients, check_finite
 from flair_nas.search.perturbation import select_by_perturbation
 from flair_nas.search.protocols import JSON, Objective, StepFigures, Strategy
 from flair_nas.settings.fields import changed
 
-PHASE_STEPS = 115
-"""Steps of a phase of joint search, from the costs that ESS publishes."""
-
-CURVE = 20
-"""Points of an epoch's MAD curve in the history."""
+_PHASE_STEPS = 115  # of joint search, from the costs that ESS publishes
+_CURVE = 20  # points of an epoch's MAD curve in the history
 
 
 class GradientStrategy(Strategy):
@@ -59,12 +63,12 @@ class GradientStrategy(Strategy):
             )
             for name in self.phases
         }
-        self.paths = {name: [flatten(group)] for name, group in self.groups.items()}  # in the course of this epoch
-        self.earlier: deque[list[str]] = deque(maxlen=EPOCHS)  # the nodes after the last epochs
-        self.health: Health | None = None  # at the end of the last epoch
+        self.paths = {name: [health.flatten(group)] for name, group in self.groups.items()}  # in this epoch
+        self.earlier: deque[list[str]] = deque(maxlen=health.EPOCHS)  # the nodes after the last epochs
+        self.health: health.Health | None = None  # at the end of the last epoch
         self.selected: Genotype | None = None  # by perturbation, at the end
         self.margins: list[float] = []  # of its decisions
-        self.windows = {name: Convergence(config.convergence, config.convergence_steps) for name in self.phases}
+        self.windows = {name: health.Convergence(config.convergence, config.convergence_steps) for name in self.phases}
         self.phase, self.steps_in_phase = 0, 0
         self.curve: list[dict[str, float]] = []  # MAD in the course of this epoch
 
@@ -111,36 +115,30 @@ class GradientStrategy(Strategy):
         self._set_temperature(epoch, step)
         if step == 0:
             self.curve = []
-            self.paths = {name: [flatten(group)] for name, group in self.groups.items()}
+            self.paths = {name: [health.flatten(group)] for name, group in self.groups.items()}
+        training = self.objective.training_batch(epoch, step)
         if epoch <= self.config.warmup_epochs:
-            training_loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
+            training_loss = self.model_optimizer.step(epoch, step, training)
             return StepFigures(training_loss, None, self.model_optimizer.gradient_norm)
         name = self._turn(epoch)
-        training = self.objective.training_batch(epoch, step)
         validation = self.objective.validation_batch(epoch, step)
         group = self.groups[name]
+        options: dict[str, Any] = {"architecture": group, "reduce": self.reduce}
         if self.config.order == 1:
-            validation_loss, gradients = first_order(self.objective, validation, architecture=group, reduce=self.reduce)
+            validation_loss, gradients = first_order(self.objective, validation, **options)
         else:
-            validation_loss, gradients = second_order(
-                self.objective,
-                training,
-                validation,
-                learning_rate=self.model_optimizer.learning_rate(epoch, training),
-                weight_decay=self.config.weight_decay,
-                clip=self.config.clip,
-                architecture=group,
-                reduce=self.reduce,
-            )
+            options |= {"weight_decay": self.config.weight_decay, "clip": self.config.clip}
+            options["learning_rate"] = self.model_optimizer.learning_rate(epoch, training)
+            validation_loss, gradients = second_order(self.objective, training, validation, **options)
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)
         clip_gradients(gradients, self.config.arch_clip)
         apply_gradients(self.optimizers[name], group, gradients)
         training_loss = self.model_optimizer.step(epoch, step, training)
         deviations = self.deviations()
         self.windows[name].add(deviations[name], group)
-        self.paths[name].append(flatten(group))
+        self.paths[name].append(health.flatten(group))
         self.steps_in_phase += 1
-        if (step + 1) % max(1, self.steps(epoch) // CURVE) == 0:
+        if (step + 1) % max(1, self.steps(epoch) // _CURVE) == 0:
             self.curve.append({"step": step + 1, **deviations})
         return StepFigures(training_loss, validation_loss, self.model_optimizer.gradient_norm)
 
@@ -149,8 +147,7 @@ class GradientStrategy(Strategy):
         if len(self.phases) == 1:
             return self.phases[0]
         if self.steps_in_phase >= self._phase_steps(epoch) or self.windows[self.phases[self.phase]].converged:
-            self.phase = 1 - self.phase
-            self.steps_in_phase = 0
+            self.phase, self.steps_in_phase = 1 - self.phase, 0
             name = self.phases[self.phase]
             self.windows[name].restart()
             if self.config.fresh_moments:
@@ -176,7 +173,7 @@ class GradientStrategy(Strategy):
         steps = self.steps(epoch)
         if self.half_epochs:
             return -(-steps // 2)
-        count = 2 * round((steps / PHASE_STEPS - 1) / 2) + 1
+        count = 2 * round((steps / _PHASE_STEPS - 1) / 2) + 1
         phase = -(-steps // max(3, count))
         return phase if steps % (2 * phase) else phase + 1
 
@@ -193,7 +190,7 @@ class GradientStrategy(Strategy):
         """Return the figures, and the health of the search in this epoch."""
         supernet, config = self.objective.supernet, self.config
         margins = supernet.margins(config.edges_per_node, config.avoid_first)
-        self.health = measure_health(self.paths, margins, self.genotype(), self.earlier)
+        self.health = health.measure_health(self.paths, margins, self.genotype(), self.earlier)
         return {**self.figures(), "health": self.health}
 
     def cost(self, history: Sequence[JSON]) -> float | None:
@@ -206,11 +203,11 @@ class GradientStrategy(Strategy):
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a plain sentence on the genotype."""
         if self.selected:  # older searches kept no margins
-            return judge_decisions(self.margins) if self.margins else "decided by perturbation"
+            return health.judge_decisions(self.margins) if self.margins else "decided by perturbation"
         sampled = self.config.sampling != "none"  # then the mixture that is evaluated was never trained
         losses = [] if sampled else [line["valid_loss"] for line in history]
         training = [line["training_loss"] for line in history]
-        return judge_weights(self.health, losses, training) if self.health else ""
+        return health.judge_weights(self.health, losses, training) if self.health else ""
 
     def converged(self) -> bool:
         """Return True if every part's MAD has settled; in a joint search, in the part's last phase."""
@@ -222,8 +219,9 @@ class GradientStrategy(Strategy):
             last = self.config.epochs
             self._set_temperature(last, self.steps(last) - 1)  # a search that goes on here has made no step
             randomness = random_state()
-            options = (self.objective, self.config, self.model_optimizer, self.reduce, progress)
-            self.selected, self.margins = select_by_perturbation(*options)
+            self.selected, self.margins = select_by_perturbation(
+                self.objective, self.config, self.model_optimizer, self.reduce, progress
+            )
             restore_random_state(randomness)  # for a search that is extended
 
     def genotype(self) -> Genotype:
