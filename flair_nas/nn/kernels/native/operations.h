@@ -1,8 +1,6 @@
 // The operations and gate forms, with the names and the order of `flair_nas/nn/operations.py`, which Python checks. An
 // operation gives y from z. A form gives the scale of the gate from the output g of its network.
 #pragma once
-#include <stdexcept>
-
 #include "vector.h"
 
 //          name      y                      dy/dz
@@ -33,28 +31,20 @@ enum : long {
 #define FORM(name, scale, slope) name,
   FLAIR_NAS_GATE_FORMS(FORM)
 #undef FORM
-      count
 };
 }  // namespace gate_form
 
 constexpr int OPERATIONS = operation::count;
 
-// Refuses codes that this file does not know.
-inline void check_operation(long code) {
-  if (code != operation::mixed && (code <= operation::drop || code >= operation::count))
-    throw std::invalid_argument("operation");
-}
-inline void check_form(long code) {
-  if (code < 0 || code >= gate_form::count) throw std::invalid_argument("form");
-}
+#define CASE(group, name, result) \
+  case group::name:               \
+    return result;
 
-// op(z), for a code that `check_operation` accepts.
+// op(z).
 template <class V>
 inline V operate(long code, V z) {
   switch (code) {
-#define OPERATION(name, value, slope) \
-  case operation::name:               \
-    return value;
+#define OPERATION(name, value, slope) CASE(operation, name, value)
     FLAIR_NAS_OPERATIONS(OPERATION)
 #undef OPERATION
   }
@@ -63,12 +53,9 @@ inline V operate(long code, V z) {
 
 // The derivative of op, from z and y = op(z).
 template <class V>
-inline V slope(long code, V z, V y) {
-  (void)z, (void)y;
+inline V slope(long code, [[maybe_unused]] V z, [[maybe_unused]] V y) {
   switch (code) {
-#define OPERATION(name, value, slope) \
-  case operation::name:               \
-    return slope;
+#define OPERATION(name, value, slope) CASE(operation, name, slope)
     FLAIR_NAS_OPERATIONS(OPERATION)
 #undef OPERATION
   }
@@ -79,9 +66,7 @@ inline V slope(long code, V z, V y) {
 template <class V>
 inline V form_scale(long code, V g) {
   switch (code) {
-#define FORM(name, scale, slope) \
-  case gate_form::name:           \
-    return scale;
+#define FORM(name, scale, slope) CASE(gate_form, name, scale)
     FLAIR_NAS_GATE_FORMS(FORM)
 #undef FORM
   }
@@ -89,14 +74,12 @@ inline V form_scale(long code, V g) {
 }
 
 template <class V>
-inline V form_slope(long code, V g) {
-  (void)g;
+inline V form_slope(long code, [[maybe_unused]] V g) {
   switch (code) {
-#define FORM(name, scale, slope) \
-  case gate_form::name:           \
-    return slope;
+#define FORM(name, scale, slope) CASE(gate_form, name, slope)
     FLAIR_NAS_GATE_FORMS(FORM)
 #undef FORM
   }
   __builtin_unreachable();
 }
+#undef CASE

@@ -44,7 +44,6 @@ struct Layout {
     for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.mixing + n * OPERATIONS);
     for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_mixing + n * OPERATIONS);
     for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_mixing + i * OPERATIONS);
-    if (p.history) check_form(p.form);
   }
 
   long base(long t) const { return p.keep ? offset[t] : 0; }  // first row of step t in kept tensors
