@@ -6,14 +6,14 @@ The mask of h multiplies h_{t-1} where it enters the product, one mask per seque
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.nn.kernels.dispatch import wants_equations
-from flair_nas.nn.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
+from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
 _State: TypeAlias = "Tensor | tuple[Tensor, ...]"
@@ -178,8 +178,9 @@ def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor]
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
     # as a product with columns takes it; under autocast cast once, not at every step
     weight = weight.to(torch.mm(weight[:1], weight[:1].t()).dtype)
-    run = run_by_autograd if wants_equations() else run_sequence
-    return run(loop, {"hidden": weight}, columns).t().reshape(-1, *mask.shape)
+    weights: dict[Hashable, Tensor] = {"hidden": weight}
+    output = loop(Products(weights), **columns) if wants_equations() else run_sequence(loop, weights, columns)
+    return output.t().reshape(-1, *mask.shape)
 
 
 def _weights(layer: _Layer) -> list[Tensor]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from flair_nas.nn.cell import CellBase
 from flair_nas.nn.kernels import columns, dispatch
 from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
@@ -14,7 +13,6 @@ from flair_nas.nn.kernels.native import run
 from flair_nas.nn.kernels.tracing import untraced
 from flair_nas.nn.operations import masked, product, product_dtype
 from flair_nas.nn.packing import Packing
-from flair_nas.nn.protocols import CellLike
 
 ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
 """Engines by name."""
@@ -24,7 +22,7 @@ Start = tuple[Tensor, Tensor, Tensor]
 
 
 def run_cell(
-    cell: CellLike,
+    cell: CellBase,
     data: Tensor,
     packing: Packing,
     start: Start,
@@ -60,40 +58,23 @@ def run_cell(
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
     run = run_equations if dispatch.wants_equations() or not packing.batch else run_engine
-    output = run(cell, Inputs(data, packing, hidden, states, past, mask))
+    output = run(cell, data, packing, hidden, states, past, mask)
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(earlier, cell.input_gate.history)[1:]
     return output, (output[packing.ends()], inputs, states)
 
 
-class Inputs(NamedTuple):
-    """The inputs of a cell over a ragged batch.
-
-    Args:
-        data: packed input, [S, D].
-        packing: positions of the tokens.
-        hidden: h before the first step, [B, H].
-        states: earlier states, latest first, [m - 1, B, H].
-        past: with a state gate, the inputs before the first step, latest first, then `data`, [m * B + S, D]; else None.
-        mask: variational dropout mask of the states, [B, H], or None.
-    """
-
-    data: Tensor
-    packing: Packing
-    hidden: Tensor
-    states: Tensor
-    past: Tensor | None
-    mask: Tensor | None
-
-
-def run_equations(cell: CellLike, inputs: Inputs) -> Tensor:
-    """Run a cell by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd.
-
-    Returns:
-        Packed output, [S, H].
-    """
-    data, packing, hidden, states, past, mask = inputs
+def run_equations(
+    cell: CellBase,
+    data: Tensor,
+    packing: Packing,
+    hidden: Tensor,
+    states: Tensor,
+    past: Tensor | None,
+    mask: Tensor | None,
+) -> Tensor:
+    """Run a cell by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd."""
     scales = None
     if cell.state_gate is not None:
         assert past is not None
@@ -116,9 +97,16 @@ def run_equations(cell: CellLike, inputs: Inputs) -> Tensor:
 
 
 @untraced
-def run_engine(cell: CellLike, inputs: Inputs) -> Tensor:
-    """Run a cell by the fastest engine available; returns as `run_equations`."""
-    data, packing, hidden, states, past, mask = inputs
+def run_engine(
+    cell: CellBase,
+    data: Tensor,
+    packing: Packing,
+    hidden: Tensor,
+    states: Tensor,
+    past: Tensor | None,
+    mask: Tensor | None,
+) -> Tensor:
+    """Run a cell by the fastest engine available."""
     program, dtype = cell.program(), product_dtype(cell.weight_hidden)
     engine = ENGINES[dispatch.engine_for(program.plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}

@@ -15,6 +15,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS
 from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
+from flair_nas.nn.init import check_arguments
 from flair_nas.nn.operations import product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Start, run_cell
@@ -77,15 +78,9 @@ class SearchedRNN(nn.Module):
             raise TypeError(
                 f"genotype must be a flair_nas.Genotype or what load_genotype takes, got {type(genotype).__name__}"
             )
-        for name, size in {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}.items():
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
         dropouts = {"dropout": dropout, "input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
-        for name, probability in dropouts.items():
-            if not 0 <= probability < 1:
-                raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
-        if init_range is not None and not 0 < init_range <= 1e6:
-            raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")
+        check_arguments(init_range, **sizes, **dropouts)
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
         if genotype.silent:
@@ -99,7 +94,7 @@ class SearchedRNN(nn.Module):
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
         self.init_range = init_range
         self.cells = nn.ModuleList(
-            SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range, device, dtype)
+            SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range, device=device, dtype=dtype)
             for layer in range(num_layers)
             for _ in range(self.num_directions)
         )

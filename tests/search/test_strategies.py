@@ -31,7 +31,7 @@ from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_independent import IndependentRandomSearch
 from flair_nas.search.strategies.random_shared import FINALISTS, SharedRandomSearch
 from flair_nas.search.strategies.whole_cells import draw
-from flair_nas.supernet import mean_absolute_deviation
+from flair_nas.supernet.relaxation import mean_absolute_deviation
 
 
 @pytest.fixture(scope="module")

@@ -635,16 +635,6 @@ def test_settings_that_cannot_be_are_refused_by_name(wrong: dict[str, Any]) -> N
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         CellSupernet(**{"input_size": D, "hidden_size": H, **wrong})
-    if name != "nodes":
-        with pytest.raises(ValueError, match=name):
-            InterCellSupernet(**{"input_size": D, "hidden_size": H, "cell": CELL, "history": 2, **wrong})
-
-
-def test_a_gate_needs_a_history_and_a_cell() -> None:
-    with pytest.raises(ValueError, match="history"):
-        InterCellSupernet(D, H, CELL, 0, "darts")
-    with pytest.raises((TypeError, ValueError), match="(?i)genotype"):
-        InterCellSupernet(D, H, "darts-v2", 2, "darts")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("history", [0, 2])

@@ -58,13 +58,6 @@ def run_sequence(
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         output: Tensor = _Sequence.apply(loop, tuple(weights), tuple(sources), *tensors)
         return output
-    return run_by_autograd(loop, weights, sources)
-
-
-def run_by_autograd(
-    loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
-) -> Tensor:
-    """Run a recurrence by plain autograd; arguments and returns as `run_sequence`."""
     return loop(Products(weights), **sources)
 
 
