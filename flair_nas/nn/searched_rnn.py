@@ -94,8 +94,8 @@ class SearchedRNN(nn.Module):
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
         self.init_range = init_range
         self.cells = nn.ModuleList(
-            SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range, device=device, dtype=dtype)
-            for layer in range(num_layers)
+            SearchedCell(width, hidden_size, genotype, init_range, device=device, dtype=dtype)
+            for width in (input_size, *[hidden_size * self.num_directions] * (num_layers - 1))
             for _ in range(self.num_directions)
         )
 
@@ -173,9 +173,6 @@ class SearchedRNN(nn.Module):
 
     def _cells(self) -> list[SearchedCell]:
         return cast("list[SearchedCell]", list(self.cells))
-
-    def _layer_input_size(self, layer: int) -> int:
-        return self.input_size if layer == 0 else self.hidden_size * self.num_directions
 
     def _check_input(self, data: Tensor, dimensions: int, form: str) -> None:
         weight = self._cells()[0].weight_input

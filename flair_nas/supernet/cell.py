@@ -19,7 +19,7 @@ from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
 from flair_nas.supernet.layer import run_supernet
-from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation
+from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
 
 
 class CellSupernet(CellBase):
@@ -50,8 +50,7 @@ class CellSupernet(CellBase):
         state_gate (E = D, G = H) and input_gate (E = H, G = D).
 
     Raises:
-        ValueError: sizes or probabilities out of range.
-        FlairNasError: an unknown relaxation.
+        ValueError: arguments out of range.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class CellSupernet(CellBase):
         for name, value, known in (("gate", gate, GATE_FORMS), ("carry", carry, CARRIES)):
             if value not in known:
                 raise ValueError(f"{name} must be {' or '.join(known)}, got {value!r}")
-        check_relaxation(relaxation)
         super().__init__(input_size, hidden_size, nodes, 2 * hidden_size)
         self.nodes, self.relaxation, self.init_range, self.range_of = nodes, relaxation, init_range, range_of
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout

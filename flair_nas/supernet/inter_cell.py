@@ -13,7 +13,7 @@ from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
 from flair_nas.supernet.layer import run_supernet
-from flair_nas.supernet.relaxation import Sampler, check_relaxation
+from flair_nas.supernet.relaxation import Sampler
 
 
 class InterCellSupernet(nn.Module):
@@ -50,7 +50,6 @@ class InterCellSupernet(nn.Module):
         init_range: float | None = None,
     ) -> None:
         super().__init__()
-        check_relaxation(relaxation)
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout

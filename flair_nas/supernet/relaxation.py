@@ -51,8 +51,13 @@ def relax(arch: Tensor, relaxation: str) -> Tensor:
 
     Returns:
         [E, 5], positive; each group of the softmax sums to 1.
+
+    Raises:
+        FlairNasError: an unknown relaxation; it lists the known ones.
     """
-    check_relaxation(relaxation)
+    if relaxation not in RELAXATIONS:
+        hint = did_you_mean(relaxation, list(RELAXATIONS))
+        raise FlairNasError(f"unknown relaxation {relaxation!r}; {hint}there are {', '.join(RELAXATIONS)}")
     return RELAXATIONS[relaxation](arch) if len(arch) else arch
 
 
@@ -101,19 +106,6 @@ def select_strongest(weights: Tensor, relaxation: str) -> Tensor:
     groups = softmax_groups(weights, relaxation)
     hard = [nn.functional.one_hot(group.argmax(), len(group)) for group in groups]
     return torch.cat(hard).view_as(weights).to(weights.dtype)
-
-
-def check_relaxation(name: str) -> None:
-    """Refuse a name that is no relaxation.
-
-    Raises:
-        FlairNasError: it lists the known ones.
-    """
-    if name not in RELAXATIONS:
-        known = list(RELAXATIONS)
-        raise FlairNasError(
-            f"unknown relaxation {name!r}; {did_you_mean(str(name), known)}there are {', '.join(known)}"
-        )
 
 
 def mean_absolute_deviation(arch: Tensor, relaxation: str) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,22 +85,13 @@ class Recurrence(NamedTuple):
     normalisation: Normalisation | None
 
 
-class Engine(Protocol):
-    """An implementation of recurrences; each agrees with the equations of `flair_nas.nn.recurrence`."""
+Engine = Callable[[Recurrence, Mapping[str, Tensor]], Tensor]
+"""An implementation of recurrences, from the recurrence and its sources to the packed output, [S, H].
 
-    def __call__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-        """Run a recurrence.
-
-        Args:
-            recurrence: the recurrence.
-            sources: tensors that the output depends on:
-                ``projected`` x W_x, [S, W], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
-                with an input gate ``past``, the states before ``hidden``, [m - 1, B, H]; with a state gate
-                ``hidden_scale``, the scale of h_{t-1}, [S, H]; of relaxed parts the mixing weights ``mixing`` and
-                ``gate_mixing``, [pairs, 5], ``entry_mixing``, [m, 5]; ``weight_hidden`` [H, W], ``weight_nodes``
-                [N, H, W], and with an input gate ``weight_input`` [D, W], ``weight_entry`` [m, H, D], ``weight_gate``
-                [m, D, D].
-
-        Returns:
-            Packed output, [S, H].
-        """
+Each agrees with the equations of `flair_nas.nn.recurrence`. Sources are the tensors that the output depends on:
+``projected`` x W_x, [S, W], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H]; with an input gate ``past``,
+the states before ``hidden``, [m - 1, B, H]; with a state gate ``hidden_scale``, the scale of h_{t-1}, [S, H]; of
+relaxed parts the mixing weights ``mixing`` and ``gate_mixing``, [pairs, 5], ``entry_mixing``, [m, 5];
+``weight_hidden`` [H, W], ``weight_nodes`` [N, H, W], and with an input gate ``weight_input`` [D, W], ``weight_entry``
+[m, H, D], ``weight_gate`` [m, D, D].
+"""

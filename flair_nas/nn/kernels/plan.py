@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from flair_nas.genotype import OPERATIONS, GateNode, Genotype
 
@@ -35,18 +35,14 @@ class PairPlan:
         assert self.mixing is not None
         return tuple(name for name, count in zip(OPERATIONS, self.mixing[pair]) if count)
 
+    @cached_property
     def by_tail(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Return, for each node, the pairs that read it, as (number, head), ordered by head."""
-        return _by_tail(self)
-
-
-@lru_cache(maxsize=1024)
-def _by_tail(pairs: PairPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
-    heads: list[list[tuple[int, int]]] = [[] for _ in pairs.first[1:]]
-    for head, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
-        for pair in range(first, last):
-            heads[pairs.tails[pair]].append((pair, head))
-    return tuple(map(tuple, heads))
+        """For each node, the pairs that read it, as (number, head), ordered by head."""
+        heads: list[list[tuple[int, int]]] = [[] for _ in self.first[1:]]
+        for head, (first, last) in enumerate(zip(self.first, self.first[1:])):
+            for pair in range(first, last):
+                heads[self.tails[pair]].append((pair, head))
+        return tuple(map(tuple, heads))
 
 
 @dataclass(frozen=True)
@@ -88,11 +84,7 @@ class GatePlan:
 
 
 def pair_plan(heads: Sequence[Iterable[tuple[str, int]]]) -> PairPlan:
-    """Return the pairs of a discrete network.
-
-    Args:
-        heads: per node, its edges (operation, tail).
-    """
+    """Return the pairs of a discrete network from each node's edges (operation, tail)."""
     first, tails, codes = [0], [], []  # type: tuple[list[int], list[int], list[int]]
     mixing: list[tuple[float, ...]] = []
     for edges in heads:

@@ -42,10 +42,9 @@ def is_transformed() -> bool:
 
     This covers torch.jit.trace, torch.func, forward-mode derivatives, and modes such as make_fx and fake tensors.
     """
-    transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
     return (
         torch._C._is_tracing()
-        or (transforms is not None and bool(transforms()))
+        or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
         or _get_current_dispatch_mode() is not None
     )
