@@ -64,14 +64,11 @@ class CellBase(nn.Module):
     def set_gates(self, genotype: Genotype, **factory: Any) -> None:
         """Make this cell's gates those of a genotype."""
         self.state_gate = self.input_gate = None
+        sizes = self.input_size, self.hidden_size
         if genotype.state_gate is not None:
-            self.state_gate = InterCellGate(
-                genotype.state_gate, self.input_size, self.hidden_size, genotype.gate, **factory
-            )
+            self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate, **factory)
         if genotype.input_gate is not None:
-            self.input_gate = InterCellGate(
-                genotype.input_gate, self.hidden_size, self.input_size, genotype.gate, **factory
-            )
+            self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate, **factory)
 
     def reset_parameters(self) -> None:
         """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1)."""
@@ -111,11 +108,10 @@ class SearchedCell(CellBase):
     """The cell of a genotype with its parameters and those of its inter-cell gates.
 
     Args:
-        input_size: D.
-        hidden_size: H.
         genotype: the architecture.
         init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows.
-        factory: device and dtype of the weights.
+
+    Other arguments are those of `CellBase`.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],

@@ -166,7 +166,9 @@ class SearchedRNN(nn.Module):
         output = output.unflatten(0, (steps, batch))
         final = self._final(state, None)
         if single:
-            return output.squeeze(1), _without_batch(final)
+            return output.squeeze(1), final.squeeze(1) if isinstance(final, Tensor) else final.map(
+                lambda part: part.squeeze(1)
+            )
         return output.transpose(0, 1) if self.batch_first else output, final
 
     # --- checks and states ---
@@ -238,7 +240,3 @@ def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentStat
     if isinstance(state, RecurrentState) and state.hidden.dim() == 2:
         return state.map(lambda tensor: tensor.unsqueeze(1))
     return state
-
-
-def _without_batch(state: Tensor | RecurrentState) -> Tensor | RecurrentState:
-    return state.squeeze(1) if isinstance(state, Tensor) else state.map(lambda tensor: tensor.squeeze(1))

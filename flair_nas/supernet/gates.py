@@ -12,7 +12,7 @@ from flair_nas.nn.cell import CellBase
 from flair_nas.nn.gates import GateBase
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import relaxed_gate_plan
-from flair_nas.nn.operations import mixture, product
+from flair_nas.nn.operations import FUNCTIONS, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
 
@@ -75,9 +75,9 @@ class GateSupernet(GateBase):
         pairs = iter(pair_mix)
         states: list[Tensor] = []
         for v, weight_entry, p, weight in zip(vectors, self.weight_entry, entry_mix, self.weight_nodes):
-            state = mixture(product(v, weight_entry), p)
+            state = _mixture(product(v, weight_entry), p)
             for earlier in states if self.links else ():
-                state = state + mixture(product(earlier, weight), next(pairs))
+                state = state + _mixture(product(earlier, weight), next(pairs))
             states.append(state)
         return torch.stack(states).mean(0)
 
@@ -96,6 +96,11 @@ class GateSupernet(GateBase):
     def derive(self, edges_per_node: int = 1) -> Gate:
         """Derive the gate from the present architecture weights."""
         return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
+
+
+def _mixture(pre: Tensor, mixing: Tensor) -> Tensor:
+    """Compute Σ_k p_k op_k(z), [B, G] (DARTS eq. 2), from z, [B, G], and the mixing weights p, [5]."""
+    return torch.stack([p * function(pre) for p, function in zip(mixing, FUNCTIONS.values())]).sum(0)
 
 
 def relax_gates(cell: CellBase, history: int, form: str, relaxation: str, sampler: Sampler, links: bool) -> None:

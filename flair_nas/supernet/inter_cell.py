@@ -72,13 +72,7 @@ class InterCellSupernet(nn.Module):
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """Derive the genotype: the fixed cell with the gates of the present architecture weights.
-
-        Args:
-            edges_per_node: n, of the gates' edges with I-DARTS.
-            avoid_first: without effect, as the cell is fixed.
-            most_identity: without effect, for the same reason.
-        """
+        """Derive the genotype: the fixed cell, which the last two arguments do not change, with the derived gates."""
         return dataclasses.replace(
             self.cell.genotype,
             state_gate=self.state_gate.derive(edges_per_node),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -12,15 +12,8 @@ from flair_nas.nn.recurrence import run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
 
 
-class _Layer(Protocol):
-    training: bool
-    input_size: int
-    input_dropout: float
-    recurrent_dropout: float
-
-
 def run_supernet(
-    cell: CellBase, layer: _Layer, input: Tensor, hx: Tensor | RecurrentState | None
+    cell: CellBase, layer: Any, input: Tensor, hx: Tensor | RecurrentState | None
 ) -> tuple[Tensor, Tensor | RecurrentState]:
     """Run a cell over whole sequences of one length.
 

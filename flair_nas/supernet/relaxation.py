@@ -10,18 +10,16 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError, did_you_mean
 
 
-def _relax_per_pair(arch: Tensor) -> Tensor:
-    """Take one softmax per pair of nodes (DARTS)."""
-    return arch.softmax(dim=1)
-
-
 def _relax_per_node(arch: Tensor) -> Tensor:
     """Take one softmax per node, over all its pairs and operations together (I-DARTS eq. 4)."""
     groups = torch.split(arch, group_sizes(len(arch)))
     return torch.cat([group.flatten().softmax(0).view_as(group) for group in groups])
 
 
-RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {"darts": _relax_per_pair, "i-darts": _relax_per_node}
+RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "darts": lambda arch: arch.softmax(dim=1),  # one per pair of nodes
+    "i-darts": _relax_per_node,
+}
 """Each relaxation as a function from architecture weights [E, 5] to mixing weights [E, 5]."""
 
 ONE_PER_PAIR = frozenset({"darts"})

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from flair_nas.genotype import OPERATIONS
 from flair_nas.nn.kernels.tracing import first_order_only
-from flair_nas.nn.operations import DERIVATIVES, FUNCTIONS, sigmoid_tanh
+from flair_nas.nn.operations import DERIVATIVES, FUNCTIONS
 
-FAST_FUNCTIONS = {**FUNCTIONS, "tanh": sigmoid_tanh}
+# on a CPU, PyTorch's sigmoid takes a tenth of the time of its tanh
+FAST_FUNCTIONS = {**FUNCTIONS, "tanh": lambda pre: torch.sigmoid(pre * 2) * 2 - 1}
 """The operations, as engines compute them."""
 
 _KEPT = [(FAST_FUNCTIONS[name], DERIVATIVES[name]) for name in OPERATIONS if name != "drop"]

@@ -149,11 +149,6 @@ def _padded(tensor: Tensor, width: int) -> Tensor:
     return (pad(tensor, (0, missing)) if missing else tensor).contiguous()
 
 
-def _padded_halves(tensor: Tensor, width: int) -> Tensor:
-    """Return [..., 2H] with each half padded by zeros to `width`, contiguous."""
-    return _padded(tensor.unflatten(-1, (2, -1)), width).flatten(-2)
-
-
 Number = type[ctypes.c_float] | type[ctypes.c_double]
 
 
@@ -260,7 +255,8 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
         kept["data"] = _padded(sources["data"], sizes.input)
         dropped = {"past": _padded(sources["past"], sizes.hidden)}  # the backward pass does not need it
     else:
-        dropped = {"projected": _padded_halves(sources["projected"], sizes.hidden)}
+        halves = sources["projected"].unflatten(-1, (2, -1))
+        dropped = {"projected": _padded(halves, sizes.hidden).flatten(-2)}
     kept |= _cell_results(recurrence, sizes, allocate)
     if recurrence.gate is not None:
         kept |= _gate_results(recurrence, recurrence.gate, sizes, allocate)
