@@ -21,10 +21,7 @@ def papers_range(width: int) -> float:
     """Return the initialisation bound of supernets and language models, 1.17 / √width: 0.04 at 850, as in the papers.
 
     Supernets need the smaller bound because normalised states let gradients grow sooner, language models because of
-    their large learning rates.
-
-    Args:
-        width: as for `default_range`.
+    their large learning rates. The width is as for `default_range`.
     """
     return 1.17 / math.sqrt(width)
 

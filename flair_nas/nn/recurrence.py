@@ -20,6 +20,10 @@ ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
 Start = tuple[Tensor, Tensor, Tensor]
 """State of a direction: the last h, [B, H]; inputs before the next step, [m, B, D]; earlier states, [m - 1, B, H]."""
 
+Inputs = tuple[Tensor, Packing, Tensor, Tensor, Tensor | None, Tensor | None]
+"""Inputs of a cell: packed data, [S, D], and its positions; the last h, [B, H], and earlier states, [m - 1, B, H]; with
+a state gate past inputs, latest first, then the data, [m * B + S, D]; the variational mask of the states, [B, H]."""
+
 
 def run_cell(
     cell: CellBase,
@@ -58,23 +62,16 @@ def run_cell(
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
     run = run_equations if dispatch.wants_equations() or not packing.batch else run_engine
-    output = run(cell, data, packing, hidden, states, past, mask)
+    output = run(cell, (data, packing, hidden, states, past, mask))
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(earlier, cell.input_gate.history)[1:]
     return output, (output[packing.ends()], inputs, states)
 
 
-def run_equations(
-    cell: CellBase,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    states: Tensor,
-    past: Tensor | None,
-    mask: Tensor | None,
-) -> Tensor:
+def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:
     """Run a cell by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd."""
+    data, packing, hidden, states, past, mask = inputs
     scales = None
     if cell.state_gate is not None:
         assert past is not None
@@ -97,16 +94,9 @@ def run_equations(
 
 
 @untraced
-def run_engine(
-    cell: CellBase,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    states: Tensor,
-    past: Tensor | None,
-    mask: Tensor | None,
-) -> Tensor:
+def run_engine(cell: CellBase, inputs: Inputs) -> Tensor:
     """Run a cell by the fastest engine available."""
+    data, packing, hidden, states, past, mask = inputs
     program, dtype = cell.program(), product_dtype(cell.weight_hidden)
     engine = ENGINES[dispatch.engine_for(program.plan, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}

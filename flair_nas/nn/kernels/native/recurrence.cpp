@@ -39,7 +39,6 @@ const char* flair_nas_members() {
 #undef MEMBER
       ;
 }
-long flair_nas_problem_bytes() { return sizeof(Problem<float, float>); }
 const char* flair_nas_operations() {
 #define OPERATION(name, value, slope) #name " "
   return FLAIR_NAS_OPERATIONS(OPERATION);

@@ -36,9 +36,7 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
             )
     members = [member.rsplit(" ", 1) for member in build.call_text(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _TYPES[kind]) for kind, name in members]
-    problem = type("Problem", (ctypes.Structure,), {"_fields_": fields})
-    assert ctypes.sizeof(problem) == library.flair_nas_problem_bytes(), "Python and C++ lay the struct out differently"
-    return problem
+    return type("Problem", (ctypes.Structure,), {"_fields_": fields})
 
 
 def _library() -> ctypes.CDLL:
@@ -156,25 +154,22 @@ Number = type[ctypes.c_float] | type[ctypes.c_double]
 def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, ctypes.Array[Any]]:
     """Return the arrays of the plans that members of `Problem` point to; `number` is the type of weights."""
 
-    def integers(values: Sequence[int]) -> ctypes.Array[Any]:
-        return (ctypes.c_int64 * len(values))(*values)
+    def array(values: Sequence[float], kind: Any = ctypes.c_int64) -> Any:
+        return (kind * len(values))(*values)
 
-    def numbers(values: Sequence[float]) -> ctypes.Array[Any]:
-        return (number * len(values))(*values)
-
-    arrays = {
-        "level_start": integers(cell.level_start),
-        "first_pair": integers(cell.pairs.first),
-        "node_scale": numbers(cell.scale),
-        "output_weight": numbers(cell.output),
+    arrays: dict[str, ctypes.Array[Any]] = {
+        "level_start": array(cell.level_start),
+        "first_pair": array(cell.pairs.first),
+        "node_scale": array(cell.scale, number),
+        "output_weight": array(cell.output, number),
     }
     if gate is not None:
-        arrays |= {"gate_first": integers(gate.pairs.first), "entry_code": integers(gate.entries)}
+        arrays |= {"gate_first": array(gate.pairs.first), "entry_code": array(gate.entries)}
     for prefix, pairs in (("", cell.pairs), ("gate_", gate.pairs if gate is not None else None)):
         if pairs is not None:
-            arrays |= {prefix + "tail": integers(pairs.tails), prefix + "code": integers(pairs.codes)}
+            arrays |= {prefix + "tail": array(pairs.tails), prefix + "code": array(pairs.codes)}
             if pairs.mixing is not None:
-                arrays[prefix + "mixing"] = numbers([weight for row in pairs.mixing for weight in row])
+                arrays[prefix + "mixing"] = array([weight for row in pairs.mixing for weight in row], number)
     return arrays
 
 
