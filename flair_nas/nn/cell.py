@@ -43,14 +43,10 @@ class CellBase(nn.Module):
         nodes: N.
         width: W, 2H, or H in the plain form.
         factory: device and dtype of the weights.
-
-    Attributes:
-        init_range: initialisation bound of the weights.
-        range_of: makes the bound from a width if `init_range` is None: H, of gates the rows of each matrix.
     """
 
-    init_range: float | None
-    range_of: Callable[[int], float] = staticmethod(default_range)
+    init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
+    range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
     state_gate: GateBase | None
     input_gate: GateBase | None
 

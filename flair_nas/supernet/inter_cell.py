@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.state import RecurrentState
+from flair_nas.supernet.cell import run_supernet
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
-from flair_nas.supernet.layer import run_supernet
 from flair_nas.supernet.relaxation import Sampler
 
 

@@ -71,14 +71,10 @@ class Sampler:
     With a temperature, Gumbel noise is added to the architecture weights before the softmax (SNAS, Xie et al., 2019).
     A straight-through pass then runs the strongest of each softmax alone; its gradient is that of the soft weights
     (GDAS, Dong and Yang, 2019).
-
-    Attributes:
-        temperature: τ, which divides architecture weights and noise; None for the plain relaxation.
-        straight_through: run the strongest of each softmax alone.
     """
 
     def __init__(self) -> None:
-        self.temperature: float | None = None
+        self.temperature: float | None = None  # τ, which divides architecture weights and noise
         self.straight_through = False
         self._noise: dict[int, Tensor] = {}
         self._active = False

@@ -43,19 +43,12 @@ _COMPILE_SECONDS = 300.0  # usually ten are enough
 
 
 class Built(NamedTuple):
-    """The native kernels of this process, or the reason why there are none.
-
-    Args:
-        library: the loaded library, or None.
-        compiler: path of the compiler and the first line of its version.
-        place: path of the library.
-        reason: why there is no library, and what to do; its first line is complete.
-    """
+    """The native kernels of this process, or the reason why there are none."""
 
     library: ctypes.CDLL | None
-    compiler: str = ""
-    place: str = ""
-    reason: str = ""
+    compiler: str = ""  # its path and the first line of its version
+    place: str = ""  # path of the library
+    reason: str = ""  # why there is no library, and what to do; its first line is complete
 
 
 def library(sources: Path = SOURCES) -> ctypes.CDLL | None:
