@@ -36,50 +36,34 @@ enum : long {
 
 constexpr int OPERATIONS = operation::count;
 
-#define CASE(group, name, result) \
-  case group::name:               \
-    return result;
-
-// op(z).
+// op(z), and its derivative from z and y = op(z).
+#define VALUE(name, value, slope) case operation::name: return value;
+#define SLOPE(name, value, slope) case operation::name: return slope;
 template <class V>
 inline V operate(long code, V z) {
-  switch (code) {
-#define OPERATION(name, value, slope) CASE(operation, name, value)
-    FLAIR_NAS_OPERATIONS(OPERATION)
-#undef OPERATION
-  }
+  switch (code) { FLAIR_NAS_OPERATIONS(VALUE) }
   __builtin_unreachable();
 }
-
-// The derivative of op, from z and y = op(z).
 template <class V>
 inline V slope(long code, [[maybe_unused]] V z, [[maybe_unused]] V y) {
-  switch (code) {
-#define OPERATION(name, value, slope) CASE(operation, name, slope)
-    FLAIR_NAS_OPERATIONS(OPERATION)
-#undef OPERATION
-  }
+  switch (code) { FLAIR_NAS_OPERATIONS(SLOPE) }
   __builtin_unreachable();
 }
+#undef VALUE
+#undef SLOPE
 
 // The scale of a gate whose network has output g, and its derivative.
+#define VALUE(name, scale, slope) case gate_form::name: return scale;
+#define SLOPE(name, scale, slope) case gate_form::name: return slope;
 template <class V>
 inline V form_scale(long code, V g) {
-  switch (code) {
-#define FORM(name, scale, slope) CASE(gate_form, name, scale)
-    FLAIR_NAS_GATE_FORMS(FORM)
-#undef FORM
-  }
+  switch (code) { FLAIR_NAS_GATE_FORMS(VALUE) }
   __builtin_unreachable();
 }
-
 template <class V>
 inline V form_slope(long code, [[maybe_unused]] V g) {
-  switch (code) {
-#define FORM(name, scale, slope) CASE(gate_form, name, slope)
-    FLAIR_NAS_GATE_FORMS(FORM)
-#undef FORM
-  }
+  switch (code) { FLAIR_NAS_GATE_FORMS(SLOPE) }
   __builtin_unreachable();
 }
-#undef CASE
+#undef VALUE
+#undef SLOPE
