@@ -181,25 +181,6 @@ def test_any_supernet_equals_the_oracle(steps: int, batch: int, carried: bool, *
 
 @pytest.mark.slow
 @relaxations
-@pytest.mark.parametrize("history", [0, 3])
-def test_segments_with_the_state_carried_equal_one_run(history: int, relaxation: str) -> None:
-    """Also in training: batch statistics are those of one time step, so the border changes nothing."""
-    whole, parts = (Case(relaxation, history=history) for _ in range(2))
-    xs = inputs(7).requires_grad_()
-    expected = whole.run(xs)
-    hx, outputs = None, []
-    for segment in xs.split([1, 4, 2]):
-        output, hx = parts.net(segment, hx)
-        outputs.append(output)
-    actual = [torch.cat(outputs), *tensors_of(hx)]
-    assert_same(actual, expected, 1e-12)
-    pairs = (gradients(r, [xs, *case.net.parameters()]) for r, case in ((actual, parts), (expected, whole)))
-    assert_same(*pairs, 1e-11, "gradient")  # type: ignore[misc]
-    assert_same(list(parts.net.buffers()), list(whole.net.buffers()), 1e-12)
-
-
-@pytest.mark.slow
-@relaxations
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("history", [0, 3])
 def test_every_engine_equals_the_equations(
