@@ -52,7 +52,7 @@ class GateBase(nn.Module):
         return len(self.weight_entry)
 
     def scale(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the scale of the gate, [B, G], from v_1..v_m, [B, E] each (ESS eq. 5 and 6, in the gate's form)."""
+        """Compute the scale of the gate, [B, G], from v_1..v_m, [B, E] each, the latest first (ESS eq. 5 and 6)."""
         return FORMS[self.form].scale(self(vectors))
 
     def program(self) -> GateProgram:
@@ -68,14 +68,7 @@ class InterCellGate(GateBase):
         self.nodes = gate.nodes
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the mean of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i).
-
-        Args:
-            vectors: v_1..v_m, the latest first, [B, E] each.
-
-        Returns:
-            [B, G].
-        """
+        """Compute the mean, [B, G], of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i)."""
         states: list[Tensor] = []
         for node, v, entry, weight in zip(self.nodes, vectors, self.weight_entry, self.weight_nodes):
             state = FUNCTIONS[node.entry](product(v, entry))

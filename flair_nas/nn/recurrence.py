@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,32 +27,23 @@ Inputs = tuple[Tensor, Packing, Tensor, Tensor, Tensor | None, Tensor | None]
 a state gate past inputs, latest first, then the data, [m * B + S, D]; the variational mask of the states, [B, H]."""
 
 
-def run_cell(
-    cell: CellBase,
-    data: Tensor,
-    packing: Packing,
-    start: Start,
-    *,
-    input_dropout: float = 0.0,
-    recurrent_dropout: float = 0.0,
-) -> tuple[Tensor, Start]:
+def run_cell(cell: CellBase, layer: Any, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
     """Run one layer in one direction.
 
     Args:
         cell: the cell.
+        layer: the layer of the cell, for its mode, `input_dropout` and `recurrent_dropout`.
         data: packed input, [S, D].
         packing: positions of the tokens.
         start: the initial state.
-        input_dropout: probability of the variational mask of the input, 0 in evaluation.
-        recurrent_dropout: probability of the variational mask of the states, 0 in evaluation.
 
     Returns:
         Packed output, [S, H], and the final state.
     """
     hidden, inputs, states = start
     data = data.to(cell.weight_hidden.dtype)  # under autocast the input may come from a product of lower precision
-    input_mask = _mask(input_dropout, data, packing.batch)  # [B, D]
-    mask = _mask(recurrent_dropout, hidden, packing.batch)  # [B, H]
+    input_mask = _mask(layer.training and layer.input_dropout, data, packing.batch)  # [B, D]
+    mask = _mask(layer.training and layer.recurrent_dropout, hidden, packing.batch)  # [B, H]
     past = None
     if cell.state_gate is not None:
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]

@@ -201,9 +201,6 @@ class SearchedRNN(nn.Module):
         packing = Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None
         ends: list[Start] = []
-        dropouts: dict[str, float] = {}
-        if self.training:
-            dropouts = {"input_dropout": self.input_dropout, "recurrent_dropout": self.recurrent_dropout}
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
@@ -211,7 +208,7 @@ class SearchedRNN(nn.Module):
                 cell = self._cells()[index]
                 ordered = data[backward] if direction else data
                 start = (state.hidden[index], state.inputs[index], state.states[index])
-                output, end = run_cell(cell, ordered, packing, start, **dropouts)
+                output, end = run_cell(cell, self, ordered, packing, start)
                 outputs.append(output[backward] if direction else output)  # reversing twice restores the order
                 ends.append(end)
             data = torch.cat(outputs, dim=1) if self.bidirectional else outputs[0]

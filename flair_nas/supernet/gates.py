@@ -24,10 +24,7 @@ class GateSupernet(GateBase):
     """Gate of ESS, f' or g', with all operations and all edges between its nodes.
 
     Args:
-        history: m, the number of nodes.
-        entry_size: width E of the entry vectors.
-        gate_size: width G of the gate.
-        form: form of the gate, one of `GATE_FORMS`.
+        history, entry_size, gate_size, form: as for `GateBase`.
         relaxation: grouping of the edges between nodes; an entry always has a softmax of its own.
         sampler: makes mixing weights of architecture weights, for the whole supernet.
         links: the nodes read one another; otherwise each reads its entry alone (ESS leaves that open).
@@ -63,14 +60,7 @@ class GateSupernet(GateBase):
         return self.sampler.sample(self.arch_entry, OF_ENTRIES), self.sampler.sample(self.arch, self.relaxation)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the gate: the mean of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i).
-
-        Args:
-            vectors: v_1..v_m, the latest first, [B, E] each.
-
-        Returns:
-            [B, G].
-        """
+        """Compute the mean, [B, G], of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i)."""
         entry_mix, pair_mix = self.mixing_weights()
         pairs = iter(pair_mix)
         states: list[Tensor] = []
