@@ -47,8 +47,6 @@ class CellBase(nn.Module):
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
     range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
-    state_gate: GateBase | None
-    input_gate: GateBase | None
 
     def __init__(self, input_size: int, hidden_size: int, nodes: int, width: int, **factory: Any) -> None:
         super().__init__()
@@ -56,10 +54,11 @@ class CellBase(nn.Module):
         self.weight_input = nn.Parameter(torch.empty(input_size, width, **factory))
         self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, **factory))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, **factory))
+        self.state_gate: GateBase | None = None
+        self.input_gate: GateBase | None = None
 
     def set_gates(self, genotype: Genotype, **factory: Any) -> None:
         """Make this cell's gates those of a genotype."""
-        self.state_gate = self.input_gate = None
         sizes = self.input_size, self.hidden_size
         if genotype.state_gate is not None:
             self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate, **factory)

@@ -84,7 +84,6 @@ class CellSupernet(CellBase):
         self.arch = nn.Parameter(torch.empty(nodes * (nodes + 1) // 2, len(OPERATIONS)))
         self.norm = nn.BatchNorm1d(hidden_size, affine=False) if batch_norm else None
         self.sampler = Sampler()
-        self.state_gate = self.input_gate = None
         if fixed_gates is not None:
             self.set_gates(fixed_gates)
         elif history:
