@@ -289,33 +289,6 @@ def test_variational_dropout_equals_the_oracle_with_the_masks_it_drew(
     check_against_oracle(case, inputs(), case.state(), x_mask=x_mask, h_mask=h_mask)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"history": 0}, {"history": 2}, {"history": 2, "cell": CELL}],
-    ids=lambda options: "-".join(str(value) for value in options.values() if value is not CELL),
-)
-def test_dropout_is_drawn_from_the_seed_and_sleeps_in_evaluation(options: dict[str, Any]) -> None:
-    history = options["history"]
-    plain = Case(**options)
-    for rates in ({"input_dropout": 0.5}, {"recurrent_dropout": 0.5}):
-        case = Case(**options, **rates)
-
-        def run(seed: int, case: Case = case) -> list[Tensor]:
-            torch.manual_seed(seed)
-            return case.run(inputs())
-
-        once, again, other = run(1), run(1), run(2)
-        assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
-        assert not torch.equal(once[0], other[0])
-        if history:  # a history holds what was given: the next segment masks it itself
-            assert_same([once[2]], [inputs().flip(0)[:history]])
-        case.net.eval()
-        plain.net.eval()
-        for buffer, its in zip(case.net.buffers(), plain.net.buffers(), strict=True):
-            its.copy_(buffer)
-        assert_same(run(1), plain.run(inputs()), 1e-12)
-
-
 # --- one-hot: the derived cell
 
 
