@@ -53,7 +53,7 @@ from flair_nas.search.objectives.text import TextObjective
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies import gradient
 from flair_nas.supernet import CellSupernet
-from flair_nas.supernet import layer as supernet_layer
+from flair_nas.supernet import cell as supernet_cell
 from flair_nas.supernet.gates import GateSupernet
 from flair_nas.supernet.relaxation import relax
 
@@ -322,7 +322,7 @@ def shares_of_rows(strategy: gradient.GradientStrategy, objective: TextObjective
         (strategy, "deviations"),
     ):
         setattr(module, name, recorded("descent", getattr(module, name)))
-    supernet_layer.run_cell = recorded("cell", supernet_layer.run_cell)
+    supernet_cell.run_cell = recorded("cell", supernet_cell.run_cell)
     spent: dict[tuple, float] = defaultdict(float)
     for step in steps:
         with profile(activities=[ProfilerActivity.CPU]) as profiler, record_function("step"):

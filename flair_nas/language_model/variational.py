@@ -6,14 +6,14 @@ The mask of h multiplies h_{t-1} where it enters the product, one mask per seque
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import ClassVar, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.nn.kernels.dispatch import wants_equations
-from flair_nas.nn.kernels.sequence_gradient import Products, run_by_autograd, run_sequence
+from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.nn.operations import masked, product_dtype
 
 _Layer: TypeAlias = "nn.LSTM | nn.GRU"
@@ -99,9 +99,9 @@ def _project(weight: Tensor, input: Tensor, bias: Tensor) -> Tensor:
 def _run(loop: Callable[..., Tensor], weight: Tensor, sources: dict[str, Tensor], mask: Tensor) -> Tensor:
     """Run a loop with a weight of h [gates * H, H] and a mask of h [B, H], and return its columns as [steps, B, H]."""
     columns = {name: tensor.contiguous() for name, tensor in (sources | {"mask": mask.t()}).items()}
-    weight = weight.to(product_dtype(weight))  # under autocast cast once, not at every step
-    run = run_by_autograd if wants_equations() else run_sequence
-    return run(loop, {"hidden": weight}, columns).t().reshape(-1, *mask.shape)
+    weights: dict[Hashable, Tensor] = {"hidden": weight.to(product_dtype(weight))}  # cast once, not at every step
+    output = loop(Products(weights), **columns) if wants_equations() else run_sequence(loop, weights, columns)
+    return output.t().reshape(-1, *mask.shape)
 
 
 def _weights(layer: _Layer) -> list[Tensor]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Genotype
-from flair_nas.nn.gates import InterCellGate
-from flair_nas.nn.init import default_range, ranges
+from flair_nas.nn.gates import GateBase, InterCellGate
+from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.engine import CellProgram
 from flair_nas.nn.kernels.plan import cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
-from flair_nas.nn.protocols import GateLike
 
 
 def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
@@ -34,16 +34,79 @@ def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, high
     return state + torch.sigmoid(c) * (operation(z) - state)
 
 
-class SearchedCell(nn.Module):
-    """The cell of a genotype with its parameters and those of its inter-cell gates.
+class CellBase(nn.Module):
+    """Parts that discrete and relaxed cells share.
 
     Args:
         input_size: D.
         hidden_size: H.
+        nodes: N.
+        width: W, 2H, or H in the plain form.
+        factory: device and dtype of the weights.
+    """
+
+    init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
+    range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
+
+    def __init__(self, input_size: int, hidden_size: int, nodes: int, width: int, **factory: Any) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.weight_input = nn.Parameter(torch.empty(input_size, width, **factory))
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, **factory))
+        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, **factory))
+        self.state_gate: GateBase | None = None
+        self.input_gate: GateBase | None = None
+
+    def set_gates(self, genotype: Genotype, **factory: Any) -> None:
+        """Make this cell's gates those of a genotype."""
+        sizes = self.input_size, self.hidden_size
+        if genotype.state_gate is not None:
+            self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate, **factory)
+        if genotype.input_gate is not None:
+            self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate, **factory)
+
+    def reset_parameters(self) -> None:
+        """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1)."""
+        own_range = self._range(self.hidden_size)
+        for name, weight in self.named_parameters(recurse=False):
+            if name == "arch":
+                nn.init.normal_(weight, std=1e-3)
+            else:
+                nn.init.uniform_(weight, -own_range, own_range)
+        for gate in (self.state_gate, self.input_gate):
+            if gate is not None:
+                gate.reset_parameters(self._range)
+
+    def _range(self, width: int) -> float:
+        return self.range_of(width) if self.init_range is None else self.init_range
+
+    def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
+        """Compute one time step by the equations; engines do so for a whole sequence.
+
+        Args:
+            x: x_t, or x̂_t if there is an input gate, [B, D].
+            h: h_{t-1}, or ĥ_{t-1} if there is a state gate, [B, H].
+            mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
+            previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
+
+        Returns:
+            h_t, [B, H].
+        """
+        raise NotImplementedError
+
+    def program(self) -> CellProgram:
+        """Return everything that engines need besides the weights."""
+        raise NotImplementedError
+
+
+class SearchedCell(CellBase):
+    """The cell of a genotype with its parameters and those of its inter-cell gates.
+
+    Args:
         genotype: the architecture.
         init_range: weights start uniform in +-init_range; None for 1.5 / √H, those of gates for 1.5 / √rows.
-        device: device of the weights.
-        dtype: dtype of the weights.
+
+    Other arguments are those of `CellBase`.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
         weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
@@ -52,53 +115,16 @@ class SearchedCell(nn.Module):
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        genotype: Genotype,
-        init_range: float | None,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
+        self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float | None, **factory: Any
     ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.genotype = input_size, hidden_size, genotype
-        self.init_range = init_range
         width = (2 if genotype.highway else 1) * hidden_size
-        self.weight_input = nn.Parameter(torch.empty(input_size, width, device=device, dtype=dtype))
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, device=device, dtype=dtype))
-        nodes = len(genotype.nodes)
-        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, device=device, dtype=dtype))
-        state_gate, input_gate = genotype.state_gate, genotype.input_gate
-        self.state_gate: GateLike | None = None
-        self.input_gate: GateLike | None = None
-        if state_gate is not None:
-            self.state_gate = InterCellGate(state_gate, input_size, hidden_size, genotype.gate, device, dtype)
-        if input_gate is not None:
-            self.input_gate = InterCellGate(input_gate, hidden_size, input_size, genotype.gate, device, dtype)
+        super().__init__(input_size, hidden_size, len(genotype.nodes), width, **factory)
+        self.genotype, self.init_range = genotype, init_range
+        self.set_gates(genotype, **factory)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw the weights from the global generator."""
-        range_of = ranges(self.init_range, default_range)
-        own_range = range_of(self.hidden_size)
-        for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
-            nn.init.uniform_(weight, -own_range, own_range)
-        for gate in (self.state_gate, self.input_gate):
-            if gate is not None:
-                gate.reset_parameters(range_of)
-
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
-        """Compute one time step by the equations.
-
-        Args:
-            x: x_t, or x̂_t if the genotype has an input gate, [B, D].
-            h: h_{t-1}, or ĥ_{t-1} if it has a state gate, [B, H].
-            mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
-            previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
-
-        Returns:
-            h_t, [B, H].
-        """
+        """Compute one time step by the equations (I-DARTS eq. 1); see `CellBase.step`."""
         genotype = self.genotype
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
         carry = h if previous is None or genotype.carry == "gated" else previous

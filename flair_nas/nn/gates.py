@@ -2,63 +2,73 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Gate
-from flair_nas.nn.init import reset_gate_parameters
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import gate_plan
 from flair_nas.nn.operations import FORMS, FUNCTIONS, product
 
 
-class InterCellGate(nn.Module):
-    """An inter-cell gate of ESS, f' or g'.
+class GateBase(nn.Module):
+    """Parts that discrete and relaxed gates share.
 
     Args:
-        gate: structure of the gate, m nodes.
+        history: history length m.
         entry_size: width E of the entry vectors v_1..v_m.
         gate_size: width G of the gate and of the vector that it scales.
         form: form of the gate, one of `GATE_FORMS`.
-        device: device of the weights.
-        dtype: dtype of the weights.
+        factory: device and dtype of the weights.
     """
 
-    def __init__(
-        self,
-        gate: Gate,
-        entry_size: int,
-        gate_size: int,
-        form: str,
-        device: torch.device | str | int | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, history: int, entry_size: int, gate_size: int, form: str, **factory: Any) -> None:
         super().__init__()
-        self.nodes, self.form = gate.nodes, form
-        history = gate.history
-        self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size, device=device, dtype=dtype))
-        self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size, device=device, dtype=dtype))
+        self.form = form
+        self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size, **factory))
+        self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size, **factory))
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
-        """Draw the weights; see `flair_nas.nn.init.reset_gate_parameters`."""
-        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, range_of)
+        """Draw the weights.
+
+        Entry weights of a form that scales by the gate alone start with unit gain instead of `range_of`, wider by √m
+        because the gate averages m nodes; see docs/decisions.md.
+
+        Args:
+            range_of: gives the initialisation bound for the number of rows of a matrix, E or G.
+        """
+        history, entry_size, gate_size = self.weight_entry.shape
+        entry_range = math.sqrt(3 * history / entry_size) if FORMS[self.form].unit_gain else range_of(entry_size)
+        nn.init.uniform_(self.weight_entry, -entry_range, entry_range)
+        nn.init.uniform_(self.weight_nodes, -range_of(gate_size), range_of(gate_size))
 
     @property
     def history(self) -> int:
         """The history length m."""
-        return len(self.nodes)
+        return len(self.weight_entry)
+
+    def scale(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Compute the scale of the gate, [B, G], from v_1..v_m, [B, E] each, the latest first (ESS eq. 5 and 6)."""
+        return FORMS[self.form].scale(self(vectors))
+
+    def program(self) -> GateProgram:
+        """Return everything that engines need besides the weights."""
+        raise NotImplementedError
+
+
+class InterCellGate(GateBase):
+    """A discrete inter-cell gate, f' or g', with the structure of a `Gate`; see `GateBase` for other arguments."""
+
+    def __init__(self, gate: Gate, entry_size: int, gate_size: int, form: str, **factory: Any) -> None:
+        super().__init__(gate.history, entry_size, gate_size, form, **factory)
+        self.nodes = gate.nodes
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the mean of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i).
-
-        Args:
-            vectors: v_1..v_m, the latest first, [B, E] each.
-
-        Returns:
-            [B, G].
-        """
+        """Compute the mean, [B, G], of s_i = op_i(v_i W_i^in) + the sum over kept edges (j -> i, op) of op(s_j W_i)."""
         states: list[Tensor] = []
         for node, v, entry, weight in zip(self.nodes, vectors, self.weight_entry, self.weight_nodes):
             state = FUNCTIONS[node.entry](product(v, entry))
@@ -66,10 +76,6 @@ class InterCellGate(nn.Module):
                 state = state + FUNCTIONS[edge.op](product(states[edge.tail - 1], weight))
             states.append(state)
         return torch.stack(states).mean(0)
-
-    def scale(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the scale of the gate, [B, G], from v_1..v_m (ESS eq. 5 and 6, in the gate's form)."""
-        return FORMS[self.form].scale(self(vectors))
 
     def program(self) -> GateProgram:
         """Return everything that engines need besides the weights."""

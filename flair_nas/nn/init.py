@@ -1,13 +1,8 @@
-"""Initialisation of the weights of cells and gates."""
+"""Initialisation bounds of the weights of cells and gates, and checks of the arguments of layers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
-from torch import Tensor, nn
-
-from flair_nas.nn.operations import FORMS
 
 
 def default_range(width: int) -> float:
@@ -26,34 +21,27 @@ def papers_range(width: int) -> float:
     """Return the initialisation bound of supernets and language models, 1.17 / √width: 0.04 at 850, as in the papers.
 
     Supernets need the smaller bound because normalised states let gradients grow sooner, language models because of
-    their large learning rates.
-
-    Args:
-        width: as for `default_range`.
+    their large learning rates. The width is as for `default_range`.
     """
     return 1.17 / math.sqrt(width)
 
 
-def ranges(init_range: float | None, default: Callable[[int], float]) -> Callable[[int], float]:
-    """Return a function from width to initialisation bound: always `init_range`, or `default` if that is None."""
-    return default if init_range is None else lambda width: init_range
-
-
-def reset_gate_parameters(
-    weight_entry: Tensor, weight_nodes: Tensor, form: str, range_of: Callable[[int], float]
-) -> None:
-    """Draw the weights of a gate.
-
-    Entry weights of a form that scales by the gate alone start with unit gain instead of `range_of`, wider by √m
-    because the gate averages m nodes; see docs/decisions.md.
+def check_arguments(init_range: float | None, **numbers: float) -> None:
+    """Refuse arguments of a layer that are out of range.
 
     Args:
-        weight_entry: [m, E, G].
-        weight_nodes: [m, G, G].
-        form: one of `GATE_FORMS`.
-        range_of: gives the initialisation bound for the number of rows of a matrix, E or G.
+        init_range: the initialisation bound, or None.
+        numbers: dropouts, and sizes, which are at least 1, or 0 for `history`.
+
+    Raises:
+        ValueError: it names the argument.
     """
-    history, entry_size, gate_size = weight_entry.shape
-    entry_range = math.sqrt(3 * history / entry_size) if FORMS[form].unit_gain else range_of(entry_size)
-    nn.init.uniform_(weight_entry, -entry_range, entry_range)
-    nn.init.uniform_(weight_nodes, -range_of(gate_size), range_of(gate_size))
+    for name, number in numbers.items():
+        minimum = 0 if name == "history" else 1
+        if name.endswith("dropout"):
+            if not 0 <= number < 1:
+                raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {number!r}")
+        elif not isinstance(number, int) or isinstance(number, bool) or number < minimum:
+            raise ValueError(f"{name} must be a whole number of at least {minimum}, got {number!r}")
+    if init_range is not None and not 0 < init_range <= 1e6:
+        raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")

@@ -30,15 +30,10 @@ DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class GateForm(NamedTuple):
-    """A form of inter-cell gates.
+    """A form of inter-cell gates."""
 
-    Args:
-        scale: gives the scale of the gate from the output of its network.
-        unit_gain: entry weights start with unit gain, so a signal neither shrinks nor grows.
-    """
-
-    scale: Callable[[Tensor], Tensor]
-    unit_gain: bool = False
+    scale: Callable[[Tensor], Tensor]  # from the output of the gate's network
+    unit_gain: bool = False  # entry weights start with unit gain, so a signal neither shrinks nor grows
 
 
 FORMS: dict[str, GateForm] = {
@@ -49,19 +44,6 @@ FORMS: dict[str, GateForm] = {
 assert tuple(FUNCTIONS) == tuple(DERIVATIVES) == OPERATIONS and tuple(FORMS) == GATE_FORMS, (
     "flair_nas/nn/operations.py and genotype/vocabulary.py must have the same operations and gate forms in one order"
 )
-
-
-def mixture(pre: Tensor, mixing: Tensor) -> Tensor:
-    """Compute Σ_k p_k op_k(z) (DARTS eq. 2).
-
-    Args:
-        pre: z, [B, G].
-        mixing: p, the mixing weights in the order of `OPERATIONS`, [5].
-
-    Returns:
-        [B, G].
-    """
-    return torch.stack([p * function(pre) for p, function in zip(mixing, FUNCTIONS.values())]).sum(0)
 
 
 def masked(state: Tensor, mask: Tensor | None) -> Tensor:
@@ -80,8 +62,3 @@ def product(vectors: Tensor, weight: Tensor) -> Tensor:
 def product_dtype(weight: Tensor) -> torch.dtype:
     """Return the dtype of products with this weight; under autocast it is lower than the weight's."""
     return torch.mm(weight.new_zeros(1, 1), weight.new_zeros(1, 1)).dtype
-
-
-def sigmoid_tanh(pre: Tensor) -> Tensor:
-    """Compute tanh z = 2 σ(2z) - 1: on a CPU, PyTorch's sigmoid takes a tenth of the time of its tanh."""
-    return torch.sigmoid(pre * 2) * 2 - 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from flair_nas.nn.cell import CellBase
 from flair_nas.nn.kernels import columns, dispatch
 from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
@@ -14,7 +15,6 @@ from flair_nas.nn.kernels.native import run
 from flair_nas.nn.kernels.tracing import untraced
 from flair_nas.nn.operations import masked, product, product_dtype
 from flair_nas.nn.packing import Packing
-from flair_nas.nn.protocols import CellLike
 
 ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
 """Engines by name."""
@@ -22,33 +22,28 @@ ENGINES: dict[str, Engine] = {"native": run.run, "columns": columns.run}
 Start = tuple[Tensor, Tensor, Tensor]
 """State of a direction: the last h, [B, H]; inputs before the next step, [m, B, D]; earlier states, [m - 1, B, H]."""
 
+Inputs = tuple[Tensor, Packing, Tensor, Tensor, Tensor | None, Tensor | None]
+"""Inputs of a cell: packed data, [S, D], and its positions; the last h, [B, H], and earlier states, [m - 1, B, H]; with
+a state gate past inputs, latest first, then the data, [m * B + S, D]; the variational mask of the states, [B, H]."""
 
-def run_cell(
-    cell: CellLike,
-    data: Tensor,
-    packing: Packing,
-    start: Start,
-    *,
-    input_dropout: float = 0.0,
-    recurrent_dropout: float = 0.0,
-) -> tuple[Tensor, Start]:
+
+def run_cell(cell: CellBase, layer: Any, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
     """Run one layer in one direction.
 
     Args:
         cell: the cell.
+        layer: the layer of the cell, for its mode, `input_dropout` and `recurrent_dropout`.
         data: packed input, [S, D].
         packing: positions of the tokens.
         start: the initial state.
-        input_dropout: probability of the variational mask of the input, 0 in evaluation.
-        recurrent_dropout: probability of the variational mask of the states, 0 in evaluation.
 
     Returns:
         Packed output, [S, H], and the final state.
     """
     hidden, inputs, states = start
     data = data.to(cell.weight_hidden.dtype)  # under autocast the input may come from a product of lower precision
-    input_mask = _mask(input_dropout, data, packing.batch)  # [B, D]
-    mask = _mask(recurrent_dropout, hidden, packing.batch)  # [B, H]
+    input_mask = _mask(layer.training and layer.input_dropout, data, packing.batch)  # [B, D]
+    mask = _mask(layer.training and layer.recurrent_dropout, hidden, packing.batch)  # [B, H]
     past = None
     if cell.state_gate is not None:
         past = torch.cat([inputs.flatten(0, 1), data])  # [m * B + S, D]
@@ -60,39 +55,15 @@ def run_cell(
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
     run = run_equations if dispatch.wants_equations() or not packing.batch else run_engine
-    output = run(cell, Inputs(data, packing, hidden, states, past, mask))
+    output = run(cell, (data, packing, hidden, states, past, mask))
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(earlier, cell.input_gate.history)[1:]
     return output, (output[packing.ends()], inputs, states)
 
 
-class Inputs(NamedTuple):
-    """The inputs of a cell over a ragged batch.
-
-    Args:
-        data: packed input, [S, D].
-        packing: positions of the tokens.
-        hidden: h before the first step, [B, H].
-        states: earlier states, latest first, [m - 1, B, H].
-        past: with a state gate, the inputs before the first step, latest first, then `data`, [m * B + S, D]; else None.
-        mask: variational dropout mask of the states, [B, H], or None.
-    """
-
-    data: Tensor
-    packing: Packing
-    hidden: Tensor
-    states: Tensor
-    past: Tensor | None
-    mask: Tensor | None
-
-
-def run_equations(cell: CellLike, inputs: Inputs) -> Tensor:
-    """Run a cell by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd.
-
-    Returns:
-        Packed output, [S, H].
-    """
+def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:
+    """Run a cell by the equations of gates (ESS eq. 5 and 6) and cell, step by step, by plain autograd."""
     data, packing, hidden, states, past, mask = inputs
     scales = None
     if cell.state_gate is not None:
@@ -116,8 +87,8 @@ def run_equations(cell: CellLike, inputs: Inputs) -> Tensor:
 
 
 @untraced
-def run_engine(cell: CellLike, inputs: Inputs) -> Tensor:
-    """Run a cell by the fastest engine available; returns as `run_equations`."""
+def run_engine(cell: CellBase, inputs: Inputs) -> Tensor:
+    """Run a cell by the fastest engine available."""
     data, packing, hidden, states, past, mask = inputs
     program, dtype = cell.program(), product_dtype(cell.weight_hidden)
     engine = ENGINES[dispatch.engine_for(program.plan, cell.weight_hidden, dtype)]

@@ -15,6 +15,7 @@ from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS
 from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
+from flair_nas.nn.init import check_arguments
 from flair_nas.nn.operations import product_dtype
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Start, run_cell
@@ -77,15 +78,9 @@ class SearchedRNN(nn.Module):
             raise TypeError(
                 f"genotype must be a flair_nas.Genotype or what load_genotype takes, got {type(genotype).__name__}"
             )
-        for name, size in {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}.items():
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {size!r}")
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
         dropouts = {"dropout": dropout, "input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
-        for name, probability in dropouts.items():
-            if not 0 <= probability < 1:
-                raise ValueError(f"{name} must be a probability, at least 0 and below 1, got {probability!r}")
-        if init_range is not None and not 0 < init_range <= 1e6:
-            raise ValueError(f"init_range must be positive and at most 1e6, got {init_range!r}")
+        check_arguments(init_range, **sizes, **dropouts)
         if dropout and num_layers == 1:
             warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=2)
         if genotype.silent:
@@ -99,8 +94,8 @@ class SearchedRNN(nn.Module):
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
         self.init_range = init_range
         self.cells = nn.ModuleList(
-            SearchedCell(self._layer_input_size(layer), hidden_size, genotype, init_range, device, dtype)
-            for layer in range(num_layers)
+            SearchedCell(width, hidden_size, genotype, init_range, device=device, dtype=dtype)
+            for width in (input_size, *[hidden_size * self.num_directions] * (num_layers - 1))
             for _ in range(self.num_directions)
         )
 
@@ -171,16 +166,15 @@ class SearchedRNN(nn.Module):
         output = output.unflatten(0, (steps, batch))
         final = self._final(state, None)
         if single:
-            return output.squeeze(1), _without_batch(final)
+            return output.squeeze(1), final.squeeze(1) if isinstance(final, Tensor) else final.map(
+                lambda part: part.squeeze(1)
+            )
         return output.transpose(0, 1) if self.batch_first else output, final
 
     # --- checks and states ---
 
     def _cells(self) -> list[SearchedCell]:
         return cast("list[SearchedCell]", list(self.cells))
-
-    def _layer_input_size(self, layer: int) -> int:
-        return self.input_size if layer == 0 else self.hidden_size * self.num_directions
 
     def _check_input(self, data: Tensor, dimensions: int, form: str) -> None:
         weight = self._cells()[0].weight_input
@@ -207,9 +201,6 @@ class SearchedRNN(nn.Module):
         packing = Packing(sizes, data.device)
         backward = packing.reversed_rows() if self.bidirectional else None
         ends: list[Start] = []
-        dropouts: dict[str, float] = {}
-        if self.training:
-            dropouts = {"input_dropout": self.input_dropout, "recurrent_dropout": self.recurrent_dropout}
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
@@ -217,7 +208,7 @@ class SearchedRNN(nn.Module):
                 cell = self._cells()[index]
                 ordered = data[backward] if direction else data
                 start = (state.hidden[index], state.inputs[index], state.states[index])
-                output, end = run_cell(cell, ordered, packing, start, **dropouts)
+                output, end = run_cell(cell, self, ordered, packing, start)
                 outputs.append(output[backward] if direction else output)  # reversing twice restores the order
                 ends.append(end)
             data = torch.cat(outputs, dim=1) if self.bidirectional else outputs[0]
@@ -246,7 +237,3 @@ def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentStat
     if isinstance(state, RecurrentState) and state.hidden.dim() == 2:
         return state.map(lambda tensor: tensor.unsqueeze(1))
     return state
-
-
-def _without_batch(state: Tensor | RecurrentState) -> Tensor | RecurrentState:
-    return state.squeeze(1) if isinstance(state, Tensor) else state.map(lambda tensor: tensor.squeeze(1))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from flair_nas.nn.protocols import CellLike
+from flair_nas.nn.cell import CellBase
 
 
 class RecurrentState(NamedTuple):
@@ -37,7 +37,7 @@ class RecurrentState(NamedTuple):
 RecurrentState.__module__ = "flair_nas"  # a named tuple cannot have it in its body
 
 
-def initial_state(cells: Sequence[CellLike], hx: object, batch: int) -> RecurrentState:
+def initial_state(cells: Sequence[CellBase], hx: object, batch: int) -> RecurrentState:
     """Return the state that a call begins with.
 
     Args:

@@ -67,7 +67,7 @@ class BothDirections(nn.Module):
 
     def choose(self, genotype: Genotype | None) -> None:
         """Run one genotype in both directions; see `CellSupernet.choose`."""
-        for direction in self._directions():
+        for direction in (self.ahead, self.back):
             assert isinstance(direction, CellSupernet)
             direction.choose(genotype)
 
@@ -81,7 +81,7 @@ class BothDirections(nn.Module):
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
         """Derive the genotype of both directions; see `CellSupernet.genotype` for the arguments."""
-        ahead, back = (sum(direction.architecture().values(), []) for direction in self._directions())
+        ahead, back = (sum(direction.architecture().values(), []) for direction in (self.ahead, self.back))
         kept = [weight.detach().clone() for weight in ahead]
         with torch.no_grad():
             try:
@@ -94,21 +94,18 @@ class BothDirections(nn.Module):
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return the architecture weights, each once: ``intra`` of the cells, ``inter`` of the gates."""
-        both = [direction.architecture() for direction in self._directions()]
+        both = [direction.architecture() for direction in (self.ahead, self.back)]
         return both[0] if self.shared else {name: both[0][name] + both[1][name] for name in both[0]}
 
     def mean_absolute_deviations(self) -> dict[str, float]:
         """Compute the mean of MAD over both directions."""
-        ahead, back = (direction.mean_absolute_deviations() for direction in self._directions())
+        ahead, back = (direction.mean_absolute_deviations() for direction in (self.ahead, self.back))
         return {name: (ahead[name] + back[name]) / 2 for name in ahead}
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
-        ahead, back = (direction.margins(edges_per_node, avoid_first) for direction in self._directions())
+        ahead, back = (direction.margins(edges_per_node, avoid_first) for direction in (self.ahead, self.back))
         return ahead if self.shared else {name: ahead[name] + back[name] for name in ahead}
-
-    def _directions(self) -> tuple[OneDirection, OneDirection]:
-        return self.ahead, self.back
 
 
 def _reversed_rows(lengths: Tensor, steps: int) -> Tensor:

@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, OPERATIONS, Genotype
-from flair_nas.nn.cell import SearchedCell, edge
-from flair_nas.nn.gates import InterCellGate
-from flair_nas.nn.init import papers_range, ranges
+from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_GATE, GATE_FORMS, OPERATIONS, Genotype
+from flair_nas.nn.cell import CellBase, SearchedCell, edge
+from flair_nas.nn.init import check_arguments, papers_range
 from flair_nas.nn.kernels.engine import CellProgram, Normalisation
 from flair_nas.nn.kernels.plan import relaxed_cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
-from flair_nas.nn.state import RecurrentState
+from flair_nas.nn.packing import Packing
+from flair_nas.nn.recurrence import run_cell
+from flair_nas.nn.state import RecurrentState, initial_state
 from flair_nas.supernet.derive import derive, margins
-from flair_nas.supernet.gates import GateSupernet, gates_deviation, make_gates
-from flair_nas.supernet.layer import check_arguments, check_input, run_supernet
-from flair_nas.supernet.relaxation import Sampler, check_relaxation, mean_absolute_deviation
+from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
+from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
 
 
-class CellSupernet(nn.Module):
+class CellSupernet(CellBase):
     """Recurrent layer with the relaxed cell, and with `history` the relaxed inter-cell gates.
 
     Args:
@@ -51,8 +51,7 @@ class CellSupernet(nn.Module):
         state_gate (E = D, G = H) and input_gate (E = H, G = D).
 
     Raises:
-        ValueError: sizes or probabilities out of range.
-        FlairNasError: an unknown relaxation.
+        ValueError: arguments out of range.
     """
 
     def __init__(
@@ -73,47 +72,27 @@ class CellSupernet(nn.Module):
         init_range: float | None = None,
         range_of: Callable[[int], float] = papers_range,
     ) -> None:
-        super().__init__()
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "nodes": nodes, "history": history}
         dropouts = {"input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
-        check_arguments(gate, carry, init_range, **sizes, **dropouts)
-        check_relaxation(relaxation)
-        self.input_size, self.hidden_size, self.nodes, self.relaxation = input_size, hidden_size, nodes, relaxation
+        check_arguments(init_range, **sizes, **dropouts)
+        for name, value, known in (("gate", gate, GATE_FORMS), ("carry", carry, CARRIES)):
+            if value not in known:
+                raise ValueError(f"{name} must be {' or '.join(known)}, got {value!r}")
+        super().__init__(input_size, hidden_size, nodes, 2 * hidden_size)
+        self.nodes, self.relaxation, self.init_range, self.range_of = nodes, relaxation, init_range, range_of
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
-        self.init_range, self.range_of = init_range, range_of
-        self.weight_input = nn.Parameter(torch.empty(input_size, 2 * hidden_size))
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
-        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, 2 * hidden_size))
         self.arch = nn.Parameter(torch.empty(nodes * (nodes + 1) // 2, len(OPERATIONS)))
         self.norm = nn.BatchNorm1d(hidden_size, affine=False) if batch_norm else None
         self.sampler = Sampler()
-        self.state_gate: GateSupernet | InterCellGate | None = None
-        self.input_gate: GateSupernet | InterCellGate | None = None
         if fixed_gates is not None:
-            form = fixed_gates.gate
-            if fixed_gates.state_gate is not None:
-                self.state_gate = InterCellGate(fixed_gates.state_gate, input_size, hidden_size, form)
-            if fixed_gates.input_gate is not None:
-                self.input_gate = InterCellGate(fixed_gates.input_gate, hidden_size, input_size, form)
+            self.set_gates(fixed_gates)
         elif history:
-            options = (gate, relaxation, self.sampler, gate_links)
-            self.state_gate, self.input_gate = make_gates(history, input_size, hidden_size, *options)
+            relax_gates(self, history, gate, relaxation, self.sampler, gate_links)
         self.fixed_gates = fixed_gates
         self.carry = carry if fixed_gates is None else fixed_gates.carry
         self._chosen: SearchedCell | None = None
         self._use_batch = False
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw all weights anew from the global generator."""
-        range_of = ranges(self.init_range, self.range_of)
-        own_range = range_of(self.hidden_size)
-        for weight in (self.weight_input, self.weight_hidden, self.weight_nodes):
-            nn.init.uniform_(weight, -own_range, own_range)
-        nn.init.normal_(self.arch, std=1e-3)
-        for gate in (self.state_gate, self.input_gate):
-            if gate is not None:
-                gate.reset_parameters(range_of)
 
     def forward(
         self, input: Tensor, hx: Tensor | RecurrentState | None = None
@@ -130,10 +109,9 @@ class CellSupernet(nn.Module):
         Raises:
             ValueError: tensors that do not match; in training with batch normalisation, a batch of one.
         """
-        check_input(input, self.input_size)
         if self._chosen is not None:
             return run_supernet(self._chosen, self, input, hx)
-        if (self.training or self._use_batch) and self.norm is not None and input.shape[1] < 2:
+        if (self.training or self._use_batch) and self.norm is not None and input.shape[1:2] == (1,):
             raise ValueError("batch normalisation by the batch needs at least 2 sequences in it; got a batch of 1")
         self.sampler.begin(self.training)
         return run_supernet(self, self, input, hx)
@@ -222,19 +200,11 @@ class CellSupernet(nn.Module):
     # --- interface of cells ---
 
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
-        """Compute one time step by the equations (DARTS; I-DARTS eq. 4); engines do so for a whole sequence.
+        """Compute one time step by the equations (DARTS; I-DARTS eq. 4); see `CellBase.step`.
 
         s_i = Σ_{j<i} Σ_k p_k^{ij} (s_j + σ(c) (op_k(z) - s_j)) with [c | z] = s_j W_i, where drop adds nothing; s_0 and
-        every s_i pass one shared batch normalisation without affine parameters, over the batch.
-
-        Args:
-            x: x_t, or x̂_t if there is an input gate, [B, D].
-            h: h_{t-1}, or ĥ_{t-1} if there is a state gate, as it enters the product, [B, H].
-            mask: variational dropout mask of h and of the nodes' states where they enter a product, [B, H], or None.
-            previous: h_{t-1} if h is ĥ_{t-1}, [B, H].
-
-        Returns:
-            h_t, the mean of s_1..s_N, [B, H].
+        every s_i pass one shared batch normalisation without affine parameters, over the batch. h_t is the mean of
+        s_1..s_N.
         """
         pairs = iter(self.mixing_weights())
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
@@ -273,3 +243,22 @@ class CellSupernet(nn.Module):
     def extra_repr(self) -> str:
         """Return sizes and relaxation, for printing."""
         return f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}, relaxation={self.relaxation}"
+
+
+def run_supernet(
+    cell: CellBase, layer: Any, input: Tensor, hx: Tensor | RecurrentState | None
+) -> tuple[Tensor, Tensor | RecurrentState]:
+    """Run a cell over sequences of one length, in the mode and with the dropouts of a layer; see its `forward`."""
+    if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:
+        raise ValueError(
+            f"a supernet takes [T, B, D] with D = input_size = {layer.input_size}, at least one step and one sequence; "
+            f"got {list(input.shape)}"
+        )
+    steps, batch = input.shape[:2]
+    packing = Packing([batch] * steps, input.device)
+    state = initial_state([cell], hx, batch)
+    start = (state.hidden[0], state.inputs[0], state.states[0])
+    output, (hidden, inputs, states) = run_cell(cell, layer, input.reshape(steps * batch, -1), packing, start)
+    gated = cell.state_gate is not None or cell.input_gate is not None
+    final = RecurrentState(hidden[None], (inputs,), (states,)) if gated else hidden[None]  # [1, B, H]
+    return output.view(steps, batch, -1), final

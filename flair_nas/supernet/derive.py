@@ -64,19 +64,13 @@ def derive(
 def margins(arch: Tensor, relaxation: str, edges_per_node: int = 1, avoid_first: bool = False) -> list[float]:
     """Compute how clear the choice of each node is: the lead of its weakest kept edge, as a share of that edge.
 
-    Args:
-        arch: architecture weights, [nodes (nodes + 1) / 2, 5], rows by head, then tail.
-        relaxation: ``darts`` or ``i-darts``.
-        edges_per_node: n.
-        avoid_first: nodes other than the first do not read s_0.
-
     Returns:
-        A number from 0 (a tie) to 1 for each node that has other edges to choose.
+        A number from 0 (a tie) to 1 for each node that has other edges to choose; arguments are those of `derive`.
     """
     return _margins(_cell_choices(arch, relaxation, edges_per_node, avoid_first))
 
 
-def derive_gate(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_per_node: int = 1) -> Gate:
+def derive_gate(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int = 1) -> Gate:
     """Derive an inter-cell gate from its architecture weights (ESS).
 
     An entry keeps its best operation other than drop. Between nodes drop may win, which unlinks them: with DARTS each
@@ -84,7 +78,7 @@ def derive_gate(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_
 
     Args:
         arch_entry: architecture weights of the entries, [m, 5].
-        arch: those of the edges between nodes, [m (m - 1) / 2, 5], rows by head 2..m, then tail; None for no edges.
+        arch: those of the edges between nodes, [m (m - 1) / 2, 5], rows by head 2..m, then tail; [0, 5] for no edges.
         relaxation: ``darts`` or ``i-darts``.
         edges_per_node: n of I-DARTS.
 
@@ -97,15 +91,8 @@ def derive_gate(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_
     return Gate(tuple(GateNode(OPERATIONS[entry[0][2]], _edges(kept)) for (_, entry), kept in zip(entries, edges)))
 
 
-def gate_margins(arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_per_node: int = 1) -> list[float]:
-    """Compute how clear the choices of a gate are, from 0 to 1: of each entry, then of each edge (I-DARTS: node).
-
-    Args:
-        arch_entry: architecture weights of the entries, [m, 5].
-        arch: those of the edges between nodes, [m (m - 1) / 2, 5]; None for no edges.
-        relaxation: ``darts`` or ``i-darts``.
-        edges_per_node: n of I-DARTS.
-    """
+def gate_margins(arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int = 1) -> list[float]:
+    """Compute how clear the choices of a gate are, from 0 to 1: of each entry, then of each edge (I-DARTS: node)."""
     entries, nodes = _gate_choices(arch_entry, arch, relaxation, edges_per_node)
     return _margins([*entries, *(choice for choices in nodes for choice in choices)])
 
@@ -123,14 +110,14 @@ def _cell_choices(arch: Tensor, relaxation: str, edges_per_node: int, avoid_firs
 
 
 def _gate_choices(
-    arch_entry: Tensor, arch: Tensor | None, relaxation: str, edges_per_node: int
+    arch_entry: Tensor, arch: Tensor, relaxation: str, edges_per_node: int
 ) -> tuple[list[Choice], list[list[Choice]]]:
     """Return the choice of each entry, and for each node the choices of its edges."""
     _check(arch_entry, edges_per_node)
     entries = [_rank(row, 0)[1:] for row in arch_entry.detach().double().softmax(1).tolist()]
     chosen = [(candidates, [min(candidates)]) for candidates in entries]
     nodes: list[list[Choice]] = [[]]
-    if arch is None or not len(arch):
+    if not len(arch):
         return chosen, nodes * len(entries)
     _check(arch, edges_per_node)
     for rows in _relaxed_rows(arch, relaxation):

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import OPERATIONS, Gate
-from flair_nas.nn.init import reset_gate_parameters
+from flair_nas.nn.cell import CellBase
+from flair_nas.nn.gates import GateBase
 from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import relaxed_gate_plan
-from flair_nas.nn.operations import FORMS, mixture, product
+from flair_nas.nn.operations import FUNCTIONS, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
 from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
 
@@ -19,14 +20,11 @@ OF_ENTRIES = "darts"
 """Relaxation of a gate's entries: a softmax each."""
 
 
-class GateSupernet(nn.Module):
+class GateSupernet(GateBase):
     """Gate of ESS, f' or g', with all operations and all edges between its nodes.
 
     Args:
-        history: m, the number of nodes.
-        entry_size: width E of the entry vectors.
-        gate_size: width G of the gate.
-        form: form of the gate, one of `GATE_FORMS`.
+        history, entry_size, gate_size, form: as for `GateBase`.
         relaxation: grouping of the edges between nodes; an entry always has a softmax of its own.
         sampler: makes mixing weights of architecture weights, for the whole supernet.
         links: the nodes read one another; otherwise each reads its entry alone (ESS leaves that open).
@@ -46,50 +44,32 @@ class GateSupernet(nn.Module):
         sampler: Sampler,
         links: bool = True,
     ) -> None:
-        super().__init__()
-        self.form, self.relaxation, self.sampler, self.links = form, relaxation, sampler, links
-        self.weight_entry = nn.Parameter(torch.empty(history, entry_size, gate_size))
-        self.weight_nodes = nn.Parameter(torch.empty(history, gate_size, gate_size))
+        super().__init__(history, entry_size, gate_size, form)
+        self.relaxation, self.sampler, self.links = relaxation, sampler, links
         self.arch_entry = nn.Parameter(torch.empty(history, len(OPERATIONS)))
         self.arch = nn.Parameter(torch.empty(history * (history - 1) // 2 if links else 0, len(OPERATIONS)))
 
     def reset_parameters(self, range_of: Callable[[int], float]) -> None:
-        """Draw the weights as `InterCellGate` does; architecture weights start at 1e-3 N(0, 1)."""
-        reset_gate_parameters(self.weight_entry, self.weight_nodes, self.form, range_of)
+        """Draw the weights as `GateBase` does; architecture weights start at 1e-3 N(0, 1)."""
+        super().reset_parameters(range_of)
         for arch in (self.arch_entry, self.arch):
             nn.init.normal_(arch, std=1e-3)
-
-    @property
-    def history(self) -> int:
-        """History length m."""
-        return len(self.weight_entry)
 
     def mixing_weights(self) -> tuple[Tensor, Tensor]:
         """Return the mixing weights p of this pass: of the entries, [m, 5], and of the edges, as `arch`."""
         return self.sampler.sample(self.arch_entry, OF_ENTRIES), self.sampler.sample(self.arch, self.relaxation)
 
     def forward(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the gate: the mean of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i).
-
-        Args:
-            vectors: v_1..v_m, the latest first, [B, E] each.
-
-        Returns:
-            [B, G].
-        """
+        """Compute the mean, [B, G], of s_i = Σ_k p_k op_k(v_i W_i^in) + Σ_{j<i} Σ_k p_k^{ij} op_k(s_j W_i)."""
         entry_mix, pair_mix = self.mixing_weights()
         pairs = iter(pair_mix)
         states: list[Tensor] = []
         for v, weight_entry, p, weight in zip(vectors, self.weight_entry, entry_mix, self.weight_nodes):
-            state = mixture(product(v, weight_entry), p)
+            state = _mixture(product(v, weight_entry), p)
             for earlier in states if self.links else ():
-                state = state + mixture(product(earlier, weight), next(pairs))
+                state = state + _mixture(product(earlier, weight), next(pairs))
             states.append(state)
         return torch.stack(states).mean(0)
-
-    def scale(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Compute the scale of the gate, [B, G], from v_1..v_m (ESS eq. 5 and 6, in the gate's form)."""
-        return FORMS[self.form].scale(self(vectors))
 
     def program(self) -> GateProgram:
         """Return everything that engines need besides the weights."""
@@ -108,15 +88,16 @@ class GateSupernet(nn.Module):
         return derive_gate(self.arch_entry, self.arch, self.relaxation, edges_per_node)
 
 
-def make_gates(
-    history: int, input_size: int, hidden_size: int, form: str, relaxation: str, sampler: Sampler, links: bool
-) -> tuple[GateSupernet, GateSupernet]:
-    """Make the state gate f' and the input gate g' of a cell; see `GateSupernet` for the arguments."""
+def _mixture(pre: Tensor, mixing: Tensor) -> Tensor:
+    """Compute Σ_k p_k op_k(z), [B, G] (DARTS eq. 2), from z, [B, G], and the mixing weights p, [5]."""
+    return torch.stack([p * function(pre) for p, function in zip(mixing, FUNCTIONS.values())]).sum(0)
+
+
+def relax_gates(cell: CellBase, history: int, form: str, relaxation: str, sampler: Sampler, links: bool) -> None:
+    """Give a cell a relaxed state gate f' and input gate g'; see `GateSupernet` for the arguments."""
     options = (form, relaxation, sampler, links)
-    return (
-        GateSupernet(history, input_size, hidden_size, *options),
-        GateSupernet(history, hidden_size, input_size, *options),
-    )
+    cell.state_gate = GateSupernet(history, cell.input_size, cell.hidden_size, *options)
+    cell.input_gate = GateSupernet(history, cell.hidden_size, cell.input_size, *options)
 
 
 def gates_deviation(*gates: GateSupernet) -> float:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from flair_nas.genotype import DEFAULT_CARRY, DEFAULT_GATE, Genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.state import RecurrentState
-from flair_nas.supernet.gates import GateSupernet, gates_deviation, make_gates
-from flair_nas.supernet.layer import check_arguments, run_supernet
-from flair_nas.supernet.relaxation import Sampler, check_relaxation
+from flair_nas.supernet.cell import run_supernet
+from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
+from flair_nas.supernet.relaxation import Sampler
 
 
 class InterCellSupernet(nn.Module):
@@ -25,21 +25,13 @@ class InterCellSupernet(nn.Module):
         cell: the genotype.
         history: history length m of both gates, at least 1.
         relaxation: grouping of the edges between the nodes of a gate, ``darts`` or ``i-darts``.
-        gate: form of the gates, one of `GATE_FORMS`.
-        carry: the carry of s_0, one of `CARRIES`.
-        gate_links: the nodes of a gate read one another.
-        input_dropout: variational dropout of the input, one mask per sequence.
-        recurrent_dropout: variational dropout of the states where they enter a product.
-        init_range: initialisation bound of the weights, a layer's if None. Architecture weights start at 1e-3 N(0, 1).
+        init_range: initialisation bound of the weights, a layer's if None.
+
+    Other arguments are those of `CellSupernet`.
 
     Attributes:
         sampler: makes mixing weights of architecture weights in training.
         cell: a `SearchedCell` whose state_gate and input_gate are `GateSupernet`.
-
-    Raises:
-        ValueError: sizes or probabilities out of range.
-        TypeError: `cell` is not a `Genotype`.
-        FlairNasError: an unknown relaxation.
     """
 
     def __init__(
@@ -58,23 +50,12 @@ class InterCellSupernet(nn.Module):
         init_range: float | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(cell, Genotype):
-            raise TypeError(
-                f"cell must be a flair_nas.Genotype, got {type(cell).__name__}; load_genotype(name) gives one"
-            )
-        sizes = {"input_size": input_size, "hidden_size": hidden_size, "history": history}
-        dropouts = {"input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
-        check_arguments(gate, carry, init_range, **sizes, **dropouts)
-        if not history:
-            raise ValueError("history must be at least 1: the gates are all that is searched here")
-        check_relaxation(relaxation)
         bare = dataclasses.replace(cell, state_gate=None, input_gate=None, gate=gate, carry=carry, origin={})
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
         self.cell = SearchedCell(input_size, hidden_size, bare, init_range)
         self.sampler = Sampler()
-        options = (gate, relaxation, self.sampler, gate_links)
-        self.cell.state_gate, self.cell.input_gate = make_gates(history, input_size, hidden_size, *options)
+        relax_gates(self.cell, history, gate, relaxation, self.sampler, gate_links)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -91,13 +72,7 @@ class InterCellSupernet(nn.Module):
     def genotype(
         self, edges_per_node: int = 1, avoid_first: bool = False, most_identity: int | None = None
     ) -> Genotype:
-        """Derive the genotype: the fixed cell with the gates of the present architecture weights.
-
-        Args:
-            edges_per_node: n, of the gates' edges with I-DARTS.
-            avoid_first: without effect, as the cell is fixed.
-            most_identity: without effect, for the same reason.
-        """
+        """Derive the genotype: the fixed cell, which the last two arguments do not change, with the derived gates."""
         return dataclasses.replace(
             self.cell.genotype,
             state_gate=self.state_gate.derive(edges_per_node),

@@ -10,18 +10,16 @@ from torch import Tensor, nn
 from flair_nas.errors import FlairNasError, did_you_mean
 
 
-def _relax_per_pair(arch: Tensor) -> Tensor:
-    """Take one softmax per pair of nodes (DARTS)."""
-    return arch.softmax(dim=1)
-
-
 def _relax_per_node(arch: Tensor) -> Tensor:
     """Take one softmax per node, over all its pairs and operations together (I-DARTS eq. 4)."""
     groups = torch.split(arch, group_sizes(len(arch)))
     return torch.cat([group.flatten().softmax(0).view_as(group) for group in groups])
 
 
-RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {"darts": _relax_per_pair, "i-darts": _relax_per_node}
+RELAXATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "darts": lambda arch: arch.softmax(dim=1),  # one per pair of nodes
+    "i-darts": _relax_per_node,
+}
 """Each relaxation as a function from architecture weights [E, 5] to mixing weights [E, 5]."""
 
 ONE_PER_PAIR = frozenset({"darts"})
@@ -51,8 +49,13 @@ def relax(arch: Tensor, relaxation: str) -> Tensor:
 
     Returns:
         [E, 5], positive; each group of the softmax sums to 1.
+
+    Raises:
+        FlairNasError: an unknown relaxation; it lists the known ones.
     """
-    check_relaxation(relaxation)
+    if relaxation not in RELAXATIONS:
+        hint = did_you_mean(relaxation, list(RELAXATIONS))
+        raise FlairNasError(f"unknown relaxation {relaxation!r}; {hint}there are {', '.join(RELAXATIONS)}")
     return RELAXATIONS[relaxation](arch) if len(arch) else arch
 
 
@@ -68,14 +71,10 @@ class Sampler:
     With a temperature, Gumbel noise is added to the architecture weights before the softmax (SNAS, Xie et al., 2019).
     A straight-through pass then runs the strongest of each softmax alone; its gradient is that of the soft weights
     (GDAS, Dong and Yang, 2019).
-
-    Attributes:
-        temperature: τ, which divides architecture weights and noise; None for the plain relaxation.
-        straight_through: run the strongest of each softmax alone.
     """
 
     def __init__(self) -> None:
-        self.temperature: float | None = None
+        self.temperature: float | None = None  # τ, which divides architecture weights and noise
         self.straight_through = False
         self._noise: dict[int, Tensor] = {}
         self._active = False
@@ -101,19 +100,6 @@ def select_strongest(weights: Tensor, relaxation: str) -> Tensor:
     groups = softmax_groups(weights, relaxation)
     hard = [nn.functional.one_hot(group.argmax(), len(group)) for group in groups]
     return torch.cat(hard).view_as(weights).to(weights.dtype)
-
-
-def check_relaxation(name: str) -> None:
-    """Refuse a name that is no relaxation.
-
-    Raises:
-        FlairNasError: it lists the known ones.
-    """
-    if name not in RELAXATIONS:
-        known = list(RELAXATIONS)
-        raise FlairNasError(
-            f"unknown relaxation {name!r}; {did_you_mean(str(name), known)}there are {', '.join(known)}"
-        )
 
 
 def mean_absolute_deviation(arch: Tensor, relaxation: str) -> float:

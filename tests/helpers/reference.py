@@ -127,3 +127,27 @@ def run_layers(rnn: Any, sequences: list[Tensor], states: list[list[State]] | No
         outputs.append(xs)
         finals.append(final)
     return outputs, finals
+
+
+# --- comparisons
+
+
+def tensors_of(state: Any) -> list[Tensor]:
+    return [state] if isinstance(state, Tensor) else [state.hidden, *state.inputs, *state.states]
+
+
+def assert_same(actual: list[Tensor], expected: list[Tensor], tolerance: float = 1e-12, what: str = "tensor") -> None:
+    """Compare tensor by tensor; the tolerance is absolute for values up to 1 and relative to the largest beyond."""
+    assert len(actual) == len(expected)
+    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+        assert a.shape == e.shape, f"{what} {i}: {tuple(a.shape)} is not {tuple(e.shape)}"
+        scale = max(1.0, e.detach().abs().max().item()) if e.numel() else 1.0
+        error = (a - e).abs().max().item() if e.numel() else 0.0
+        assert error <= tolerance * scale, f"{what} {i}: off by {error:.1e} where values reach {scale:.1e}"
+
+
+def gradients(results: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
+    """Return the gradients of one fixed random combination of all results, zeros where there is no path."""
+    generator = torch.Generator().manual_seed(4)
+    loss = sum((r * torch.randn(r.shape, generator=generator, dtype=r.dtype)).sum() for r in results)
+    return list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,14 +10,6 @@ from flair_nas.genotype import OPERATIONS
 from flair_nas.nn.operations import DERIVATIVES, FORMS, FUNCTIONS
 
 COLUMNS = ("drop", "tanh", "relu", "sigmoid", "identity")  # of architecture weights; files rely on this order
-
-VALUES = {  # at -2, 0 and 0.5
-    "drop": (0.0, 0.0, 0.0),
-    "tanh": (math.tanh(-2), 0.0, math.tanh(0.5)),
-    "relu": (0.0, 0.0, 0.5),
-    "sigmoid": (1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-0.5))),
-    "identity": (-2.0, 0.0, 0.5),
-}
 
 
 def pre_activations() -> Tensor:
@@ -35,14 +25,6 @@ def test_the_names_are_in_the_order_of_the_columns() -> None:
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_an_operation_computes_what_its_name_says(name: str) -> None:
-    pre = torch.tensor([-2.0, 0.0, 0.5], dtype=torch.float64)
-    torch.testing.assert_close(
-        FUNCTIONS[name](pre), torch.tensor(VALUES[name], dtype=torch.float64), rtol=0, atol=1e-15
-    )
-
-
-@pytest.mark.parametrize("name", COLUMNS)
 def test_a_derivative_agrees_with_autograd(name: str) -> None:
     pre = pre_activations().requires_grad_()
     out = FUNCTIONS[name](pre)
@@ -50,15 +32,6 @@ def test_a_derivative_agrees_with_autograd(name: str) -> None:
     (expected,) = torch.autograd.grad((out + 0 * pre) * upstream, pre, torch.ones_like(out))  # drop has no graph alone
     actual = DERIVATIVES[name](pre.detach(), out.detach()) * upstream
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-15)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", COLUMNS)
-def test_dtype_and_shape_are_kept(name: str, dtype: torch.dtype) -> None:
-    pre = pre_activations().to(dtype)
-    out = FUNCTIONS[name](pre)
-    slope = DERIVATIVES[name](pre, out)
-    assert (out.dtype, slope.dtype) == (dtype, dtype) and out.shape == slope.shape == pre.shape
 
 
 def test_what_a_silent_genotype_is_told_by() -> None:

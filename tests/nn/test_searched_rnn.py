@@ -11,8 +11,9 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 import torch
+from drawn_genotypes import genotypes
 from hypothesis import given, settings
-from reference import State, run_layers, run_sequence
+from reference import State, assert_same, gradients, run_layers, run_sequence, tensors_of
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
 
@@ -69,10 +70,6 @@ def make_state(rnn: SearchedRNN, batch: int, fill: Callable[..., Tensor] = torch
     return RecurrentState(hidden=hidden, inputs=inputs, states=states)
 
 
-def tensors_of(state: Tensor | RecurrentState) -> list[Tensor]:
-    return [state] if isinstance(state, Tensor) else [state.hidden, *state.inputs, *state.states]
-
-
 def reference_states(state: Tensor | RecurrentState, batch: int) -> list[list[State]]:
     """Take a state of the layer apart into those of the reference, by sequence and layer-direction."""
     if isinstance(state, Tensor):
@@ -101,28 +98,11 @@ def reference_tensors(rnn: SearchedRNN, finals: list[list[State]]) -> list[Tenso
     return [hidden, *inputs, *states]
 
 
-def assert_same(actual: list[Tensor], expected: list[Tensor], tolerance: float = 1e-12, what: str = "tensor") -> None:
-    """Compare tensor by tensor; the tolerance is absolute for values up to 1 and relative to the largest beyond."""
-    assert len(actual) == len(expected)
-    for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
-        assert a.shape == e.shape, f"{what} {i}: {tuple(a.shape)} is not {tuple(e.shape)}"
-        scale = max(1.0, e.detach().abs().max().item()) if e.numel() else 1.0
-        error = (a - e).abs().max().item() if e.numel() else 0.0
-        assert error <= tolerance * scale, f"{what} {i}: off by {error:.1e} where values reach {scale:.1e}"
-
-
 def run_packed(rnn: SearchedRNN, sequences: list[Tensor], hx: Any = None) -> tuple[list[Tensor], Any]:
     """Run ragged sequences as an unsorted PackedSequence; return one output per sequence, and the state."""
     output, state = rnn(pack_sequence(sequences, enforce_sorted=False), hx)
     padded, lengths = pad_packed_sequence(output)
     return [padded[:length, b] for b, length in enumerate(lengths.tolist())], state
-
-
-def gradients(results: list[Tensor], leaves: list[Tensor]) -> list[Tensor]:
-    """Return the gradients of one fixed random combination of all results, zeros where there is no path."""
-    generator = torch.Generator().manual_seed(4)
-    loss = sum((r * torch.randn(r.shape, generator=generator, dtype=r.dtype)).sum() for r in results)
-    return list(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
 
 
 def check_against_reference(rnn: SearchedRNN, lengths: tuple[int, ...] = LENGTHS, seed: int = 2) -> None:
@@ -143,37 +123,6 @@ def check_against_reference(rnn: SearchedRNN, lengths: tuple[int, ...] = LENGTHS
         assert_same(actual, expected, what="result")
         for name, a, e in zip(names, gradients(actual, leaves), gradients(expected, leaves), strict=True):
             assert_same([a], [e], what=f"gradient of {name}")
-
-
-@st.composite
-def edge_lists(draw: st.DrawFn, tails: range, least: int) -> tuple[Edge, ...]:
-    pairs = [(op, tail) for tail in tails for op in ("identity", "sigmoid", "tanh", "relu")]
-    if not pairs:
-        return ()
-    return tuple(Edge(*p) for p in draw(st.lists(st.sampled_from(pairs), min_size=least, max_size=3, unique=True)))
-
-
-@st.composite
-def gates(draw: st.DrawFn) -> Gate | None:
-    m = draw(st.integers(0, 3))
-    ops = st.sampled_from(["identity", "sigmoid", "tanh", "relu"])
-    return Gate(tuple(GateNode(draw(ops), draw(edge_lists(range(1, i), 0))) for i in range(1, m + 1))) if m else None
-
-
-@st.composite
-def genotypes(draw: st.DrawFn) -> Genotype:
-    n = draw(st.integers(1, 8))
-    return Genotype(
-        nodes=tuple(draw(edge_lists(range(i), 1)) for i in range(1, n + 1)),
-        output=tuple(sorted(draw(st.sets(st.integers(1, n), min_size=1)))),
-        state_gate=draw(gates()),
-        input_gate=draw(gates()),
-        highway=draw(st.booleans()),
-        combine=draw(st.sampled_from(["sum", "mean"])),
-        gate=draw(st.sampled_from(["product", "residual"])),
-        carry=draw(st.sampled_from(["ungated", "gated"])),
-        origin={},
-    )
 
 
 # --- the mathematics
@@ -201,77 +150,10 @@ def test_any_genotype_equals_the_reference(
     check_against_reference(rnn, lengths, seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("highway", [True, False])
-@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
-def test_gradients_are_those_of_finite_differences(genotype: Genotype, highway: bool) -> None:
-    rnn = make_rnn(Genotype(**{**fields(genotype), "highway": highway}), 2, 2)
-    hx = make_state(rnn, 2)
-    x = torch.stack(make_sequences((3, 3), 2), dim=1).requires_grad_()
-    state = [t.requires_grad_() for t in tensors_of(hx)]
-
-    def run(*_: Tensor) -> tuple[Tensor, ...]:
-        output, final = rnn(x, hx)  # gradcheck moves x, hx and the parameters in place
-        return (output, *(t for t in tensors_of(final) if t.numel()))
-
-    assert torch.autograd.gradcheck(run, (x, *state, *rnn.parameters()))
-
-
-def fields(genotype: Genotype) -> dict[str, Any]:
-    names = ("nodes", "output", "state_gate", "input_gate", "highway", "combine", "gate", "carry", "origin")
-    return {name: getattr(genotype, name) for name in names}
-
-
 def cell(*nodes: tuple[Edge, ...], output: tuple[int, ...] | None = None, **options: Any) -> Genotype:
     """Return a genotype without gates; its last node is the output unless said."""
     defaults = {"state_gate": None, "input_gate": None, "highway": True, "combine": "sum", "gate": "product"}
     return Genotype(nodes=nodes, output=output or (len(nodes),), **{**defaults, **options}, origin={})
-
-
-def test_edges_add_up_also_between_the_same_pair_and_mean_divides_by_their_number() -> None:
-    x, start = torch.stack(make_sequences((1, 1)), dim=1), (Edge("tanh", 0),)
-    h = torch.randn(1, 2, H, dtype=torch.float64)
-
-    def last(*edges: Edge, combine: str = "sum") -> Tensor:
-        rnn = make_rnn(cell(start, edges, combine=combine))
-        return rnn(x, h)[0]
-
-    relu, sigmoid, identity = Edge("relu", 1), Edge("sigmoid", 1), Edge("identity", 0)
-    both = last(relu, sigmoid)  # one step: after it the sums would feed back
-    assert_same([both], [last(relu) + last(sigmoid)])
-    three = last(relu, sigmoid, identity)
-    assert_same([three], [last(relu) + last(sigmoid) + last(identity)])
-    assert_same([last(relu, sigmoid, combine="mean")], [both / 2])
-    assert_same([last(relu, sigmoid, identity, combine="mean")], [three / 3])
-
-
-def test_combine_concerns_the_cell_and_never_a_gate() -> None:
-    node = GateNode("tanh", (Edge("tanh", 1), Edge("relu", 1)))
-    gate = Gate((GateNode("sigmoid", ()), node))
-    one_edge_each = fields(cell((Edge("tanh", 0),), state_gate=gate, input_gate=gate))
-    x = torch.stack(make_sequences((4, 4)), dim=1)
-    results = [make_rnn(Genotype(**{**one_edge_each, "combine": combine}))(x)[0] for combine in ("sum", "mean")]
-    assert torch.equal(*results)
-
-
-def test_dead_nodes_have_parameters_but_no_influence_and_no_gradient() -> None:
-    live = (Edge("tanh", 0),), (Edge("relu", 1), Edge("sigmoid", 0))
-    rnn = make_rnn(cell(*live, (Edge("sigmoid", 1),), (Edge("identity", 3),), output=(2,)))
-    small = make_rnn(cell(*live))
-    x = torch.stack(make_sequences((4, 4)), dim=1)
-    weights = rnn.cells[0].weight_nodes
-    assert weights.shape == (4, H, 2 * H)
-    before = rnn(x)[0]
-    before.sum().backward()
-    assert weights.grad[:2].abs().min() > 0
-    assert not weights.grad[2:].any()
-    with torch.no_grad():
-        weights[2:] = 1e3
-        for name, weight in small.cells[0].named_parameters():
-            source = rnn.cells[0].get_parameter(name)
-            weight.copy_(source[:2] if name == "weight_nodes" else source)
-    assert torch.equal(rnn(x)[0], before)
-    assert_same([small(x)[0]], [before])
 
 
 def test_parameters_have_the_names_shapes_and_range_of_the_contract() -> None:
@@ -401,18 +283,6 @@ def test_a_plain_tensor_starts_a_gated_layer_with_an_empty_history() -> None:
     assert_same([with_none[0], *tensors_of(with_none[1])], [zeros[0], *tensors_of(zeros[1])])
 
 
-@pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
-def test_the_reverse_direction_is_the_same_run_on_the_reversed_sequence(genotype: Genotype) -> None:
-    rnn, single = make_rnn(genotype, bidirectional=True), make_rnn(genotype)
-    single.cells[0].load_state_dict(rnn.cells[1].state_dict())
-    sequences = make_sequences()
-    outputs, state = run_packed(rnn, sequences)
-    backward, backward_state = run_packed(single, [s.flip(0) for s in sequences])
-    assert_same([o[:, H:] for o in outputs], [o.flip(0) for o in backward])
-    hidden, *histories = tensors_of(state)
-    assert_same([hidden[1:], *histories[1::2]], tensors_of(backward_state))
-
-
 @pytest.mark.slow
 def test_very_short_and_very_long_sequences() -> None:
     check_against_reference(make_rnn(GATED), (1, 1))
@@ -497,16 +367,6 @@ def test_dropout_is_drawn_from_the_seed_and_sleeps_in_evaluation(genotype: Genot
             assert not torch.equal(hidden[1], tensors_of(state)[0][1])
         if isinstance(state, RecurrentState):  # a history holds what was given: the next segment masks it itself
             assert_same([once[len(sequences) + 1]], [state.inputs[0]])
-
-
-def test_recurrent_dropout_never_touches_the_highway() -> None:
-    rnn = make_rnn(cell((Edge("identity", 0),)), recurrent_dropout=0.9)
-    with torch.no_grad():
-        for weight in rnn.parameters():
-            weight.zero_()
-    hx = make_state(rnn, 2)
-    output, _ = rnn(torch.zeros(3, 2, D).double(), hx)  # two gates of a half per step: a quarter of h is left
-    assert_same([output], [torch.cat([hx / 4, hx / 16, hx / 64])])
 
 
 # --- a good citizen of PyTorch

@@ -13,8 +13,8 @@ from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, small, wr
 from flair_nas.genotype import OPERATIONS
 from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.perturbation import decide, select_by_perturbation
-from flair_nas.supernet import derive, relax
-from flair_nas.supernet.relaxation import Sampler, softmax_groups
+from flair_nas.supernet import derive
+from flair_nas.supernet.relaxation import Sampler, relax, softmax_groups
 
 IDENTITY = OPERATIONS.index("identity")
 

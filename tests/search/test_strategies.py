@@ -26,7 +26,7 @@ from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.search.strategies.random_cells import FINALISTS, SharedRandomSearch, draw
-from flair_nas.supernet import mean_absolute_deviation
+from flair_nas.supernet.relaxation import mean_absolute_deviation
 
 
 @pytest.fixture(scope="module")

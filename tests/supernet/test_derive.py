@@ -12,8 +12,9 @@ from reference_supernet import mean_absolute_deviation as deviation_by_the_oracl
 from torch import Tensor
 
 from flair_nas.genotype import Edge, Genotype
-from flair_nas.supernet import RELAXATIONS, derive, derive_gate, mean_absolute_deviation
-from flair_nas.supernet import relax as relax_arch
+from flair_nas.supernet.derive import derive, derive_gate
+from flair_nas.supernet.relaxation import RELAXATIONS, mean_absolute_deviation
+from flair_nas.supernet.relaxation import relax as relax_arch
 
 relaxations = pytest.mark.parametrize("relaxation", ["darts", "i-darts"])
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
-from functools import reduce
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.elementwise import highway_edges, mixed_highway_edges
 from flair_nas.nn.kernels.engine import GateProgram, Recurrence
-from flair_nas.nn.kernels.gate import gate_scale, ordered_by_tail
+from flair_nas.nn.kernels.gate import Multiply, gate_scale, ordered_by_tail
 from flair_nas.nn.kernels.plan import CellPlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import Products, run_sequence
 from flair_nas.nn.operations import FUNCTIONS, masked
@@ -35,16 +35,15 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
         assert recurrence.gate is not None
         columns["entry_mixing"] = sources["entry_mixing"]
         columns["gate_mixing"] = ordered_by_tail(recurrence.gate.pairs, sources["gate_mixing"])
-    return run_sequence(_Loop(recurrence), _weights(recurrence, sources), columns).t().contiguous()
+    return run_sequence(partial(_loop, recurrence), _weights(recurrence, sources), columns).t().contiguous()
 
 
 def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hashable, Tensor]:
     """Return the matrices of a recurrence as `Products` takes them, transposed once per sequence.
 
-    Returns:
-        ``hidden`` [W, H]; for each state j that others read, ``j`` [k * W, H], the matrices of its k heads below one
-        another, all gate rows, then all candidates; with an input gate ``input`` [W, D], ``entry`` [m * D, H], and for
-        each of its nodes j that others read ``("gate", j)`` [k * D, D].
+    They are ``hidden`` [W, H]; for each state j that others read, ``j`` [k * W, H], the matrices of its k heads below
+    one another, all gate rows, then all candidates; with an input gate ``input`` [W, D], ``entry`` [m * D, H], and for
+    each of its nodes j that others read ``("gate", j)`` [k * D, D].
     """
     plan, dtype = recurrence.cell, recurrence.product  # cast once here, not at every step
     weights: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
@@ -62,7 +61,7 @@ def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hash
 def _stacked_heads(pairs: PairPlan, nodes: list[tuple[Tensor, ...]]) -> dict[Hashable, Tensor]:
     """Return, for each node that others read, the matrices of its heads, transposed, below one another."""
     stacked: dict[Hashable, Tensor] = {}
-    for tail, heads in enumerate(pairs.by_tail()):
+    for tail, heads in enumerate(pairs.by_tail):
         if heads:
             sides = zip(*(nodes[head] for _, head in heads))
             stacked[tail] = torch.cat([part.t() for side in sides for part in side])
@@ -73,96 +72,86 @@ def _transposed(weight: Tensor) -> Tensor:
     return weight.t().contiguous()
 
 
-class _Loop:
-    """The steps of a recurrence, as `run_sequence` takes them."""
+def _loop(
+    recurrence: Recurrence,
+    products: Products,
+    *,
+    hidden: Tensor,
+    projected: Tensor | None = None,
+    data: Tensor | None = None,
+    past: Tensor | None = None,
+    hidden_scale: Tensor | None = None,
+    mixing: Tensor | None = None,
+    entry_mixing: Tensor | None = None,
+    gate_mixing: Tensor | None = None,
+) -> Tensor:
+    """Compute the packed output, [H, S], from the sources of an engine as columns, mixing weights ordered by tail."""
+    mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
+    sizes, gate = list(recurrence.sizes), None
+    inputs = projected if data is None else data
+    assert inputs is not None
+    steps = inputs.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
+    scales = hidden_scale.split(sizes, dim=1) if hidden_scale is not None else ()
+    if recurrence.gate is not None:
+        relaxed = None if entry_mixing is None or gate_mixing is None else (entry_mixing, gate_mixing)
+        gate = GateProgram(recurrence.gate, relaxed)
+    # history[i - 1] has the products of h_{t-i} with the m entry matrices, m tensors [D, B]
+    history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.plan.entries))
 
-    def __init__(self, recurrence: Recurrence) -> None:
-        self.recurrence = recurrence
-        self.mask = None if recurrence.mask is None else _transposed(recurrence.mask)  # [H, B]
+    def enter(state: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(products("entry", masked(state, mask)), recurrence.input_size)
 
-    def __call__(
-        self,
-        products: Products,
-        *,
-        hidden: Tensor,
-        projected: Tensor | None = None,
-        data: Tensor | None = None,
-        past: Tensor | None = None,
-        hidden_scale: Tensor | None = None,
-        mixing: Tensor | None = None,
-        entry_mixing: Tensor | None = None,
-        gate_mixing: Tensor | None = None,
-    ) -> Tensor:
-        """Compute the packed output, [H, S].
+    def multiply(tail: int, state: Tensor) -> Tensor:
+        return products(tail, masked(state, mask))
 
-        The arguments are the sources of an engine as columns; mixing weights of pairs are ordered by tail.
-        """
-        recurrence, mask = self.recurrence, self.mask
-        sizes, gate = list(recurrence.sizes), None
-        inputs = projected if data is None else data
-        assert inputs is not None
-        steps = inputs.split(sizes, dim=1)  # T tensors [W, B_t] or [D, B_t]
-        scales = hidden_scale.split(sizes, dim=1) if hidden_scale is not None else ()
-        if recurrence.gate is not None:
-            relaxed = None if entry_mixing is None or gate_mixing is None else (entry_mixing, gate_mixing)
-            gate = GateProgram(recurrence.gate, relaxed)
-        # history[i - 1] has the products of h_{t-i} with the m entry matrices, m tensors [D, B]
-        history: deque[tuple[Tensor, ...]] = deque(maxlen=0 if gate is None else len(gate.plan.entries))
+    def multiply_gate(tail: int, state: Tensor) -> Tensor:
+        return products(("gate", tail), state).view(-1, *state.shape)  # [k, D, B]
 
-        def enter(state: Tensor) -> tuple[Tensor, ...]:
-            return torch.split(products("entry", masked(state, mask)), recurrence.input_size)
+    if past is not None:
+        history.extend(enter(state) for state in past)
+    outputs: list[Tensor] = []
+    for t, size in enumerate(sizes):
+        if size < hidden.shape[1]:  # the shortest sequences have ended
+            hidden = hidden[:, :size]
+            mask = None if mask is None else mask[:, :size]
+        step = steps[t]
+        if gate is not None:
+            history.appendleft(enter(hidden))
+            entries = [entered[i][:, :size] for i, entered in enumerate(history)]
+            step = products("input", step * gate_scale(gate, entries, multiply_gate))
+        gated = hidden if hidden_scale is None else hidden * scales[t]  # ĥ_{t-1}
+        pre = step + products("hidden", masked(gated, mask))  # [c_0 | z_0], [W, B]
+        carry = gated if recurrence.cell.gated_carry else hidden
+        hidden = _step(recurrence, pre, carry, multiply, mixing)
+        outputs.append(hidden)
+    return torch.cat(outputs, dim=1)
 
-        def multiply(tail: int, state: Tensor) -> Tensor:
-            return products(tail, masked(state, mask))
 
-        def multiply_gate(tail: int, state: Tensor) -> Tensor:
-            return products(("gate", tail), state).view(-1, *state.shape)  # [k, D, B]
+def _step(recurrence: Recurrence, pre: Tensor, carry: Tensor, multiply: Multiply, mixing: Tensor | None) -> Tensor:
+    """Compute h_t, [H, B], from the pre-activations of s_0, [W, B], and the carry, [H, B]."""
+    plan, normalisation = recurrence.cell, recurrence.normalisation
+    if not plan.highway:
+        return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
+    (state,) = highway_edges(pre, carry, [("tanh",)])
+    if mixing is None:
+        return _discrete(plan, state, multiply, highway_edges)
 
-        if past is not None:
-            history.extend(enter(state) for state in past)
-        outputs: list[Tensor] = []
-        for t, size in enumerate(sizes):
-            if size < hidden.shape[1]:  # the shortest sequences have ended
-                hidden = hidden[:, :size]
-                mask = None if mask is None else mask[:, :size]
-            step = steps[t]
-            if gate is not None:
-                history.appendleft(enter(hidden))
-                entries = [entered[i][:, :size] for i, entered in enumerate(history)]
-                step = products("input", step * gate_scale(gate, entries, multiply_gate))
-            gated = hidden if hidden_scale is None else hidden * scales[t]  # ĥ_{t-1}
-            pre = step + products("hidden", masked(gated, mask))  # [c_0 | z_0], [W, B]
-            hidden = self._step(pre, gated if recurrence.cell.gated_carry else hidden, multiply, mixing)
-            outputs.append(hidden)
-        return torch.cat(outputs, dim=1)
+    def normalised(state: Tensor) -> Tensor:
+        return state if normalisation is None else normalisation(state[None])[0]
 
-    def _step(
-        self, pre: Tensor, carry: Tensor, multiply: Callable[[int, Tensor], Tensor], mixing: Tensor | None
-    ) -> Tensor:
-        """Compute h_t, [H, B], from the pre-activations of s_0, [W, B], and the carry, [H, B]."""
-        plan, normalisation = self.recurrence.cell, self.recurrence.normalisation
-        if not plan.highway:
-            return _discrete(plan, torch.tanh(pre), multiply, _plain_edges)
-        (state,) = highway_edges(pre, carry, [("tanh",)])
-        if mixing is None:
-            return _discrete(plan, state, multiply, highway_edges)
-
-        def normalised(state: Tensor) -> Tensor:
-            return state if normalisation is None else normalisation(state[None])[0]
-
-        return _relaxed(plan, normalised(state), multiply, mixing, normalised)
+    return _relaxed(plan, normalised(state), multiply, mixing, normalised)
 
 
 def _discrete(
     plan: CellPlan,
     state: Tensor,
-    multiply: Callable[[int, Tensor], Tensor],
+    multiply: Multiply,
     edges: Callable[[Tensor, Tensor, list[tuple[str, ...]]], list[Tensor]],
 ) -> Tensor:
     """Compute h_t of a discrete cell from s_0."""
     totals: dict[int, Tensor] = {0: state}  # by state, the sum of its edges so far
     output: Tensor | None = None
-    for number, pairs in enumerate(plan.pairs.by_tail()):
+    for number, pairs in enumerate(plan.pairs.by_tail):
         state = totals.pop(number)
         if plan.scale[number] != 1:
             state = state * plan.scale[number]
@@ -188,7 +177,7 @@ def _plain_edges(pre: Tensor, state: Tensor, heads: list[tuple[str, ...]]) -> li
 def _relaxed(
     plan: CellPlan,
     state: Tensor,
-    multiply: Callable[[int, Tensor], Tensor],
+    multiply: Multiply,
     mixing: Tensor,
     normalised: Callable[[Tensor], Tensor],
 ) -> Tensor:

@@ -37,7 +37,8 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
         ``native`` or ``columns``.
 
     Raises:
-        FlairNasError: as `chosen`, or `FLAIR_NAS_KERNELS=native` and native kernels cannot run this recurrence.
+        FlairNasError: the value of `FLAIR_NAS_KERNELS` is not known, or it is ``native``, and native kernels cannot run
+            this recurrence or are not there.
     """
     if chosen(weight.device) == "columns":
         return "columns"
@@ -56,19 +57,7 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
 
 
 def chosen(device: torch.device) -> str:
-    """Return the engine that `FLAIR_NAS_KERNELS` selects on a device, if it is not ``plain``.
-
-    The first call compiles native kernels if the cache has none; ``columns`` compiles nothing.
-
-    Args:
-        device: device of the recurrence.
-
-    Returns:
-        ``native`` or ``columns``.
-
-    Raises:
-        FlairNasError: the variable's value is not known, or it is ``native`` and there are no native kernels here.
-    """
+    """Return the engine that `FLAIR_NAS_KERNELS` selects on a device; compile native kernels if it needs them."""
     value = setting()
     if value == "native":
         if device.type != "cpu":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,21 +12,13 @@ from flair_nas.nn.kernels.plan import CellPlan, GatePlan
 
 
 class Normalisation(NamedTuple):
-    """Batch normalisation of a supernet's states.
+    """Batch normalisation of a supernet's states."""
 
-    Args:
-        use_batch: use the statistics of the batch, otherwise the running ones.
-        mean: running mean, [H], or None if it is neither used nor updated.
-        variance: running variance, [H], or None.
-        momentum: weight of a batch in the running statistics.
-        epsilon: added to the variance.
-    """
-
-    use_batch: bool
-    mean: Tensor | None
-    variance: Tensor | None
-    momentum: float
-    epsilon: float
+    use_batch: bool  # use the statistics of the batch, otherwise the running ones
+    mean: Tensor | None  # running mean, [H], or None if it is neither used nor updated
+    variance: Tensor | None  # running variance, [H], or None
+    momentum: float  # weight of a batch in the running statistics
+    epsilon: float  # added to the variance
 
     def __call__(self, state: Tensor) -> Tensor:
         """Normalise [B, H], or [1, H, B], over the batch, and update the running statistics."""
@@ -36,71 +28,40 @@ class Normalisation(NamedTuple):
 
 
 class CellProgram(NamedTuple):
-    """A cell without its weights, as engines take it.
-
-    Args:
-        plan: its plan.
-        mixing: mixing weights of a relaxed cell, [pairs, 5], else None.
-        normalisation: normalisation of its states, or None.
-    """
+    """A cell without its weights, as engines take it."""
 
     plan: CellPlan
-    mixing: Tensor | None = None
-    normalisation: Normalisation | None = None
+    mixing: Tensor | None = None  # mixing weights of a relaxed cell, [pairs, 5]
+    normalisation: Normalisation | None = None  # of its states
 
 
 class GateProgram(NamedTuple):
-    """An inter-cell gate without its weights, as engines take it.
-
-    Args:
-        plan: its plan.
-        mixing: mixing weights of a relaxed gate: of its entries, [m, 5], and of its pairs, [pairs, 5]; else None.
-    """
+    """An inter-cell gate without its weights, as engines take it."""
 
     plan: GatePlan
-    mixing: tuple[Tensor, Tensor] | None = None
+    mixing: tuple[Tensor, Tensor] | None = None  # of a relaxed gate: of its entries, [m, 5], and its pairs, [pairs, 5]
 
 
 class Recurrence(NamedTuple):
-    """One layer in one direction over a batch, without the tensors that may need gradients.
-
-    Args:
-        cell: plan of the cell.
-        gate: plan of its input gate, or None.
-        sizes: number of sequences with a token at each step, [T].
-        input_size: D.
-        hidden_size: H.
-        product: dtype of the products.
-        mask: variational dropout mask of the states, [B, H], or None.
-        normalisation: normalisation of the states, or None.
-    """
+    """One layer in one direction over a batch, without the tensors that may need gradients."""
 
     cell: CellPlan
-    gate: GatePlan | None
-    sizes: Sequence[int]
-    input_size: int
-    hidden_size: int
-    product: torch.dtype
-    mask: Tensor | None
-    normalisation: Normalisation | None
+    gate: GatePlan | None  # the input gate
+    sizes: Sequence[int]  # number of sequences with a token at each step, [T]
+    input_size: int  # D
+    hidden_size: int  # H
+    product: torch.dtype  # dtype of the products
+    mask: Tensor | None  # variational dropout mask of the states, [B, H]
+    normalisation: Normalisation | None  # of the states
 
 
-class Engine(Protocol):
-    """An implementation of recurrences; each agrees with the equations of `flair_nas.nn.recurrence`."""
+Engine = Callable[[Recurrence, Mapping[str, Tensor]], Tensor]
+"""An implementation of recurrences, from the recurrence and its sources to the packed output, [S, H].
 
-    def __call__(self, recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
-        """Run a recurrence.
-
-        Args:
-            recurrence: the recurrence.
-            sources: tensors that the output depends on:
-                ``projected`` x W_x, [S, W], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H];
-                with an input gate ``past``, the states before ``hidden``, [m - 1, B, H]; with a state gate
-                ``hidden_scale``, the scale of h_{t-1}, [S, H]; of relaxed parts the mixing weights ``mixing`` and
-                ``gate_mixing``, [pairs, 5], ``entry_mixing``, [m, 5]; ``weight_hidden`` [H, W], ``weight_nodes``
-                [N, H, W], and with an input gate ``weight_input`` [D, W], ``weight_entry`` [m, H, D], ``weight_gate``
-                [m, D, D].
-
-        Returns:
-            Packed output, [S, H].
-        """
+Each agrees with the equations of `flair_nas.nn.recurrence`. Sources are the tensors that the output depends on:
+``projected`` x W_x, [S, W], or with an input gate ``data`` x, [S, D]; ``hidden`` [B, H]; with an input gate ``past``,
+the states before ``hidden``, [m - 1, B, H]; with a state gate ``hidden_scale``, the scale of h_{t-1}, [S, H]; of
+relaxed parts the mixing weights ``mixing`` and ``gate_mixing``, [pairs, 5], ``entry_mixing``, [m, 5];
+``weight_hidden`` [H, W], ``weight_nodes`` [N, H, W], and with an input gate ``weight_input`` [D, W], ``weight_entry``
+[m, H, D], ``weight_gate`` [m, D, D].
+"""

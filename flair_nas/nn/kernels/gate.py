@@ -39,7 +39,7 @@ def gate_scale(program: GateProgram, entries: Sequence[Tensor], multiply: Multip
 def _discrete(plan: GatePlan, entries: Sequence[Tensor], multiply: Multiply) -> list[Tensor]:
     """Compute the states of the nodes: op(v_i W_i^in) plus op(s_j W_i) of each edge."""
     states = [FAST_FUNCTIONS[OPERATIONS[code]](entry) for code, entry in zip(plan.entries, entries)]
-    for tail, pairs in enumerate(plan.pairs.by_tail()):
+    for tail, pairs in enumerate(plan.pairs.by_tail):
         if not pairs:
             continue
         for (pair, head), pre in zip(pairs, multiply(tail, states[tail]).unbind()):
@@ -68,7 +68,7 @@ def ordered_by_tail(pairs: PairPlan, mixing: Tensor) -> Tensor:
 @cache
 @torch.inference_mode(False)  # or no gradient could depend on it later
 def _order_by_tail(pairs: PairPlan, device: torch.device) -> Tensor:
-    return torch.tensor([pair for heads in pairs.by_tail() for pair, _ in heads], dtype=torch.long, device=device)
+    return torch.tensor([pair for heads in pairs.by_tail for pair, _ in heads], dtype=torch.long, device=device)
 
 
 def state_gate_scale(
@@ -97,7 +97,7 @@ def state_gate_scale(
     matrices = weight_nodes.unbind()
     stacked = {
         tail: torch.cat([matrices[head] for _, head in pairs], dim=1)  # [H, k * H]
-        for tail, pairs in enumerate(plan.pairs.by_tail())
+        for tail, pairs in enumerate(plan.pairs.by_tail)
         if pairs
     }
 

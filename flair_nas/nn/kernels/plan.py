@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from flair_nas.genotype import OPERATIONS, GateNode, Genotype
 
@@ -16,83 +16,52 @@ MIXED = -1
 
 @dataclass(frozen=True)
 class PairPlan:
-    """The pairs (tail, head) of a network, ordered by head; each is one product.
+    """The pairs (tail, head) of a network, ordered by head; each is one product."""
 
-    Args:
-        first: the pairs into node i are first[i] to first[i + 1]; one entry more than there are nodes.
-        tails: per pair, the node that is read.
-        codes: per pair, the code of an operation, or `MIXED`.
-        mixing: per pair, the count of each operation; None for the pairs of a relaxed network.
-    """
-
-    first: tuple[int, ...]
-    tails: tuple[int, ...]
-    codes: tuple[int, ...]
-    mixing: tuple[tuple[float, ...], ...] | None
+    first: tuple[int, ...]  # the pairs into node i are first[i] to first[i + 1]; one entry more than there are nodes
+    tails: tuple[int, ...]  # per pair, the node that is read
+    codes: tuple[int, ...]  # per pair, the code of an operation, or `MIXED`
+    mixing: tuple[tuple[float, ...], ...] | None  # per pair, the count of each operation; None in a relaxed network
 
     def operations(self, pair: int) -> tuple[str, ...]:
         """Return the operations of a pair of a discrete network."""
         assert self.mixing is not None
         return tuple(name for name, count in zip(OPERATIONS, self.mixing[pair]) if count)
 
+    @cached_property
     def by_tail(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Return, for each node, the pairs that read it, as (number, head), ordered by head."""
-        return _by_tail(self)
-
-
-@lru_cache(maxsize=1024)
-def _by_tail(pairs: PairPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
-    heads: list[list[tuple[int, int]]] = [[] for _ in pairs.first[1:]]
-    for head, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
-        for pair in range(first, last):
-            heads[pairs.tails[pair]].append((pair, head))
-    return tuple(map(tuple, heads))
+        """For each node, the pairs that read it, as (number, head), ordered by head."""
+        heads: list[list[tuple[int, int]]] = [[] for _ in self.first[1:]]
+        for head, (first, last) in enumerate(zip(self.first, self.first[1:])):
+            for pair in range(first, last):
+                heads[self.tails[pair]].append((pair, head))
+        return tuple(map(tuple, heads))
 
 
 @dataclass(frozen=True)
 class CellPlan:
-    """Plan of a cell; its states are ordered in levels, and each level reads earlier levels alone.
+    """Plan of a cell; its states are ordered in levels, and each level reads earlier levels alone."""
 
-    Args:
-        pairs: pairs of its states.
-        nodes: per state but s_0, the number of the node.
-        level_start: first state of each level, and the number of states.
-        scale: per state, the scale of the sum of its edges.
-        output: per state, its weight in h_t.
-        highway: edges are gated, and products have twice the hidden size.
-        gated_carry: with a state gate, s_0 carries ĥ_{t-1} instead of h_{t-1}.
-    """
-
-    pairs: PairPlan
-    nodes: tuple[int, ...]
-    level_start: tuple[int, ...]
-    scale: tuple[float, ...]
-    output: tuple[float, ...]
-    highway: bool
-    gated_carry: bool
+    pairs: PairPlan  # of its states
+    nodes: tuple[int, ...]  # per state but s_0, the number of the node
+    level_start: tuple[int, ...]  # first state of each level, and the number of states
+    scale: tuple[float, ...]  # per state, the scale of the sum of its edges
+    output: tuple[float, ...]  # per state, its weight in h_t
+    highway: bool  # edges are gated, and products have twice the hidden size
+    gated_carry: bool  # with a state gate, s_0 carries ĥ_{t-1} instead of h_{t-1}
 
 
 @dataclass(frozen=True)
 class GatePlan:
-    """Plan of an inter-cell gate.
+    """Plan of an inter-cell gate."""
 
-    Args:
-        entries: per node, the code of the operation on its entry, or `MIXED`.
-        pairs: pairs of its nodes.
-        form: form of the gate, one of `GATE_FORMS`.
-    """
-
-    entries: tuple[int, ...]
-    pairs: PairPlan
-    form: str
+    entries: tuple[int, ...]  # per node, the code of the operation on its entry, or `MIXED`
+    pairs: PairPlan  # of its nodes
+    form: str  # one of `GATE_FORMS`
 
 
 def pair_plan(heads: Sequence[Iterable[tuple[str, int]]]) -> PairPlan:
-    """Return the pairs of a discrete network.
-
-    Args:
-        heads: per node, its edges (operation, tail).
-    """
+    """Return the pairs of a discrete network from each node's edges (operation, tail)."""
     first, tails, codes = [0], [], []  # type: tuple[list[int], list[int], list[int]]
     mixing: list[tuple[float, ...]] = []
     for edges in heads:

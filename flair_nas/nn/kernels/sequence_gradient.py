@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from flair_nas.nn.kernels.tracing import Context, first_order_only, untraced
+from flair_nas.nn.kernels.tracing import first_order_only, untraced
 
 
 class Products:
@@ -58,24 +58,13 @@ def run_sequence(
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         output: Tensor = _Sequence.apply(loop, tuple(weights), tuple(sources), *tensors)
         return output
-    return run_by_autograd(loop, weights, sources)
-
-
-def run_by_autograd(
-    loop: Callable[..., Tensor], weights: Mapping[Hashable, Tensor], sources: Mapping[str, Tensor]
-) -> Tensor:
-    """Run a recurrence by plain autograd; arguments and returns as `run_sequence`."""
     return loop(Products(weights), **sources)
-
-
-class _SequenceContext(Context, Protocol):
-    graph: tuple[dict[Hashable, Tensor], list[Tensor], dict[Hashable, list[tuple[Tensor, Tensor]]], Tensor] | None
 
 
 class _Sequence(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: _SequenceContext,
+        ctx: Any,
         loop: Callable[..., Tensor],
         names: tuple[Hashable, ...],
         sources: tuple[str, ...],
@@ -93,7 +82,7 @@ class _Sequence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _SequenceContext, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.graph is None:
             raise RuntimeError(
                 "Trying to backward through the graph a second time; use retain_graph=True the first time"
@@ -104,16 +93,16 @@ class _Sequence(torch.autograd.Function):
             ctx.graph = None  # frees the graph now, not when the loss goes out of scope
         learned = [leaf for leaf in leaves if leaf.requires_grad]
         outputs = [product for pairs in recorded.values() for _, product in pairs]
-        grads = iter(torch.autograd.grad(output, [*learned, *outputs], gradients, retain_graph=keep, allow_unused=True))
+        grads = iter(torch.autograd.grad(output, [*learned, *outputs], gradient, retain_graph=keep, allow_unused=True))
         grad_leaves = [next(grads) if leaf.requires_grad else None for leaf in leaves]
         grad_weights: dict[Hashable, Tensor | None] = {}
         for name, pairs in recorded.items():
             with_gradient = [(vectors, grad) for (vectors, _), grad in zip(pairs, grads) if grad is not None]
             if with_gradient:
-                vectors, gradient = (torch.cat(parts, dim=1) for parts in zip(*with_gradient))  # [E, S] and [F, S]
+                vectors, grad = (torch.cat(parts, dim=1) for parts in zip(*with_gradient))  # [E, S] and [F, S]
                 # the backward pass of the weight's transposition makes it contiguous
-                weight_gradient = torch.mm(vectors.to(gradient.dtype), gradient.t())  # [E, F]
-                grad_weights[name] = weight_gradient.to(weights[name].dtype).t()
+                grad_weight = torch.mm(vectors.to(grad.dtype), grad.t())  # [E, F]
+                grad_weights[name] = grad_weight.to(weights[name].dtype).t()
         return (None, None, None, *grad_leaves, *(grad_weights.get(name) for name in weights))
 
 

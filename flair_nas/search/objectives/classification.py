@@ -63,7 +63,7 @@ class DocumentDirections(BothDirections):
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """Parameters of each direction; Flair reads their type."""
-        return [list(direction.parameters()) for direction in self._directions()]
+        return [list(direction.parameters()) for direction in (self.ahead, self.back)]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Do nothing: Flair calls this at each pass, which would delete the gradients of the passes before."""

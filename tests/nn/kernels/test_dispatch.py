@@ -60,10 +60,3 @@ def test_an_unknown_value_is_an_error_that_lists_the_known(
         chosen(device)
     for words in ("FLAIR_NAS_KERNELS 'nativ'", "did you mean native?", "auto, native, columns, plain"):
         assert words in str(raised.value)
-
-
-def test_a_change_of_the_variable_is_heard_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    there_are(monkeypatch, True)
-    assert chosen(CPU) == "native"
-    monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")
-    assert chosen(CPU) == "columns"

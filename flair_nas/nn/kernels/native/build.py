@@ -9,6 +9,8 @@ import hashlib
 import logging
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +20,6 @@ from typing import NamedTuple
 import torch  # loads the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.nn.kernels.native import compiler
 from flair_nas.storage.cache import CacheError, Kind, cached_folder
 from flair_nas.storage.paths import cache_root, find_foreign_writer, user_path
 
@@ -36,26 +37,18 @@ _OPENMP = ("-Xpreprocessor", "-fopenmp")
 _NATIVE = "-march=native"
 _ATTEMPTS = ((_NATIVE, *_OPENMP), (_NATIVE,), _OPENMP, ())  # the first flags that compile and load are used
 
-_FUNCTIONS = (
-    *("isa", "vector_bytes", "members", "problem_bytes", "operations", "gate_forms", "advise"),
-    *("forward_float32", "backward_float32", "forward_float64", "backward_float64"),
-)
+_COMPILERS = ("c++", "g++", "clang++")
+_VERSION_SECONDS = 60.0
+_COMPILE_SECONDS = 300.0  # usually ten are enough
 
 
 class Built(NamedTuple):
-    """The native kernels of this process, or the reason why there are none.
-
-    Args:
-        library: the loaded library, or None.
-        compiler: path of the compiler and the first line of its version.
-        place: path of the library.
-        reason: why there is no library, and what to do; its first line is complete.
-    """
+    """The native kernels of this process, or the reason why there are none."""
 
     library: ctypes.CDLL | None
-    compiler: str = ""
-    place: str = ""
-    reason: str = ""
+    compiler: str = ""  # its path and the first line of its version
+    place: str = ""  # path of the library
+    reason: str = ""  # why there is no library, and what to do; its first line is complete
 
 
 def library(sources: Path = SOURCES) -> ctypes.CDLL | None:
@@ -79,17 +72,17 @@ def built(sources: Path = SOURCES) -> Built:
     try:
         if sys.platform == "win32":
             raise FlairNasError("there are none for Windows")
-        command, version = compiler.find_compiler()
+        command, version = _find_compiler()
         description = f"{command[0]} ({version.partition(chr(10))[0]})"
         try:
             path = _cached_library(sources, command, _fingerprint(sources, command, version))
-            return Built(_open(path, sources), description, str(path))
+            return Built(ctypes.CDLL(str(path)), description, str(path))
         except (CacheError, OSError) as error:
             log.warning("native kernels are compiled for this process alone: %s", error)
         with tempfile.TemporaryDirectory() as folder:  # a loaded library stays when its file is removed
             path = Path(folder) / LIBRARY
             _compile(path, sources, command)
-            return Built(_open(path, sources), description, "a temporary file")
+            return Built(ctypes.CDLL(str(path)), description, "a temporary file")
     except OSError as error:
         return Built(None, reason=shown(error))
     except FlairNasError as error:
@@ -135,22 +128,13 @@ def _processor() -> list[str]:
 
 
 def _folder() -> Path:
-    """Return the folder of compiled libraries.
-
-    Raises:
-        FlairNasError: there is no home folder, or a path that cannot be one.
-    """
+    """Return the folder of compiled libraries."""
     chosen = os.environ.get(_VARIABLE)
     return user_path(chosen) if chosen else cache_root() / "kernels"
 
 
 def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path:
-    """Return the path of a library in the cache; compile it if it is missing or damaged.
-
-    Raises:
-        CacheError: the cache cannot be used, or others may write to it: its libraries are executed.
-        FlairNasError: as `_compile`.
-    """
+    """Return the path of a library in the cache; compile it if it is missing, damaged, or could be from others."""
     try:
         cache = _folder()
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -168,7 +152,7 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
     try:
         fault = find_foreign_writer(path.parent) or find_foreign_writer(path)
         if not fault:
-            _open(path, sources)
+            ctypes.CDLL(str(path))
     except OSError as error:
         fault = f"cannot be loaded ({shown(error)})"
     if fault:
@@ -177,25 +161,8 @@ def _cached_library(sources: Path, command: list[str], fingerprint: str) -> Path
     return path
 
 
-def _open(path: Path, sources: Path) -> ctypes.CDLL:
-    """Load a library.
-
-    Raises:
-        OSError: it cannot be loaded here, or lacks a function.
-    """
-    library = ctypes.CDLL(str(path))
-    missing = [name for name in _FUNCTIONS if not hasattr(library, f"flair_nas_{name}")]
-    if missing and sources == SOURCES:
-        raise OSError(f"it has no function flair_nas_{missing[0]}")
-    return library
-
-
 def _compile(path: Path, sources: Path, command: list[str]) -> None:
-    """Compile a library that can be loaded, for this user alone.
-
-    Raises:
-        FlairNasError: the sources do not compile; the message has the first lines of the compiler's.
-    """
+    """Compile a library that can be loaded, for this user alone."""
     files = sorted(str(file) for file in sources.glob("*.cpp"))
     if not files:
         raise FlairNasError(f"there is no source in {sources}; install flair-nas again")
@@ -206,13 +173,13 @@ def _compile(path: Path, sources: Path, command: list[str]) -> None:
     for flags in _ATTEMPTS:
         if has_processor and _NATIVE in flags:
             continue
-        seconds = compiler.SECONDS - (time.perf_counter() - start)
+        seconds = _COMPILE_SECONDS - (time.perf_counter() - start)
         if seconds <= 0:
             break
         try:
-            compiler.run([*command, *_FLAGS, *flags, *files, "-o", str(path)], seconds)
+            _run([*command, *_FLAGS, *flags, *files, "-o", str(path)], seconds)
             path.chmod(0o700)
-            _open(path, sources)
+            ctypes.CDLL(str(path))
         except FlairNasError as error:
             message = str(error)
         except OSError as error:  # such as an OpenMP that torch does not have
@@ -223,3 +190,31 @@ def _compile(path: Path, sources: Path, command: list[str]) -> None:
     raise FlairNasError(
         f"{command[0]} cannot compile them; try another compiler with the environment variable CXX. It says:\n{message}"
     )
+
+
+def _find_compiler() -> tuple[list[str], str]:
+    """Return the command of the compiler and its version."""
+    chosen = os.environ.get("CXX", "").split()
+    for command in [chosen] if chosen else [[name] for name in _COMPILERS]:
+        path = shutil.which(command[0])
+        if path is None:
+            continue
+        command = [path, *command[1:]]
+        with contextlib.suppress(OSError, FlairNasError):
+            return command, _run([*command, "--version"], _VERSION_SECONDS)
+    if chosen:
+        raise FlairNasError(f"the compiler of the environment variable CXX, {' '.join(chosen)}, cannot be run; fix it")
+    raise FlairNasError("no C++ compiler found (g++ or clang++); install one")
+
+
+def _run(command: list[str], seconds: float) -> str:
+    """Run a compiler for a limited time, and return its messages; an error has the first lines of them."""
+    try:
+        process = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise FlairNasError(f"{command[0]} did not end within {seconds:.0f} s") from None
+    if process.returncode != 0:
+        raise FlairNasError("\n".join(process.stdout.splitlines()[:6]) or f"exit code {process.returncode}")
+    return process.stdout

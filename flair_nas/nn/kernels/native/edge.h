@@ -12,7 +12,6 @@ struct Edge {
   V carried = {};  // the sum of the mixing weights but that of drop
 
   Edge(long code, const T* weights) : code(code) {
-    check_operation(code);
     if (code == operation::mixed) {
       for (int k = FIRST; k < OPERATIONS; ++k) mixing[k] = mixing[k] + weights[k];
       for (int k = FIRST; k < OPERATIONS; ++k) carried += mixing[k];

@@ -1,8 +1,6 @@
 // The operations and gate forms, with the names and the order of `flair_nas/nn/operations.py`, which Python checks. An
 // operation gives y from z. A form gives the scale of the gate from the output g of its network.
 #pragma once
-#include <stdexcept>
-
 #include "vector.h"
 
 //          name      y                      dy/dz
@@ -33,70 +31,39 @@ enum : long {
 #define FORM(name, scale, slope) name,
   FLAIR_NAS_GATE_FORMS(FORM)
 #undef FORM
-      count
 };
 }  // namespace gate_form
 
 constexpr int OPERATIONS = operation::count;
 
-// Refuses codes that this file does not know.
-inline void check_operation(long code) {
-  if (code != operation::mixed && (code <= operation::drop || code >= operation::count))
-    throw std::invalid_argument("operation");
-}
-inline void check_form(long code) {
-  if (code < 0 || code >= gate_form::count) throw std::invalid_argument("form");
-}
-
-// op(z), for a code that `check_operation` accepts.
+// op(z), and its derivative from z and y = op(z).
+#define VALUE(name, value, slope) case operation::name: return value;
+#define SLOPE(name, value, slope) case operation::name: return slope;
 template <class V>
 inline V operate(long code, V z) {
-  switch (code) {
-#define OPERATION(name, value, slope) \
-  case operation::name:               \
-    return value;
-    FLAIR_NAS_OPERATIONS(OPERATION)
-#undef OPERATION
-  }
+  switch (code) { FLAIR_NAS_OPERATIONS(VALUE) }
   __builtin_unreachable();
 }
-
-// The derivative of op, from z and y = op(z).
 template <class V>
-inline V slope(long code, V z, V y) {
-  (void)z, (void)y;
-  switch (code) {
-#define OPERATION(name, value, slope) \
-  case operation::name:               \
-    return slope;
-    FLAIR_NAS_OPERATIONS(OPERATION)
-#undef OPERATION
-  }
+inline V slope(long code, [[maybe_unused]] V z, [[maybe_unused]] V y) {
+  switch (code) { FLAIR_NAS_OPERATIONS(SLOPE) }
   __builtin_unreachable();
 }
+#undef VALUE
+#undef SLOPE
 
 // The scale of a gate whose network has output g, and its derivative.
+#define VALUE(name, scale, slope) case gate_form::name: return scale;
+#define SLOPE(name, scale, slope) case gate_form::name: return slope;
 template <class V>
 inline V form_scale(long code, V g) {
-  switch (code) {
-#define FORM(name, scale, slope) \
-  case gate_form::name:           \
-    return scale;
-    FLAIR_NAS_GATE_FORMS(FORM)
-#undef FORM
-  }
+  switch (code) { FLAIR_NAS_GATE_FORMS(VALUE) }
   __builtin_unreachable();
 }
-
 template <class V>
-inline V form_slope(long code, V g) {
-  (void)g;
-  switch (code) {
-#define FORM(name, scale, slope) \
-  case gate_form::name:           \
-    return slope;
-    FLAIR_NAS_GATE_FORMS(FORM)
-#undef FORM
-  }
+inline V form_slope(long code, [[maybe_unused]] V g) {
+  switch (code) { FLAIR_NAS_GATE_FORMS(SLOPE) }
   __builtin_unreachable();
 }
+#undef VALUE
+#undef SLOPE

@@ -6,7 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdlib>
-#include <mutex>
+#include <memory>
 #include <new>
 #include <vector>
 
@@ -44,7 +44,6 @@ struct Layout {
     for (long n = 0; n < p.pairs; ++n) edges.emplace_back(p.code[n], p.mixing + n * OPERATIONS);
     for (long n = 0; n < p.gate_pairs; ++n) gate_edges.emplace_back(p.gate_code[n], p.gate_mixing + n * OPERATIONS);
     for (long i = 0; i < p.history; ++i) entry_edges.emplace_back(p.entry_code[i], p.entry_mixing + i * OPERATIONS);
-    if (p.history) check_form(p.form);
   }
 
   long base(long t) const { return p.keep ? offset[t] : 0; }  // first row of step t in kept tensors
@@ -68,44 +67,23 @@ inline void advise(void* data, long bytes) {
 #endif
 }
 
-// Memory for packed weights; the memory of the last call is reused, because sizes are mostly the same.
+// Memory for packed weights; a thread reuses that of its last call, because sizes are mostly the same.
 class Packed {
  public:
-  explicit Packed(long bytes) : bytes_(bytes) {
-    {
-      std::lock_guard<std::mutex> lock(spare().mutex);
-      if (spare().data != nullptr && spare().bytes >= bytes && spare().bytes <= 2 * bytes) {
-        data_ = spare().data;
-        bytes_ = spare().bytes;
-        spare().data = nullptr;
-        return;
-      }
-    }
-    data_ = std::aligned_alloc(64, (bytes / 64 + 1) * 64);
-    if (data_ == nullptr) throw std::bad_alloc();
-    advise(data_, bytes);
-  }
-  Packed(const Packed&) = delete;
-  ~Packed() {
-    std::lock_guard<std::mutex> lock(spare().mutex);
-    std::free(spare().data);
-    spare().data = data_;
-    spare().bytes = bytes_;
+  explicit Packed(long bytes) {
+    if (memory_ && bytes <= bytes_ && bytes_ <= 2 * bytes) return;
+    memory_.reset(std::aligned_alloc(64, (bytes / 64 + 1) * 64));
+    if (!memory_) throw std::bad_alloc();
+    bytes_ = bytes;
+    advise(memory_.get(), bytes);
   }
 
-  void* data() const { return data_; }
+  void* data() const { return memory_.get(); }
 
  private:
-  struct Spare {
-    std::mutex mutex;
-    void* data = nullptr;
-    long bytes = 0;
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
   };
-  static Spare& spare() {
-    static Spare one;
-    return one;
-  }
-
-  void* data_;
-  long bytes_;
+  static inline thread_local std::unique_ptr<void, Free> memory_;
+  static inline thread_local long bytes_ = 0;
 };

@@ -3,15 +3,13 @@
 #include "forward.h"
 
 namespace {
-// Runs a pass; returns 0, 1 without enough memory, 2 for an unknown code.
+// Runs a pass; returns 0, or 1 without enough memory.
 template <class Pass, class Problem>
 int run(const Problem* problem) try {
   Pass(*problem).run();
   return 0;
 } catch (const std::bad_alloc&) {
   return 1;
-} catch (const std::invalid_argument&) {
-  return 2;
 }
 }  // namespace
 
@@ -41,7 +39,6 @@ const char* flair_nas_members() {
 #undef MEMBER
       ;
 }
-long flair_nas_problem_bytes() { return sizeof(Problem<float, float>); }
 const char* flair_nas_operations() {
 #define OPERATION(name, value, slope) #name " "
   return FLAIR_NAS_OPERATIONS(OPERATION);

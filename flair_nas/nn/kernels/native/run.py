@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,18 +19,14 @@ from flair_nas.nn.kernels.engine import Recurrence
 from flair_nas.nn.kernels.native import build
 from flair_nas.nn.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import keeps_graph
-from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.kernels.tracing import first_order_only
 
 _TYPES = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
 
 @lru_cache(maxsize=8)
 def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
-    """Return the struct that functions of the library take; its members come from the library.
-
-    Raises:
-        FlairNasError: the library has other operations or gate forms than Python.
-    """
+    """Return the struct that functions of the library take, with the members, all 0 or null, that the library names."""
     for function, names in (("flair_nas_operations", OPERATIONS), ("flair_nas_gate_forms", GATE_FORMS)):
         native_names = build.call_text(library, function).split()
         if native_names != list(names):
@@ -40,23 +36,13 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
             )
     members = [member.rsplit(" ", 1) for member in build.call_text(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _TYPES[kind]) for kind, name in members]
-    problem = type("Problem", (ctypes.Structure,), {"_fields_": fields})
-    assert ctypes.sizeof(problem) == library.flair_nas_problem_bytes(), "Python and C++ lay the struct out differently"
-    return problem
+    return type("Problem", (ctypes.Structure,), {"_fields_": fields})
 
 
 def _library() -> ctypes.CDLL:
     library = build.library()
     assert library is not None
     return library
-
-
-def _problem(members: Mapping[str, float]) -> ctypes.Structure:
-    """Return the struct with these members; all others are 0 or null."""
-    problem = _problem_type(_library())
-    if unknown := members.keys() - {name for name, *_ in problem._fields_}:
-        raise AttributeError(f"the native kernels know no {', '.join(sorted(unknown))}")
-    return problem(**members)
 
 
 def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
@@ -69,17 +55,9 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size].contiguous()
 
 
-class _NativeContext(Context, Protocol):
-    recurrence: Recurrence
-    names: tuple[str, ...]  # of the sources
-    saved: list[str]  # names of the saved tensors
-    kept: dict[str, Tensor]
-    borrowed: list[Tensor]
-
-
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: _NativeContext, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         sources = dict(zip(names, tensors))
         kept, ctx.borrowed = _forward(recurrence, sources, keep=True)
         padded = {name for name in names if kept.get(name, sources[name]) is not sources[name]}
@@ -91,11 +69,11 @@ class _NativeRecurrence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: _NativeContext, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         tensors = {**dict(zip(ctx.saved, ctx.saved_tensors)), **ctx.kept}
         needed = {name for name, needs_grad in zip(ctx.names, ctx.needs_input_grad[2:]) if needs_grad}
         again = keeps_graph()
-        grads = _backward(ctx.recurrence, tensors, gradients[0], needed, again)
+        grads = _backward(ctx.recurrence, tensors, gradient, needed, again)
         if not again:
             _MEMORY.give_back(ctx.borrowed)
             del ctx.kept, ctx.borrowed
@@ -169,11 +147,6 @@ def _padded(tensor: Tensor, width: int) -> Tensor:
     return (pad(tensor, (0, missing)) if missing else tensor).contiguous()
 
 
-def _padded_halves(tensor: Tensor, width: int) -> Tensor:
-    """Return [..., 2H] with each half padded by zeros to `width`, contiguous."""
-    return _padded(tensor.unflatten(-1, (2, -1)), width).flatten(-2)
-
-
 Number = type[ctypes.c_float] | type[ctypes.c_double]
 
 
@@ -181,25 +154,22 @@ Number = type[ctypes.c_float] | type[ctypes.c_double]
 def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, ctypes.Array[Any]]:
     """Return the arrays of the plans that members of `Problem` point to; `number` is the type of weights."""
 
-    def integers(values: Sequence[int]) -> ctypes.Array[Any]:
-        return (ctypes.c_int64 * len(values))(*values)
+    def array(values: Sequence[float], kind: Any = ctypes.c_int64) -> Any:
+        return (kind * len(values))(*values)
 
-    def numbers(values: Sequence[float]) -> ctypes.Array[Any]:
-        return (number * len(values))(*values)
-
-    arrays = {
-        "level_start": integers(cell.level_start),
-        "first_pair": integers(cell.pairs.first),
-        "node_scale": numbers(cell.scale),
-        "output_weight": numbers(cell.output),
+    arrays: dict[str, ctypes.Array[Any]] = {
+        "level_start": array(cell.level_start),
+        "first_pair": array(cell.pairs.first),
+        "node_scale": array(cell.scale, number),
+        "output_weight": array(cell.output, number),
     }
     if gate is not None:
-        arrays |= {"gate_first": integers(gate.pairs.first), "entry_code": integers(gate.entries)}
+        arrays |= {"gate_first": array(gate.pairs.first), "entry_code": array(gate.entries)}
     for prefix, pairs in (("", cell.pairs), ("gate_", gate.pairs if gate is not None else None)):
         if pairs is not None:
-            arrays |= {prefix + "tail": integers(pairs.tails), prefix + "code": integers(pairs.codes)}
+            arrays |= {prefix + "tail": array(pairs.tails), prefix + "code": array(pairs.codes)}
             if pairs.mixing is not None:
-                arrays[prefix + "mixing"] = numbers([weight for row in pairs.mixing for weight in row])
+                arrays[prefix + "mixing"] = array([weight for row in pairs.mixing for weight in row], number)
     return arrays
 
 
@@ -237,11 +207,7 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         members |= {"form": GATE_FORMS.index(recurrence.gate.form), "gate_pairs": len(recurrence.gate.pairs.tails)}
     function = getattr(_library(), f"flair_nas_{name}_{str(recurrence.product).removeprefix('torch.')}")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
-        error = function(ctypes.byref(_problem(members)))
-    if error == 2:
-        raise ValueError(
-            f"a plan with a code that the native kernels do not know: {recurrence.cell}, {recurrence.gate}"
-        )
+        error = function(ctypes.byref(_problem_type(_library())(**members)))
     if error:
         raise MemoryError(
             f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
@@ -252,17 +218,12 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
 
 
 class _Allocator:
-    """Allocates the tensors of a forward pass, the large ones from `_MEMORY` if they are kept for the gradient.
-
-    Attributes:
-        rows: number of rows of tensors: of all steps if they are kept, else of one step.
-        borrowed: memory to give back after the backward pass.
-    """
+    """Allocates the tensors of a forward pass, the large ones from `_MEMORY` if they are kept for the gradient."""
 
     def __init__(self, sizes: _Sizes, dtype: torch.dtype, keep: bool) -> None:
         self.dtype, self.keep = dtype, keep
-        self.rows = sizes.rows if keep else sizes.batch
-        self.borrowed: list[Tensor] = []
+        self.rows = sizes.rows if keep else sizes.batch  # of tensors
+        self.borrowed: list[Tensor] = []  # to give back after the backward pass
 
     def __call__(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Return an uninitialised tensor."""
@@ -274,11 +235,7 @@ class _Allocator:
 
 
 def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Run the forward pass.
-
-    Returns:
-        The output and, with `keep`, what `_backward` needs, by the names of `Problem`'s members; memory to give back.
-    """
+    """Return the output and what `_backward` needs, by the names of `Problem`'s members, and memory to give back."""
     dtype = sources["weight_hidden"].dtype
     sizes = _Sizes(recurrence, dtype)
     allocate = _Allocator(sizes, dtype, keep)
@@ -293,7 +250,8 @@ def _forward(recurrence: Recurrence, sources: dict[str, Tensor], keep: bool) -> 
         kept["data"] = _padded(sources["data"], sizes.input)
         dropped = {"past": _padded(sources["past"], sizes.hidden)}  # the backward pass does not need it
     else:
-        dropped = {"projected": _padded_halves(sources["projected"], sizes.hidden)}
+        halves = sources["projected"].unflatten(-1, (2, -1))
+        dropped = {"projected": _padded(halves, sizes.hidden).flatten(-2)}
     kept |= _cell_results(recurrence, sizes, allocate)
     if recurrence.gate is not None:
         kept |= _gate_results(recurrence, recurrence.gate, sizes, allocate)
@@ -349,18 +307,7 @@ def _gate_results(recurrence: Recurrence, gate: GatePlan, sizes: _Sizes, allocat
 def _backward(
     recurrence: Recurrence, tensors: dict[str, Tensor], gradient: Tensor, needed: set[str], again: bool
 ) -> dict[str, Tensor]:
-    """Run the backward pass.
-
-    Args:
-        recurrence: the recurrence of the forward pass.
-        tensors: its sources, and what `_forward` kept.
-        gradient: gradient of the output, [S, H].
-        needed: names of sources.
-        again: another backward pass may follow, so the kept tensors may not be overwritten.
-
-    Returns:
-        The gradients of the sources that are needed, by name.
-    """
+    """Return the gradients of the needed sources from that of the output; keep the tensors if `again`."""
     dtype = tensors["weight_hidden"].dtype
     sizes = _Sizes(recurrence, dtype)
 
@@ -400,10 +347,10 @@ def _cell_weight_gradients(
     width, weight = recurrence.hidden_size, tensors["weight_hidden"]
     results: dict[str, Tensor] = {}
     if "weight_hidden" in needed:
-        products = _weight_gradient(tensors["input_hidden"][:, :width], grads["pre_start"])
+        products = torch.mm(tensors["input_hidden"][:, :width].t(), grads["pre_start"])
         results["weight_hidden"] = _halves(products, width).to(weight.dtype)
     if "weight_input" in needed:
-        products = _weight_gradient(tensors["input_data"][:, : recurrence.input_size], grads["pre_start"])
+        products = torch.mm(tensors["input_data"][:, : recurrence.input_size].t(), grads["pre_start"])
         results["weight_input"] = _halves(products, width).to(weight.dtype)
     if "weight_nodes" in needed:
         inputs = tensors.get("input_state", tensors["state"])[..., :width]
@@ -424,7 +371,7 @@ def _gate_weight_gradients(
     results: dict[str, Tensor] = {}
     if "weight_entry" in needed:
         inputs = tensors["input_entry"][:, : recurrence.hidden_size]
-        products = _weight_gradient(inputs, grads["entered"].flatten(1))  # [H, m * Dp]
+        products = torch.mm(inputs.t(), grads["entered"].flatten(1))  # [H, m * Dp]
         entries = products.unflatten(1, (len(gate.entries), -1))[..., :width]  # [H, m, D]
         results["weight_entry"] = entries.transpose(0, 1).to(weight.dtype)
     if "weight_gate" in needed and gate.pairs.tails:
@@ -441,26 +388,12 @@ def _halves(pre: Tensor, size: int) -> Tensor:
 
 
 def _pairs_gradients(pairs: PairPlan, states: Tensor, grad_pre: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Compute the gradients of the nodes' weights.
-
-    Args:
-        pairs: the pairs.
-        states: states of all nodes as they enter products, [n, S, E].
-        grad_pre: gradients of the pairs' products, [pairs, S, F].
-
-    Yields:
-        The number of each node that reads others, and the gradient of its weights, [E, F].
-    """
+    """Yield nodes and the gradients of their weights, [E, F], from [nodes, S, E] and [pairs, S, F]."""
     for i, (first, last) in enumerate(zip(pairs.first, pairs.first[1:])):
         tails = pairs.tails[first:last]
         if tails and tails == tuple(range(tails[0], tails[0] + len(tails))):  # one product for all of them
             inputs = states[tails[0] : tails[-1] + 1].flatten(0, 1)
-            yield i, _weight_gradient(inputs, grad_pre[first:last].flatten(0, 1))
+            yield i, torch.mm(inputs.t(), grad_pre[first:last].flatten(0, 1))
         elif tails:
-            products = (_weight_gradient(states[tail], grad_pre[first + n]) for n, tail in enumerate(tails))
+            products = (torch.mm(states[tail].t(), grad_pre[first + n]) for n, tail in enumerate(tails))
             yield i, reduce(torch.add, products)
-
-
-def _weight_gradient(inputs: Tensor, gradients: Tensor) -> Tensor:
-    """Multiply over all rows: [E, F] from [S, E] and [S, F]."""
-    return torch.mm(inputs.t(), gradients)
