@@ -55,21 +55,18 @@ class Ledger:
     def _read(self) -> None:
         try:
             data = json.loads(read_file(self.path, _MAX_BYTES))
-            kind = (data["format"], data["version"])
-            if kind == (_FORMAT, _VERSION):
-                if data.pop("sha256") != hash_data(data):
-                    raise ValueError("it has changed")
-                self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-                self.data, self.rule = data.get("data", ""), data.get("rule", [])
+            kind, version = data["format"], data["version"]
+            if (kind, version) != (_FORMAT, _VERSION):
+                raise ValueError(f"a ledger of {kind}, version {version}; this flair-nas reads version {_VERSION}")
+            if data.pop("sha256") != hash_data(data):
+                raise ValueError("it has changed")
+            self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
+            self.data, self.rule = data.get("data", ""), data.get("rule", [])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
                 f"{self.path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
                 "the time that is spent is unknown"
             ) from None
-        if kind != (_FORMAT, _VERSION):
-            raise FlairNasError(
-                f"{self.path}: a ledger of {kind[0]}, version {kind[1]}; this flair-nas reads version {_VERSION}"
-            )
 
     @property
     def seconds(self) -> float:
@@ -98,13 +95,7 @@ class Ledger:
         self.data = fingerprint
 
     def decide(self, name: str, choose: Callable[[], T], part: str | None = None) -> T:
-        """Return a decision of the plan, which is made first if it is new. The next `save` keeps it.
-
-        Args:
-            name: name of the decision.
-            choose: function that makes it.
-            part: part of the plan that holds it.
-        """
+        """Return a decision of the plan, or of a part of it, which is made first if it is new; `save` keeps it."""
         decisions = self.plan if part is None else self.plan.setdefault(part, {})
         if name not in decisions:
             decisions[name] = choose()
