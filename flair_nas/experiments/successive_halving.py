@@ -20,11 +20,7 @@ class Rule:
     keep: float
 
     def rungs(self, epochs: int) -> list[int]:
-        """Return the epochs after which candidates are compared; the last entry is `epochs`.
-
-        Args:
-            epochs: epochs of a full training.
-        """
+        """Return the epochs after which candidates are compared; the last entry is `epochs`."""
         rungs = []
         reached = max(1, math.ceil(self.first * epochs))
         while reached < epochs:

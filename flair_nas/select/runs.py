@@ -31,14 +31,7 @@ log = logging.getLogger("flair_nas")
 
 
 class Goal(NamedTuple):
-    """A run, with the epoch that it is trained to.
-
-    Args:
-        candidate: layer and learning rate.
-        seed: seed of the run.
-        epochs: epoch to reach.
-        score: True if the run is then scored on test.
-    """
+    """A run, with the epoch that it is trained to, after which it may be scored on test."""
 
     candidate: Candidate
     seed: int
@@ -94,11 +87,7 @@ class Runs:
     def train(self, goals: Sequence[Goal], title: str, until: float = math.inf) -> None:
         """Train runs to their epochs and score them; leave those alone that are done.
 
-        Args:
-            goals: the runs.
-            title: text for the log.
-            until: seconds of the selection at which no run should be at work. No new run begins once one would end
-                later.
+        No new run begins once one would end after `until`, in seconds of the selection.
         """
         task, jobs, seconds = self.config.task, [], dict[str, float]()
         for goal in self._sort(self.to_do(goals)):
@@ -217,11 +206,7 @@ class Runs:
     # --- layers ---
 
     def named(self, bundled: Sequence[str] = ()) -> list[Candidate]:
-        """Return the candidates that any budget has: the named ones, one bundled and one random cell, and all begun.
-
-        Args:
-            bundled: bundled cells to have in place of these.
-        """
+        """Return the candidates that any budget has: the named ones, one bundled and one random cell, and all begun."""
         config = self.config
         random = max(1, self.num_random()) if config.random is None else config.random
         layers = named_layers(config, bundled or self.begun_bundled() or bundled_best_first()[:1])

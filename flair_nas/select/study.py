@@ -71,13 +71,7 @@ class Study:
         log.log(level, "%s", caution)
 
     def needs(self, fresh: int, bundled: Sequence[str] = (), changes: Mapping[str, Any] | None = None) -> float:
-        """Return the seconds that the selection still takes.
-
-        Args:
-            fresh: fresh seeds of two candidates.
-            bundled: bundled cells to compare, as for `Runs.named`.
-            changes: settings that are changed.
-        """
+        """Return the seconds that the selection still takes, with fresh seeds of two candidates."""
         runs = self._change(changes or {})
         load = runs.named_workload(bundled)  # may time a few batches, by which embedding is estimated, too
         return runs.embedding_seconds + runs.planner.remaining(load, fresh)
@@ -146,9 +140,6 @@ class Study:
         """Return the number of random cells to compare, by the time that the named layers take in the first rung.
 
         Many runs side by side may take longer than those few. Never more cells train at once than have trained before.
-
-        Args:
-            layers: the layers that are named.
         """
         config, runs = self.config, self.runs
 
@@ -193,14 +184,7 @@ class Study:
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
 
     def _count_places(self, rung: int, places: int, alive: Sequence[Candidate], costs: Mapping[str, float]) -> int:
-        """Return the number that go on: by the rule, unless time would be short for the fresh seeds of two.
-
-        Args:
-            rung: number of rungs that are done.
-            places: number of places in the last one.
-            alive: candidates that were in it.
-            costs: costs of those that worked.
-        """
+        """Return the number that go on after a rung, by the rule, unless time is short for the fresh seeds of two."""
         runs, by_rule, left = self.runs, self.runs.rule.counts(places, self.runs.rungs)[1], self.left
 
         def seconds(count: int) -> float:
@@ -228,11 +212,7 @@ class Study:
     # --- after the last rung ---
 
     def choose(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
-        """Return the baseline with its best rate and the best other candidate, by dev, and the seeds that chose them.
-
-        Args:
-            ranked: candidates that reached the last epoch with the first seed, best first.
-        """
+        """Return the baseline with its best rate, the best other candidate, and the seeds that chose them, by dev."""
         runs, epochs = self.runs, self.config.epochs
         finalists, seeds = self._plan_choice(ranked)
         names = " and ".join(candidate.name for candidate in finalists)

@@ -19,13 +19,7 @@ _CHANCE = "P(better)"
 
 
 class Grid(NamedTuple):
-    """The texts of a table.
-
-    Args:
-        headers: headers of the columns.
-        rows: cells of each row.
-        remarks: sentences below the table.
-    """
+    """The texts of a table: headers, cells of each row, and sentences below them."""
 
     headers: list[str]
     rows: list[list[str]]
@@ -33,12 +27,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(table: Table, ledger: Ledger) -> Grid:
-    """Return a table with the metrics of its runs.
-
-    Args:
-        table: the table.
-        ledger: ledger of its folder.
-    """
+    """Return a table with the metrics of its runs."""
     headers, rows = ["layer"], [[row.name] for row in table.rows]
 
     def add(header: str, cells: Sequence[str]) -> None:
@@ -72,13 +61,7 @@ def make_grid(table: Table, ledger: Ledger) -> Grid:
 
 
 def _describe_figures(seeds: set[int], first: str, compared: int) -> str:
-    """Describe the figures in words.
-
-    Args:
-        seeds: numbers of seeds that rows have.
-        first: name of the first row.
-        compared: number of rows that are compared with it.
-    """
+    """Describe the figures of rows with these numbers of seeds; so many are compared with the first."""
     if not seeds:
         return "Nothing is done yet."
     if max(seeds) == 1:

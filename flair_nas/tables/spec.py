@@ -47,13 +47,7 @@ _PLACES = ("corpus", *OF_FILES, "data_root", "embeddings", "text", "vocabulary_s
 
 @dataclass(frozen=True)
 class Column:
-    """A corpus or a text, with the settings that all layers share there.
-
-    Args:
-        name: name in the table.
-        task: ``tagging`` or ``text``.
-        settings: settings of the task that are not the defaults.
-    """
+    """A corpus or a text, with the settings that all layers share there and that are not the defaults."""
 
     name: str
     task: str
@@ -85,15 +79,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; all rows are compared with the first.
-
-    Args:
-        title: title.
-        note: paragraph below the title.
-        seeds: seeds of each run.
-        columns: corpora and texts.
-        rows: layers.
-    """
+    """A table, with a note below its title; all rows are compared with the first."""
 
     title: str
     note: str
@@ -108,10 +94,7 @@ def bundled_tables() -> tuple[str, ...]:
 
 
 def table_file(source: str) -> Path:
-    """Return the file of a table.
-
-    Args:
-        source: a bundled name, or a YAML file.
+    """Return the file of a table: a bundled name, or a YAML file.
 
     Raises:
         FlairNasError: there is no such table.
@@ -126,10 +109,7 @@ def table_file(source: str) -> Path:
 
 
 def load_table(source: str) -> Table:
-    """Read a table.
-
-    Args:
-        source: a bundled name, or a YAML file.
+    """Read a table: a bundled name, or a YAML file.
 
     Raises:
         FlairNasError: there is no such table, or something in it cannot be used; the message has its line.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError, always
+from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError
 from flair_nas.experiments.local_pool import LocalPool
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """Let `LocalPool` run jobs in this process; return the list of names that grows with each but estimates."""
     done: list[str] = []
 
-    def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+    def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = lambda _: True) -> Iterator[Outcome]:
         for job in itertools.takewhile(may_begin, jobs):
             if job.work.__name__ != "estimate":
                 done.append(job.name)

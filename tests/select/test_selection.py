@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task
 from flair_nas.experiments.config import parse_time
 from flair_nas.experiments.counts import count_file, f1, pack_counts
-from flair_nas.experiments.jobs import Job, Outcome, always
+from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.experiments.successive_halving import Rule
@@ -322,9 +322,9 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     working = LocalPool.run
 
     def stopped_after(done: int) -> None:
-        def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+        def run(*given: Any) -> Iterator[Outcome]:
             nonlocal done
-            for outcome in working(pool, jobs, may_begin):
+            for outcome in working(*given):
                 if outcome.job.work is not tagging_task.estimate:  # of which nothing is left
                     if done == 0:
                         raise KeyboardInterrupt  # the tagger is trained, and nobody has noted it
