@@ -89,9 +89,9 @@ class Study:
         """
         config, plan = self.config, self.ledger.plan
         asked = [config.candidates, config.searches, config.random, config.rates, config.match]
-        if set(plan) <= {"budget"} or plan.get("asked", asked) != asked:  # an older plan has no "asked", and stays
+        if plan.get("asked") != asked:
             plan |= {"asked": asked, "less": self._choose_changes()}
-        changes = plan.get("less", {})
+        changes = plan["less"]
         for clause in describe_changes(config, changes):
             self.warn(f"the budget of {config.budget} is small, so {clause}")
         self.runs = self._change(changes)

@@ -395,10 +395,6 @@ def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
     jobs.clear()
     object.__setattr__(TAGGING, "rule", Rule(0.75, 0.5))
     assert select_layer(given, tmp_path).answer == first.answer and jobs == []
-    ledger = Ledger(tmp_path / "ledger.json")
-    ledger.rule = []  # as it was before rules were kept
-    ledger.save()
-    assert select_layer(given, tmp_path).answer == first.answer and jobs == []
     select_layer(given, tmp_path / "other")
     assert ledger_of(tmp_path / "other")["rule"] == [0.75, 0.5]
 

@@ -18,7 +18,6 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import text_task
 from flair_nas.experiments.counts import perplexity, unpack_counts
-from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import compare
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
@@ -145,18 +144,6 @@ def test_other_data_are_refused_and_the_same_elsewhere_are_not(text: str, tmp_pa
     with pytest.raises(FlairNasError, match="its runs are on other data"):
         select_layer(settings(str(copy), **few), tmp_path / "out")
     assert (tmp_path / "out" / "ledger.json").read_text() == before and jobs == []
-
-
-def test_scores_that_an_older_ledger_lacks_are_made(text: str, tmp_path: Path, jobs: list[str]) -> None:
-    few: dict[str, Any] = {"epochs": 1, "random": 0, "seeds": [1]}
-    report = select_layer(settings(text, **few), tmp_path / "out").report
-    ledger = Ledger(tmp_path / "out" / "ledger.json")
-    for run in ledger.runs.values():
-        run.pop("counts", None)
-    ledger.save()
-    jobs.clear()
-    again = select_layer(settings(text, **few), tmp_path / "out").report
-    assert len(jobs) == 2 and again.splitlines()[2] == report.splitlines()[2]
 
 
 def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

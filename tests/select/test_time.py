@@ -213,17 +213,6 @@ def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is
         select_layer(asks_for_much(corpus, "70s"), tmp_path / "out")
 
 
-def test_a_plan_of_before_there_were_reductions_stays(corpus: str, tmp_path: Path, world: World) -> None:
-    given = asks_for_much(corpus, "37m")
-    found = select_layer(given, tmp_path)
-    for name in ("asked", "less"):
-        del world.ledger.plan[name]
-    world.ledger._earlier = 37 * 60 - 1.0
-    world.ledger.save()
-    world.done.clear()
-    assert select_layer(given, tmp_path).answer == found.answer and world.done == []
-
-
 def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(
     corpus: str, tmp_path: Path, world: World
 ) -> None:

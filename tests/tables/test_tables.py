@@ -239,22 +239,6 @@ def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
     assert running._name(row, column, old, "") != running._name(row, column, {**old, "init_range": 0.04}, "")
 
 
-def test_a_search_of_before_there_was_a_setting_is_not_run_anew(
-    text: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    table, out = TABLE.replace(TABLE[TABLE.index("  tags & more:") : TABLE.index("  text:")], ""), tmp_path / "out"
-    old = table.replace("search: {", "search: {frequency_bias: false, ").replace(", published: {tags & more: 50}", "")
-    path = written(tmp_path, "", old)
-    run = ["tables", "run", "-q", "--table", path, "--text", text, "--device", "cpu", "--out", str(out)]
-    assert main([*run, "--rows", "found", "--seeds", "1"]) == 0 and len(jobs) == 2
-    search, _ = names = list(jobs)
-    written(tmp_path, "", old.replace("frequency_bias: false, ", "min_steps: 300, "))
-    assert main(["tables", "run", "-q", "--resume", str(out), "--rows", "found", "--seeds", "1"]) == 0
-    assert jobs == names and search.startswith("search-")
-    assert main([*run[:-1], str(tmp_path / "new"), "--rows", "found", "--seeds", "1"]) == 0
-    assert len(jobs) == 4 and jobs[2] != search
-
-
 def test_a_layer_that_is_not_known_to_train_is_told_before_anything_is_trained(
     corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
