@@ -26,16 +26,7 @@ Run = dict[str, Any]
 
 
 class Ledger:
-    """The plan and the runs of a selection or table, in ``ledger.json``.
-
-    Args:
-        path: file of the ledger, which need not exist.
-
-    Attributes:
-        plan: decisions that were made by measured time, and stay with the same budget.
-        rule: `first` and `keep` of the `Rule` that prunes candidates; empty if they are not kept.
-        data: fingerprint of the data that runs are trained on; empty if it is not kept.
-        runs: runs by name.
+    """The plan and the runs of a selection or table, in ``ledger.json``, which need not exist.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -43,10 +34,10 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.plan: dict[str, Any] = {}
-        self.runs: dict[str, Run] = {}
-        self.data = ""
-        self.rule: list[float] = []
+        self.plan: dict[str, Any] = {}  # decisions by measured time, which stay with the same budget
+        self.runs: dict[str, Run] = {}  # by name
+        self.data = ""  # fingerprint of the data that runs are trained on; of tables there is none
+        self.rule: list[float] = []  # `first` and `keep` of the `Rule` that prunes candidates, of a selection
         self._earlier = 0.0  # seconds of earlier calls
         self._begun: float | None = None
         if path.exists():

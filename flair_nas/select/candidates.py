@@ -120,12 +120,7 @@ def matched_lstm(
     """Return an LSTM with as many parameters, by the task's counter, as the largest layer; None if that is an LSTM."""
     largest = max(count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in layers)
     size = matched_size(lambda size: count(config.one(rnn="lstm", hidden_size=size)), largest)
-    return sized_lstm(size) if size > config.hidden_size else None
-
-
-def sized_lstm(size: int) -> Layer:
-    """Return an LSTM with a hidden size of its own."""
-    return Layer(f"lstm-{size}", "lstm", size)
+    return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
 
 
 def make_candidates(config: SelectSettings, layers: Sequence[Layer]) -> list[Candidate]:

@@ -22,7 +22,6 @@ from flair_nas.select.candidates import (
     make_candidates,
     named_layers,
     random_layers,
-    sized_lstm,
 )
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
@@ -46,27 +45,16 @@ def make_goals(candidates: Sequence[Candidate], seeds: Sequence[int], epochs: in
 
 @dataclass
 class Runs:
-    """Runs of one selection.
-
-    Args:
-        config: the settings.
-        rule: the rule that prunes candidates.
-        ledger: results of runs.
-        pool: processes that train.
-        folder: parent of the run folders.
-        estimates: measured batches as entries of a ledger, which give the pace before anything is trained.
-        is_new: True once anything was trained.
-        is_prepared: True once the words of frozen embeddings are embedded.
-    """
+    """Runs of one selection."""
 
     config: SelectSettings
     rule: Rule
     ledger: Ledger
     pool: Pool
-    folder: Path
-    estimates: list[Run] = field(default_factory=list)
-    is_new: bool = False
-    is_prepared: bool = False
+    folder: Path  # parent of the run folders
+    estimates: list[Run] = field(default_factory=list)  # timed batches: the pace before anything is trained
+    is_new: bool = False  # True once anything was trained
+    is_prepared: bool = False  # True once the words of frozen embeddings are embedded
 
     @property
     def rungs(self) -> list[int]:
@@ -247,7 +235,8 @@ class Runs:
     def matched(self) -> list[Layer]:
         """Return the LSTMs that were trained because they were as large as the largest layer of their time."""
         matches = (re.match(r"lstm-(\d+)-[0-9a-f]{6}-rate", name) for name in self.ledger.runs)
-        return [sized_lstm(size) for size in sorted({int(match[1]) for match in matches if match})]
+        sizes = sorted({int(match[1]) for match in matches if match})
+        return [Layer(f"lstm-{size}", "lstm", size) for size in sizes]
 
     def others(self, candidates: Sequence[Candidate]) -> list[str]:
         """Return the names of trained candidates that are none of these."""

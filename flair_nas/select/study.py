@@ -32,18 +32,11 @@ _FEW_EACH = 4  # random cells by worker that may train at once, however few have
 
 
 class Study:
-    """A selection of one layer.
-
-    Args:
-        runs: runs of the selection.
-
-    Attributes:
-        cautions: sentences for the report on what the answer may lack.
-    """
+    """A selection of one layer."""
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
-        self.cautions: list[str] = []
+        self.cautions: list[str] = []  # for the report: what the answer may lack
 
     @property
     def config(self) -> SelectSettings:

@@ -56,25 +56,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer.
-
-    Args:
-        name: name in the table.
-        rnn: layer spec; None if the layer is searched.
-        search: settings of that search that are not the defaults.
-        size_of: row whose number of parameters this one gets.
-        time_of: row whose time of a training step this one gets, by a measured hidden size.
-        settings: settings of the task that replace the column's.
-        published: metrics of papers, by column.
-    """
+    """A layer: with a layer spec, or searched with settings that are not the defaults."""
 
     name: str
     rnn: str | None = None
     search: Mapping[str, Any] | None = None
-    size_of: str | None = None
-    time_of: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[str, float] = field(default_factory=dict)
+    size_of: str | None = None  # row whose number of parameters this one gets
+    time_of: str | None = None  # row whose time of a training step this one gets, by a measured hidden size
+    settings: Mapping[str, Any] = field(default_factory=dict)  # in place of the column's
+    published: Mapping[str, float] = field(default_factory=dict)  # metrics of papers, by column
 
 
 @dataclass(frozen=True)
