@@ -5,7 +5,7 @@
 With a tagger that was trained on float32 vectors: the size of the vectors of all words of the corpus, the time in which
 Flair joins those of each batch of the training part (float16: and makes float32 of them; in turn, the median of
 --repeat), how much of a training epoch that is, and the strict F1 on test with either. A JSON line goes to standard
-output and to --out; --table prints it as Markdown.
+output and to --out.
 """
 
 import argparse
@@ -97,18 +97,14 @@ def table() -> str:
 
 
 def main() -> None:
-    """Measures, or prints the table."""
+    """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="model.pt of a tagger without embeddings that learn")
     parser.add_argument("--corpus", default="wnut_17")
     parser.add_argument("--data-root", help="folder with the named corpora")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=Path, help="file for the JSON line")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-        return
     line = json.dumps(measure(arguments), indent=1)
     print(line)
     if arguments.out:
