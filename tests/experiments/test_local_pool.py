@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -123,14 +122,6 @@ def test_processes_share_the_cores(
     monkeypatch.delenv("OMP_NUM_THREADS") if said is None else monkeypatch.setenv("OMP_NUM_THREADS", said)
     pool = make_pool(SelectConfig(workers=workers, device="cpu"))
     assert isinstance(pool, LocalPool) and (pool.workers, pool.threads) == (workers or 16, each)
-
-
-def test_a_process_has_its_share_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    with make_pool(SelectConfig(workers=2, device="cpu")) as pool:
-        (outcome,) = pool.run([Job("threads", threads, ())])
-    assert outcome.result == (3, "3") and "OMP_NUM_THREADS" not in os.environ
 
 
 @pytest.mark.parametrize(
@@ -261,15 +252,6 @@ def test_a_job_that_takes_no_more_for_a_while_is_known_before_it_ends(
 ) -> None:
     monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", 1.0)
     memory(3500)
-    with LocalPool(2) as pool:
-        assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
-
-
-def test_where_memory_is_plentiful_nothing_waits(
-    tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", math.inf)
-    memory(64_000)
     with LocalPool(2) as pool:
         assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
 

@@ -367,6 +367,7 @@ def test_a_fresh_seed_that_failed_is_tried_again_and_costs_no_other(corpus: str,
     given = settings(corpus, seeds=[1], fresh_seeds=3, budget="85s")
     first = select_layer(given, tmp_path)
     assert answered(first)[1:] == ((3, 4), True) and "there was time" not in first.report
+    assert "-seed2 failed, so what the other has with that seed does not count" in first.report
     again = select_layer(dataclasses.replace(given, budget="60s"), tmp_path)  # no time to try it
     assert answered(again)[1:] == ((3, 4), True)
     world.error = lambda rnn, seed, score: None
