@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from select_jobs import run_jobs_here
+from select_jobs import enough_for, run_jobs_here
 from small_tagging import write_corpus
 
 from flair_nas.errors import FlairNasError
@@ -26,12 +25,11 @@ from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import random_genotype
 from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
-from flair_nas.library.named import bundled_names, load_genotype
+from flair_nas.library.named import load_genotype
 from flair_nas.runs.run import RunStopped
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
-    bundled_best_first,
     make_candidates,
     matched_lstm,
     named_layers,
@@ -83,48 +81,6 @@ def untimed(runs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def spend(out: Path, seconds: float) -> None:
-    """Set the time that the ledger says was spent."""
-    ledger = Ledger(out / "ledger.json")
-    ledger._earlier = seconds
-    ledger.save()
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a training end at once, with an F1 by its layer and seed."""
-
-    def train(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        f1 = 30 + zlib.crc32(f"{given['rnn']} {given['learning_rate']} {given['seeds']}".encode()) % 40
-        Path(folder).mkdir(exist_ok=True)
-        found = {
-            "dev": [f1] * given["epochs"], "dev_loss": [1 - f1 / 100] * given["epochs"],
-            "seconds": [0.1] * given["epochs"], "around_seconds": 0.1, "exhausted": False, "scored": score,
-            "parameters": 7, "peak_memory_mb": 1,
-        }  # fmt: skip
-        return found | ({"test": f1, "counts": pack_counts(np.array([[f1, 100, 100]] * 20))} if score else {})
-
-    estimate = {"seconds": [0.1], "around_seconds": 0.1, "embedding_seconds": 0.0}
-    monkeypatch.setattr(tagging_task, "estimate", lambda given: estimate)
-    monkeypatch.setattr(tagging_task, "train", train)
-    monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)
-
-
-@pytest.fixture
-def still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop the clock of a selection: only `spend` moves it."""
-    monkeypatch.setattr(Ledger, "seconds", property(lambda self: self._earlier))
-
-
-def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Let the last of the budget be enough for a number of trainings, however fast the machine is."""
-
-    def seconds(jobs: list[float], workers: int) -> float:
-        return 0.0 if len(jobs) <= count else math.inf
-
-    monkeypatch.setattr("flair_nas.select.runs.makespan", seconds)
-
-
 @pytest.mark.slow
 def test_the_best_comes_to_the_end_with_the_baseline(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
@@ -158,79 +114,11 @@ def test_the_best_comes_to_the_end_with_the_baseline(
     assert found.report == (tmp_path / "out" / "report.md").read_text() and winner.candidate.layer.name in found.report
 
 
-@pytest.mark.parametrize(
-    ("count", "choosing", "judging"),
-    [
-        (1, [2, 0, 0], [2, 0, 0, 0, 0]),  # the first seed has to judge, too
-        (3, [2, 0, 0], [0, 0, 0, 2, 0]),
-        (4, [2, 2, 2], [0, 0, 0, 2, 2]),
-        (6, [3, 3, 3], [0, 0, 0, 2, 2]),
-    ],
-)
-def test_time_is_for_fresh_seeds_of_two_and_then_for_more_to_choose_among(
-    count: int,
-    choosing: list[int],
-    judging: list[int],
-    corpus: str,
-    tmp_path: Path,
-    jobs: list[str],
-    quick: None,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    enough_for(monkeypatch, count)
-    given = settings(corpus, rates=[1.0, 2.0], seeds=[1, 2, 3], fresh_seeds=2, epochs=2)
-    found = select_layer(given, tmp_path)
-    runs = ledger_of(tmp_path)["runs"]
-
-    def of_seed(seed: int) -> list[dict[str, Any]]:
-        return [run for name, run in runs.items() if name.endswith(f"seed{seed}")]
-
-    assert [len(of_seed(seed)) for seed in (2, 3)] == choosing[1:]
-    assert [sum(run["scored"] for run in of_seed(seed)) for seed in (1, 2, 3, 4, 5)] == judging
-    assert found.answer.fresh is (judging[0] == 0) and found.answer.seeds == max(1, sum(judging[3:]) // 2)
-    assert ("there was time for" in found.report) is (count < 4)
-    assert ("the seeds that chose judge, too, which flatters the winner" in found.report) is (count == 1)
-    assert ("Fresh seeds took no part" in found.report) is found.answer.fresh
-    # the baseline comes to the end with each of its rates, and is one of the two that are compared
-    assert all(len(run["dev"]) == 2 for name, run in runs.items() if name.startswith("lstm"))
-    assert found.answer.other is not None
-    compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
-    assert len(compared) == 2 and "lstm" in compared
-
-
 def test_the_seeds_that_judge_are_others_than_those_that_choose() -> None:
     assert SelectConfig().fresh() == [4, 5, 6]
     assert SelectConfig(seeds=[7, 2], fresh_seeds=2).fresh() == [1, 3]
     with pytest.raises(FlairNasError, match="fresh_seeds"):
         SelectConfig(fresh_seeds=0)
-
-
-@pytest.mark.slow
-def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    enough_for(monkeypatch, 2)
-    asked: list[tuple[int, int]] = []
-
-    def for_two(planner: Planner, load: Workload, fresh: int, rung: int = 0) -> float:
-        asked.append((rung, load.candidates))
-        return math.inf if rung == 1 and load.candidates > 3 else 0.0  # the baseline is the third
-
-    monkeypatch.setattr(Planner, "remaining", for_two)
-    given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1)
-    select_layer(given, tmp_path)
-    trained = [len(run["dev"]) for name, run in ledger_of(tmp_path)["runs"].items() if name.endswith("seed1")]
-    assert len(trained) == 6 and (1, 4) in asked and (1, 3) in asked
-    assert sum(epochs >= 2 for epochs in trained) == 3
-    plan, done = ledger_of(tmp_path)["plan"], len(jobs)
-    assert plan["places"]["6 after rung 1"] == 2
-    said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
-    assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
-    monkeypatch.setattr(Planner, "remaining", lambda *_: 0.0)  # what was decided by time is not decided again
-    select_layer(given, tmp_path)
-    assert ledger_of(tmp_path)["plan"] == plan and len(jobs) == done
-    select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
-    assert ledger_of(tmp_path)["plan"]["places"]["7 after rung 1"] == 4  # with more candidates, by the rule again
 
 
 def test_a_slow_first_epoch_does_not_set_the_pace() -> None:
@@ -261,25 +149,6 @@ def test_what_is_done_takes_no_time(corpus: str) -> None:
 def test_side_by_side_each_worker_takes_the_next() -> None:
     assert makespan([], 2) == 0 and makespan([3.0], 2) == 3
     assert makespan([2.0, 2.0, 2.0], 2) == 4 and makespan([5.0, 1.0, 1.0, 1.0], 2) == 5
-
-
-@pytest.mark.slow
-def test_the_longest_runs_are_begun_first(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = tagging_task.train
-
-    def slow_cells(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        found = train(given, folder, score)
-        return found if given["rnn"] == "lstm" else found | {"seconds": [1e4 for _ in found["seconds"]]}
-
-    monkeypatch.setattr(tagging_task, "train", slow_cells)
-    select_layer(settings(corpus, seeds=[1], budget="9d"), tmp_path)
-    (lstm,) = {name for name in jobs if name.startswith("lstm") and name.endswith("seed1")}
-    assert jobs[0] == lstm  # in the first rung nothing is known of them yet
-    runs = ledger_of(tmp_path)["runs"]
-    of_second_rung = {name for name, run in runs.items() if name.endswith("seed1") and len(run["dev"]) >= 2}
-    assert set(jobs[3 : jobs.index(lstm, 1)]) == of_second_rung - {lstm}
 
 
 def test_on_the_way_runs_are_compared_by_their_loss() -> None:
@@ -324,115 +193,6 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     jobs.clear()
     more = select_layer(settings(corpus, candidates=["tanh0-tanh1", "gru"], budget="3h"), tmp_path / "out")
     assert 0 < len(jobs) < count and "gru" in more.report and not any(name.startswith("tanh0") for name in jobs[:1])
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_is_told_and_the_rest_goes_on(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = tagging_task.train
-
-    def failing(settings: dict[str, Any], *rest: Any) -> dict[str, Any]:
-        if settings["rnn"] == "tanh0-tanh1":
-            raise FlairNasError("not finite in epoch 1, batch 2")
-        return train(settings, *rest)
-
-    monkeypatch.setattr(tagging_task, "train", failing)
-    found = select_layer(settings(corpus), tmp_path)
-    (run,) = [run for name, run in ledger_of(tmp_path)["runs"].items() if "error" in run]
-    assert run == {"error": "not finite in epoch 1, batch 2", "again": False}
-    assert "failed: not finite in epoch 1" in found.report
-
-
-def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(
-    corpus: str, tmp_path: Path, jobs: list[str], quick: None, still: None
-) -> None:
-    given = settings(corpus, candidates=["tanh0-tanh1", "gru"])
-    first = select_layer(given, tmp_path)
-    assert ledger_of(tmp_path)["rule"] == [0.2, 0.5]
-    jobs.clear()
-    object.__setattr__(TAGGING, "rule", Rule(0.75, 0.5))
-    assert select_layer(given, tmp_path).answer == first.answer and jobs == []
-    select_layer(given, tmp_path / "other")
-    assert ledger_of(tmp_path / "other")["rule"] == [0.75, 0.5]
-
-
-def test_a_finished_selection_stays_what_it_is_whatever_is_spent(
-    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
-) -> None:
-    """Extend a selection in which nothing is left to do: no time is too short."""
-    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
-    given = settings(
-        corpus, candidates=["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"], random=4, budget="60m",
-        fresh_seeds=2,
-    )  # fmt: skip
-    first = select_layer(given, tmp_path)
-    runs = ledger_of(tmp_path)["runs"]
-    jobs.clear()
-    for budget in ("61m", "1h", "57m", "60m"):  # more, the same in other words, less than is spent
-        spend(tmp_path, 57 * 60 + 30)
-        again = select_layer(dataclasses.replace(given, budget=budget), tmp_path)
-        assert jobs == [] and ledger_of(tmp_path)["runs"] == runs
-        assert again.answer == first.answer and again.answer.seeds == 2
-
-
-def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_of_it(
-    corpus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: list[str], quick: None, still: None
-) -> None:
-    """Go on where finished and failed runs take no time."""
-    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
-    train, stop_after = tagging_task.train, [4]
-
-    def stopping(given: dict[str, Any], folder: str, score: bool) -> dict[str, Any]:
-        if given["rnn"] == "relu0":
-            raise FlairNasError("not finite in epoch 1, batch 2")
-        if not stop_after[0]:
-            raise KeyboardInterrupt
-        stop_after[0] -= 1
-        return train(given, folder, score)
-
-    monkeypatch.setattr(tagging_task, "train", stopping)
-    given = settings(corpus, random=None, candidates=["tanh0-tanh1", "gru", "relu0"], budget="10m")
-    with pytest.raises(RunStopped):
-        select_layer(given, tmp_path)
-    done = len(jobs)
-    spend(tmp_path, 600 - 8 * 20)  # three runs go on by one epoch, two by two: seven epochs; all anew would be eleven
-    stop_after[0] = 1000
-    select_layer(given, tmp_path)
-    assert len(jobs) > done and (tmp_path / "report.md").exists()
-
-
-def test_random_cells_that_were_begun_stay_with_another_budget(
-    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
-) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
-    for budget in ("6m", "4m"):
-        select_layer(settings(corpus, random=None, gates=2, epochs=2, seeds=[1], budget=budget), tmp_path)
-        drawn = {name.partition("-rate")[0] for name in ledger_of(tmp_path)["runs"] if name.startswith("random-")}
-        count = ledger_of(tmp_path)["plan"]["random"]
-        assert len(drawn) == 2 * count and count >= 2  # each with gates, too
-
-
-@pytest.mark.slow
-def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
-    corpus: str, tmp_path: Path, jobs: list[str], quick: None, monkeypatch: pytest.MonkeyPatch, still: None
-) -> None:
-    monkeypatch.setattr("flair_nas.select.runs.mean_pace", lambda _: Pace(20.0, 0.0))
-    best_first, counts = bundled_best_first(), []
-    assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
-    for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
-        jobs.clear()
-        if spent:
-            spend(tmp_path, spent * 60)
-        given = settings(corpus, candidates=[], random=0, epochs=2, seeds=[1], budget=budget)
-        found = select_layer(given, tmp_path)
-        compared = [name for name in best_first if f"| {name} | 8 |" in found.report]
-        counts.append(len(compared))
-        assert compared == best_first[: len(compared)] == ledger_of(tmp_path)["plan"]["bundled"]
-        caution = f"the time is enough for {len(compared)} of the {len(best_first)} bundled cells"
-        assert (caution in found.report) == (budget != "9h") and "| gru | 8 |" in found.report
-        assert (jobs == []) == (budget == "6m")
-    assert 1 < counts[0] < counts[1] == counts[2] < counts[3] == len(best_first)
 
 
 @pytest.mark.slow
