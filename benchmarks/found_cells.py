@@ -343,21 +343,13 @@ def share_of_identity(genotype: str) -> float:
 
 
 class Fitted(NamedTuple):
-    """Perplexities as a sum of cell and seed: models of one seed share their first weights and the order of the text.
+    """Perplexities as a sum of cell and seed: models of one seed share their first weights and the order of text."""
 
-    Args:
-        cells: of each model's name its cell's perplexity with seed 1; inf where a model of it was not finite.
-        models: of each name how many models there are.
-        noise: the variance that is left, between the models of a cell; nan where no cell has two.
-        freedom: degrees of freedom of that.
-        seeds: of each seed by how much its models lie above those of seed 1.
-    """
-
-    cells: dict[str, float]
-    models: dict[str, int]
-    noise: float
-    freedom: int
-    seeds: dict[int, float]
+    cells: dict[str, float]  # perplexity with seed 1; inf where a model of the cell was not finite
+    models: dict[str, int]  # how many there are of each cell
+    noise: float  # the variance that is left, between the models of a cell; nan where no cell has two
+    freedom: int  # degrees of freedom of that
+    seeds: dict[int, float]  # by how much the models of a seed lie above those of seed 1
 
 
 def fitted(runs: list[dict[str, Any]]) -> Fitted:
@@ -402,18 +394,11 @@ def mean_of(fit: Fitted, cells: list[str]) -> float:
 
 
 def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> tuple[float, float, float]:
-    """How cells stand against random ones.
+    """How cells stand against random ones; if they are sampled, another search would have found others.
 
-    Args:
-        fit: perplexities of all cells.
-        cells: the names of those that are looked at.
-        random: the names of random ones.
-        sampled: another search would have found other cells; otherwise only models differ.
-
-    Returns:
-        Among those that train, by how much the mean cell is better, and how probable it is that such cells are better
-        than random ones (Student's t over cells, or over the noise between models); the one-sided p of a rank sum test
-        (Mann and Whitney), in which cells that do not train come last.
+    Among those that train, by how much the mean cell is better, and how probable it is that such cells are better than
+    random ones (Student's t over cells, or over the noise between models); the one-sided p of a rank sum test (Mann and
+    Whitney), in which cells that do not train come last.
     """
     from scipy.stats import mannwhitneyu
 

@@ -47,7 +47,6 @@ from flair_nas import Genotype, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
 from flair_nas.genotype import CARRIES
 
-CPU = torch.device("cpu")
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
 NAMES = ("darts-v2", "i-darts-ptb", "ess-ptb")
@@ -83,33 +82,16 @@ def batch_sizes(size: str) -> tuple[list[int], int]:
 
 
 class Step:
-    """One step of a layer, training or inference, with its input.
+    """One step of a layer, training or inference, with its input of a size BxTxH."""
 
-    Args:
-        module: the layer.
-        size: BxTxH.
-        training: whether there is a backward pass.
-        precision: of the products.
-        kernels: what FLAIR_NAS_KERNELS is set to.
-        device: where the layer is.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        size: str,
-        training: bool,
-        precision: str,
-        kernels: str = "auto",
-        device: torch.device = CPU,
-    ) -> None:
+    def __init__(self, module: nn.Module, size: str, training: bool, precision: str, kernels: str = "auto") -> None:
         sizes, hidden = batch_sizes(size)
         self.module, self.training, self.kernels = module.train(training), training, kernels
         self.packed = torch.tensor(sizes) if sizes[-1] < sizes[0] else None
         shape = (sum(sizes),) if self.packed is not None else (len(sizes), sizes[0])
-        self.input = torch.randn(*shape, hidden, device=device, requires_grad=training)
-        self.direction = torch.randn(*shape, hidden, device=device)  # the gradient of the output
-        self.autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=precision == "bfloat16")
+        self.input = torch.randn(*shape, hidden, requires_grad=training)
+        self.direction = torch.randn(*shape, hidden)  # the gradient of the output
+        self.autocast = partial(torch.autocast, "cpu", torch.bfloat16, enabled=precision == "bfloat16")
 
     def __call__(self) -> float:
         """Runs it; the seconds that it took."""

@@ -237,11 +237,7 @@ def norms(arguments: argparse.Namespace, start: str) -> dict[str, Any]:
 
 
 def failed(error: Exception) -> dict[str, Any]:
-    """A loss that is not finite is a figure, too.
-
-    Raises:
-        Exception: it is another error.
-    """
+    """A loss that is not finite is a figure, too; another error is raised."""
     what = str(error)
     if "not finite" not in what and "is nan" not in what:
         raise error
@@ -289,11 +285,7 @@ def table_of_models() -> str:
 
 
 def table_of_taggers(what: str) -> str:
-    """F1 on dev in the course of training by start, `i-darts-ptb`, seed 1, as a table for figures.md.
-
-    Args:
-        what: corpus and hidden size, of SHOWN_EPOCHS.
-    """
+    """F1 on dev in the course of training by start, `i-darts-ptb`, seed 1, for a corpus and size of SHOWN_EPOCHS."""
     paths = {start: RESULTS / f"tag-{what}-i-darts-ptb-{start}-seed1.json" for start in STARTS}
     runs = {start: json.loads(path.read_text()) for start, path in paths.items() if path.exists()}
     epochs, best = SHOWN_EPOCHS[what]
