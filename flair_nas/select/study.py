@@ -11,7 +11,6 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.config import format_time, parse_time
-from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.successive_halving import survivors
 from flair_nas.select.candidates import (
     Candidate,
@@ -35,18 +34,13 @@ class Study:
     """A selection of one layer."""
 
     def __init__(self, runs: Runs) -> None:
-        self.runs = runs
+        self.runs, self.ledger = runs, runs.ledger
         self.cautions: list[str] = []  # for the report: what the answer may lack
 
     @property
     def config(self) -> SelectSettings:
         """Settings, without what the budget has no time for."""
         return self.runs.config
-
-    @property
-    def ledger(self) -> Ledger:
-        """Ledger of the runs."""
-        return self.runs.ledger
 
     @property
     def budget(self) -> float:
