@@ -40,12 +40,10 @@ class Ledger:
         self.rule: list[float] = []  # `first` and `keep` of the `Rule` that prunes candidates, of a selection
         self._earlier = 0.0  # seconds of earlier calls
         self._begun: float | None = None
-        if path.exists():
-            self._read()
-
-    def _read(self) -> None:
+        if not path.exists():
+            return
         try:
-            data = json.loads(read_file(self.path, _MAX_BYTES))
+            data = json.loads(read_file(path, _MAX_BYTES))
             kind, version = data["format"], data["version"]
             if (kind, version) != (_FORMAT, _VERSION):
                 raise ValueError(f"a ledger of {kind}, version {version}; this flair-nas reads version {_VERSION}")
@@ -55,7 +53,7 @@ class Ledger:
             self.data, self.rule = data.get("data", ""), data.get("rule", [])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
-                f"{self.path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
+                f"{path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
                 "the time that is spent is unknown"
             ) from None
 

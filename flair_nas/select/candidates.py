@@ -72,7 +72,11 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
     torch_layers, texts = config.task.work.LAYERS, dict[str, str]()
     usual = ["gru", *(bundled_best_first() if bundled is None else bundled)]
     for text in [config.rnn, "lstm", *(config.candidates or usual)]:
-        _check(text, torch_layers)
+        if text.upper() not in torch_layers:
+            names = text.split(",")  # a file's name may have commas, and options follow one
+            if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
+                raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
+            parse_layer_spec(text, torch_layers)
         texts.setdefault(identity(text), text)
     layers = []
     for text in texts.values():
@@ -81,15 +85,6 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
         if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
             layers.append(Layer(f"{name}-gates", gated, config.hidden_size))
     return layers
-
-
-def _check(text: str, torch_layers: Sequence[str]) -> None:
-    if text.upper() in torch_layers:
-        return
-    names = text.split(",")  # a file's name may have commas, and options follow one
-    if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
-        raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
-    parse_layer_spec(text, torch_layers)
 
 
 def _with_gates(text: str, history: int) -> str | None:

@@ -359,7 +359,7 @@ def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
     assert "holds no table" in capsys.readouterr().err
 
 
-def test_a_table_may_be_named_without_a_flag(
+def test_a_table_is_named_without_a_flag_and_shown_by_its_folder(
     corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
@@ -367,28 +367,19 @@ def test_a_table_may_be_named_without_a_flag(
     run = ["-q", "--seeds", "1", "--out", str(out)]
     assert main(["tables", "run", path, *run]) == 0 and len(jobs) == 1
     assert main(["tables", "run", *run, path]) == 0 and len(jobs) == 1
-    capsys.readouterr()
-    assert main(["tables", "run", path, "--table", path, *run]) == 2
-    assert f"give the table once, as {path!r} or by --table" in capsys.readouterr().err
-    assert main(["tables", "run", "wnut-smal", "--out", str(tmp_path / "other")]) == 2
-    assert "did you mean wnut-small?" in capsys.readouterr().err
-
-
-def test_show_says_what_it_wants_when_it_is_given_a_table(
-    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
-    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    shown = capsys.readouterr().out
+    for name in ("table.yaml", "ledger.json", "table.md"):  # a file of a run stands for its folder
+        assert main(["tables", "show", str(out / name)]) == 0
+        assert capsys.readouterr().out in shown
     for given in (path, "wnut-small"):
         assert main(["tables", "show", given]) == 2
         said = capsys.readouterr().err
         assert f"{given!r} is a table, and its runs are in another folder" in said
         assert f"flair-nas tables run {given} --out DIR" in said and "flair-nas tables show DIR" in said
-    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    for name in ("table.yaml", "ledger.json", "table.md"):  # a file of a run stands for its folder
-        assert main(["tables", "show", str(out / name)]) == 0
-        assert capsys.readouterr().out in shown
+    assert main(["tables", "run", path, "--table", path, *run]) == 2
+    assert f"give the table once, as {path!r} or by --table" in capsys.readouterr().err
+    assert main(["tables", "run", "wnut-smal", "--out", str(tmp_path / "other")]) == 2
+    assert "did you mean wnut-small?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", bundled_tables())
