@@ -70,8 +70,6 @@ def measure(arguments: argparse.Namespace) -> dict:
         hand_out(vectors)
         f1[form] = evaluate_tagger(tagger, parts["test"], corpus.label_type, storage="cpu").f1
     width = sum(len(single[name][0]) for name in names)
-    differences = [(a - b).abs().max() / a.abs().max() for name in names for a, b in zip(single[name], rounded[name])
-                   if a.abs().max() > 0]  # fmt: skip
     return {
         "corpus": corpus.name,
         "words": len(tokens),
@@ -80,7 +78,6 @@ def measure(arguments: argparse.Namespace) -> dict:
         "join_seconds": {form: statistics.median(values) for form, values in seconds.items()},
         "epoch_seconds": epoch,
         "test_f1": f1,
-        "greatest_relative_difference": float(max(differences)),
     }
 
 

@@ -32,7 +32,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -150,14 +150,12 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
     searched, lstm = SearchedRNN(hidden, hidden, genotype), nn.LSTM(hidden, hidden)
     ungated = SearchedRNN(hidden, hidden, dataclasses.replace(genotype, state_gate=None, input_gate=None))
     steps: dict[tuple[str, str], Callable[[], float]] = {}
-    floors = {}
     for precision in arguments.precision:
         step = partial(Step, size=size, training=training, precision=precision)
-        floors[precision] = floor_of(genotype, size, training, precision)
         steps[precision, "fast"] = step(searched)
         steps[precision, "columns"] = step(searched, kernels="columns")
         steps[precision, "lstm"] = step(lstm)
-        steps[precision, "floor"] = partial(product_floor.seconds, floors[precision])
+        steps[precision, "floor"] = partial(product_floor.seconds, floor_of(genotype, size, training, precision))
         if gated:
             steps[precision, "without gates"] = step(ungated)
         for carry in CARRIES if genotype.state_gate is not None else ():
@@ -172,7 +170,6 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
         ratios = {f"{above}/{below}": ratio(own[above], own[below]) for above, below in pairs}
         if precision == "bfloat16" and "float32" in arguments.precision:
             ratios["float32/bfloat16"] = ratio(found["float32", "fast"], own["fast"])
-        kinds = Counter(getattr(call.func, "__name__", str(call.func)) for call in floors[precision])
         rows.append(
             {
                 "mode": mode,
@@ -183,8 +180,6 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
                 "ms": {layer: statistics.median(times) for layer, times in own.items()},
                 "ratios": ratios,
                 "repeats": len(own["fast"]),
-                "floor_gigamacs": sum(map(product_floor.multiply_adds_of, floors[precision])) / 1e9,
-                "floor_calls": kinds,
             }
         )
     return rows

@@ -65,11 +65,9 @@ def write_part(path: Path, words: int, types: int, random: np.random.Generator) 
 
 def measure(folder: Path) -> dict:
     """Loads the text twice, the second time from the cache; to be called in a process of its own."""
-    before = peak_memory_mb()
     start, start_cpu = time.perf_counter(), time.process_time()
     corpus = load_text(folder / "text", cache=folder / "cache", progress=sys.stderr.isatty())
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
-    tokens = sum(len(part) for part in (corpus.train, corpus.valid, corpus.test))
     peak = peak_memory_mb()
     start = time.perf_counter()
     again = load_text(folder / "text", cache=folder / "cache")
@@ -80,10 +78,8 @@ def measure(folder: Path) -> dict:
         "text_mb": sum(path.stat().st_size for path in (folder / "text").iterdir()) / 1e6,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "million_words_per_second": tokens / seconds / 1e6,
         "seconds_from_cache": time.perf_counter() - start,
         "peak_mb": peak,
-        "peak_mb_of_imports": before,
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import math
 import os
 import signal
 import time
@@ -51,15 +50,6 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(folder / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return done
-
-
-def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Let the last of the budget be enough for a number of trainings, however fast the machine is."""
-
-    def seconds(jobs: list[float], workers: int) -> float:
-        return 0.0 if len(jobs) <= count else math.inf
-
-    monkeypatch.setattr("flair_nas.select.runs.makespan", seconds)
 
 
 def double(number: int) -> tuple[int, int]:
