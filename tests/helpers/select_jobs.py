@@ -92,16 +92,16 @@ def visible(folder: str, name: str, others: int) -> str | None:
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-def take(folder: str, name: str, megabytes: int, patience: float) -> bool:
-    """Stay small for a while, then take memory; return True if another job began in that while."""
+def take(folder: str, name: str) -> bool:
+    """Stay small for a while, then take 800 MB; return True if another job began in that while."""
     own = Path(folder) / name
     own.touch()
-    until = time.monotonic() + patience
+    until = time.monotonic() + 3
     found = False
     while not found and time.monotonic() < until:
         found = len(list(Path(folder).iterdir())) > 1
         time.sleep(0.05)
-    kept = b"x" * (megabytes * 10**6)
+    kept = b"x" * (800 * 10**6)
     if not found:
         own.unlink()
     return found and bool(kept)
