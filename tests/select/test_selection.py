@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterator
@@ -198,39 +199,28 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
 def test_cells_that_are_searched_on_the_corpus_are_candidates(
     corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes: dict[str, Any] = {"searches": ["i-darts"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
-    found = select_layer(settings(corpus, **changes), tmp_path / "out")
-    kept = load_genotype(tmp_path / "out" / "searches" / "search-i-darts-1-epochs")
-    assert "| found by i-darts | 8 |" in found.report
-    assert ledger_of(tmp_path / "out")["runs"]["search-i-darts-1-epochs"] == {"genotype": kept.one_line()}
+    # the layer with gates has the most weights; on test the baseline finds nothing, the other one all
+    monkeypatch.setattr(Task, "cost", lambda self, run, epochs: float(-run["parameters"]))
+    counts = itertools.cycle([[0, 1, 1], [1, 1, 1]])
+    monkeypatch.setattr("flair_nas.select.report.unpack_counts", lambda _: np.array([next(counts)] * 20))
+    few: dict[str, Any] = {"search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
+    given = settings(corpus, searches=["i-darts", "ess"], **few)
+    found = select_layer(given, tmp_path / "out")
+    cell, gated = (load_genotype(tmp_path / f"out/searches/search-{name}-1-epochs") for name in ("i-darts", "ess"))
+    assert ledger_of(tmp_path / "out")["runs"]["search-i-darts-1-epochs"] == {"genotype": cell.one_line()}
+    assert gated.state_gate is not None and gated.input_gate is not None
+    assert found.answer.winner.candidate.layer.name == "found by ess" and "| found by i-darts | 8 |" in found.report
+    assert f'    rnn_type="{to_layer_spec(gated)}",\n    hidden_size=8,\n' in found.report
     jobs.clear()
-    select_layer(settings(corpus, **changes), tmp_path / "out")
+    select_layer(given, tmp_path / "out")
     assert jobs == []
 
     def failing(*_: Any) -> dict[str, Any]:
         raise FlairNasError("not finite in epoch 1, step 2")
 
     monkeypatch.setattr(tagging_task, "search", failing)
-    other = select_layer(settings(corpus, **changes | {"searches": ["i-darts", "darts"]}), tmp_path / "out")
+    other = select_layer(settings(corpus, searches=["i-darts", "darts"], **few), tmp_path / "out")
     assert "search-darts-1-epochs failed: not finite in epoch 1, step 2" in other.report
-
-
-@pytest.mark.slow
-def test_a_layer_that_ess_found_is_compared_with_its_gates(
-    corpus: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def cost(self: Task, run: Any, epochs: int) -> float:  # the layer with gates has the most weights
-        return float(-run["parameters"])
-
-    monkeypatch.setattr(Task, "cost", cost)
-    unpacking = iter([[0, 1, 1], [1, 1, 1]])  # on test the baseline finds nothing, the other one all
-    monkeypatch.setattr("flair_nas.select.report.unpack_counts", lambda _: np.array([next(unpacking)] * 20))
-    changes: dict[str, Any] = {"searches": ["ess"], "search_epochs": 1, "random": 0, "epochs": 1, "seeds": [1]}
-    found = select_layer(settings(corpus, **changes), tmp_path / "out")
-    kept = load_genotype(tmp_path / "out" / "searches" / "search-ess-1-epochs")
-    assert kept.state_gate is not None and kept.input_gate is not None
-    assert found.answer.winner.candidate.layer.name == "found by ess"
-    assert f'    rnn_type="{to_layer_spec(kept)}",\n    hidden_size=8,\n' in found.report
 
 
 @pytest.mark.parametrize(
