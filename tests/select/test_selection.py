@@ -49,12 +49,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def early() -> Iterator[None]:
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare taggers early, at epochs 1, 2 and 4 of 4."""
-    before = TAGGING.rule
-    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
-    yield
-    object.__setattr__(TAGGING, "rule", before)
+    monkeypatch.setitem(TAGGING.__dict__, "rule", Rule(0.2, 0.5))
 
 
 @pytest.fixture

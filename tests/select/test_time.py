@@ -8,7 +8,7 @@ import errno
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made, begin = World(), Ledger.begin
 
     def begun(ledger: Ledger, budget: str) -> None:
@@ -95,10 +95,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(tagging_task, "train", lambda *arguments: made.train(*arguments))
     monkeypatch.setattr(tagging_task, "estimate", lambda given: made.estimate(given))
     monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)  # there is no tagger
-    before = TAGGING.rule
-    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
-    yield made
-    object.__setattr__(TAGGING, "rule", before)
+    monkeypatch.setitem(TAGGING.__dict__, "rule", Rule(0.2, 0.5))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -409,7 +407,7 @@ def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(corpus: str, tmp
     first = select_layer(given, tmp_path)
     assert world.ledger.rule == [0.2, 0.5]
     world.done.clear()
-    object.__setattr__(TAGGING, "rule", Rule(0.75, 0.5))
+    TAGGING.__dict__["rule"] = Rule(0.75, 0.5)
     assert select_layer(given, tmp_path).answer == first.answer and world.done == []
     select_layer(given, tmp_path / "other")
     assert world.ledger.rule == [0.75, 0.5]
