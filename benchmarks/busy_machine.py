@@ -1,7 +1,6 @@
 """What several threads cost on a machine that is busy otherwise, and what it helps that they sleep where they wait.
 
     python benchmarks/busy_machine.py [--out benchmarks/results/busy_machine.jsonl]
-    python benchmarks/busy_machine.py --table
 
 A training step of a recurrent layer in both directions, 20 steps of time, once on a machine that is idle otherwise and
 once beside as many busy processes as it has processors; each in a process of its own, for some seconds. The settings:
@@ -91,15 +90,12 @@ def table() -> str:
 
 
 def main() -> None:
-    """Measures, or prints the table."""
+    """Measures all, or in a process of its own one figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-    elif arguments.measure:
+    if arguments.measure:
         layer, *sizes = arguments.measure
         print(measure(layer, *map(int, sizes)))
     else:

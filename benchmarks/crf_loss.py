@@ -3,8 +3,7 @@
     python benchmarks/crf_loss.py --corpora CORPUS ... --embeddings EMBEDDING ... [--data-root DATASETS] [--out FILE]
 
 A step is loss and gradients of a batch of 32 sentences of train, one thread; each batch is taken by both, one after the
-other, and the losses must be equal but for rounding. Their ratio is the median over the batches. --table prints what
---out holds.
+other, and the losses must be equal but for rounding. Their ratio is the median over the batches.
 """
 
 import argparse
@@ -84,11 +83,7 @@ def main() -> None:
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-        return
     for corpus in arguments.corpora:
         for rnn in arguments.rnns:
             put(measure(corpus, rnn, arguments), arguments.out)

@@ -6,7 +6,6 @@
 The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. Words are known by the
 embeddings that are given, or by what the sentences themselves teach; the settings are those of the README's command for
 either, and for the first also those for the second. --out takes a JSON line for each; what it has is not trained again.
---table prints what is kept in results/.
 """
 
 import argparse
@@ -107,11 +106,7 @@ def main() -> None:
     parser.add_argument("--rnn", nargs="+", default=["i-darts-ptb", "lstm"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-        return
     before = lines_in(arguments.out) if arguments.out and arguments.out.exists() else []
     for count in arguments.sentences:
         for words in GROUPS:

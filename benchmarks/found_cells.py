@@ -2,7 +2,6 @@
 
     python benchmarks/found_cells.py search NAME ... --seeds 1 2 3 --text PTB --out RUNS
     python benchmarks/found_cells.py retrain NAME ... --seeds 1 2 --text PTB --out RUNS
-    python benchmarks/found_cells.py table
 
 NAME is a key of SEARCHES; for `retrain` also one of KNOWN, or `random-K` for the K-th random cell. `all` stands for all
 of them. A model is trained with the genotype of every search seed that is there. Each run has a folder of its own below
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 
 from flair_nas import Genotype, load_genotype, random_genotype
-from flair_nas.experiments.statistics import combine_errors
+from flair_nas.experiments.statistics import combine_errors, mean_and_spread
 
 RESULTS = Path(__file__).parent / "results" / "found_cells"
 GENOTYPES = RESULTS / "genotypes"
@@ -297,9 +296,7 @@ def table_of_models() -> str:
     ]
     for name, cells in sorted(rows.items(), key=lambda row: mean_of(fit, row[1])):
         runs, good = models[name], [run for run in models[name] if "error" not in run]
-        values, trained = [fit.cells[cell] for cell in cells], trained_of(fit, cells)
-        mean = f"{mean_of(fit, cells):.2f}" if trained else "-"
-        spread = f" ± {statistics.stdev(trained):.2f}" if len(trained) > 1 else ""
+        values = [fit.cells[cell] for cell in cells]
         ranks = ", ".join(str(1 + sum(fit.cells[other] < value for other in random)) for value in values)
         compared = "- | - | - | -"
         if name in standing:
@@ -310,7 +307,7 @@ def table_of_models() -> str:
             compared = f"{of_gain} | {of_chance} | {of_p}"
         lines.append(
             f"| {name} | {len(cells)}, {len(runs)} | {len(runs) - len(good)} | "
-            f"{mean}{spread} | "
+            f"{mean_and_spread(trained_of(fit, cells))} | "
             f"{ranks if len(cells) <= 5 else '-'} | {compared} | {identity_of(runs)} | "
             f"{max(run.get('parameters', 0) for run in runs):,} |"
         )
@@ -346,21 +343,13 @@ def share_of_identity(genotype: str) -> float:
 
 
 class Fitted(NamedTuple):
-    """Perplexities as a sum of cell and seed: models of one seed share their first weights and the order of the text.
+    """Perplexities as a sum of cell and seed: models of one seed share their first weights and the order of text."""
 
-    Args:
-        cells: of each model's name its cell's perplexity with seed 1; inf where a model of it was not finite.
-        models: of each name how many models there are.
-        noise: the variance that is left, between the models of a cell; nan where no cell has two.
-        freedom: degrees of freedom of that.
-        seeds: of each seed by how much its models lie above those of seed 1.
-    """
-
-    cells: dict[str, float]
-    models: dict[str, int]
-    noise: float
-    freedom: int
-    seeds: dict[int, float]
+    cells: dict[str, float]  # perplexity with seed 1; inf where a model of the cell was not finite
+    models: dict[str, int]  # how many there are of each cell
+    noise: float  # the variance that is left, between the models of a cell; nan where no cell has two
+    freedom: int  # degrees of freedom of that
+    seeds: dict[int, float]  # by how much the models of a seed lie above those of seed 1
 
 
 def fitted(runs: list[dict[str, Any]]) -> Fitted:
@@ -405,18 +394,11 @@ def mean_of(fit: Fitted, cells: list[str]) -> float:
 
 
 def against(fit: Fitted, cells: list[str], random: list[str], sampled: bool) -> tuple[float, float, float]:
-    """How cells stand against random ones.
+    """How cells stand against random ones; if they are sampled, another search would have found others.
 
-    Args:
-        fit: perplexities of all cells.
-        cells: the names of those that are looked at.
-        random: the names of random ones.
-        sampled: another search would have found other cells; otherwise only models differ.
-
-    Returns:
-        Among those that train, by how much the mean cell is better, and how probable it is that such cells are better
-        than random ones (Student's t over cells, or over the noise between models); the one-sided p of a rank sum test
-        (Mann and Whitney), in which cells that do not train come last.
+    Among those that train, by how much the mean cell is better, and how probable it is that such cells are better than
+    random ones (Student's t over cells, or over the noise between models); the one-sided p of a rank sum test (Mann and
+    Whitney), in which cells that do not train come last.
     """
     from scipy.stats import mannwhitneyu
 
@@ -467,15 +449,12 @@ def order() -> str:
 def main() -> None:
     """Runs what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("search", "retrain", "table"))
+    parser.add_argument("what", choices=("search", "retrain"))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--text", help="folder with the Penn Treebank as train.txt, valid.txt, test.txt")
     parser.add_argument("--out", type=Path, default=Path("runs/found_cells"), help="folder of the runs")
     arguments = parser.parse_args()
-    if arguments.what == "table":
-        print("\n\n".join([table_of_searches(), table_of_models(), table_of_spaces(), order()]))
-        return
     torch.set_num_threads(1)
     searches = arguments.what == "search"
     known = list(SEARCHES) if searches else [*KNOWN, *RANDOM, *DRAWN, *SEARCHES, *DERIVED]

@@ -5,7 +5,7 @@
 With a tagger that was trained on float32 vectors: the size of the vectors of all words of the corpus, the time in which
 Flair joins those of each batch of the training part (float16: and makes float32 of them; in turn, the median of
 --repeat), how much of a training epoch that is, and the strict F1 on test with either. A JSON line goes to standard
-output and to --out; --table prints it as Markdown.
+output and to --out.
 """
 
 import argparse
@@ -70,8 +70,6 @@ def measure(arguments: argparse.Namespace) -> dict:
         hand_out(vectors)
         f1[form] = evaluate_tagger(tagger, parts["test"], corpus.label_type, storage="cpu").f1
     width = sum(len(single[name][0]) for name in names)
-    differences = [(a - b).abs().max() / a.abs().max() for name in names for a, b in zip(single[name], rounded[name])
-                   if a.abs().max() > 0]  # fmt: skip
     return {
         "corpus": corpus.name,
         "words": len(tokens),
@@ -80,7 +78,6 @@ def measure(arguments: argparse.Namespace) -> dict:
         "join_seconds": {form: statistics.median(values) for form, values in seconds.items()},
         "epoch_seconds": epoch,
         "test_f1": f1,
-        "greatest_relative_difference": float(max(differences)),
     }
 
 
@@ -97,18 +94,14 @@ def table() -> str:
 
 
 def main() -> None:
-    """Measures, or prints the table."""
+    """Measures, and prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="model.pt of a tagger without embeddings that learn")
     parser.add_argument("--corpus", default="wnut_17")
     parser.add_argument("--data-root", help="folder with the named corpora")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--out", type=Path, help="file for the JSON line")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-        return
     line = json.dumps(measure(arguments), indent=1)
     print(line)
     if arguments.out:

@@ -17,7 +17,6 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +96,8 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def main(show: Callable[[str], None] = print) -> int:
-    """Runs the cases and prints the table; gives the exit code."""
+def main() -> int:
+    """Runs the cases and prints their figures; gives the exit code."""
     parser = argparse.ArgumentParser(description="Kill and resume searches; compare them with searches never stopped.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)} (default: all)")
     parser.add_argument("--kills", type=int, default=10, help="how often each search is killed (default: 10)")
@@ -114,8 +113,6 @@ def main(show: Callable[[str], None] = print) -> int:
         if not runnable(["bfloat16"]):
             cases.remove("bfloat16")
     rows = []
-    show("| search | epochs | seconds | kills | after epochs | tensors compared | numbers in them | differences |")
-    show("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {  # before the server starts
             "OMP_NUM_THREADS": "1",
@@ -125,15 +122,8 @@ def main(show: Callable[[str], None] = print) -> int:
         context, text = processes(), write_text(Path(folder) / "text")
         for number, name in enumerate(cases):
             path = Path(folder) / str(number)
-            row = measure(context, name, text, path, arguments.kills, arguments.seed + number)
-            rows.append(row)
-            after = " ".join(map(str, row["epochs_at_kills"]))
-            show(
-                f"| {name} | {row['epochs']} | {row['seconds']:.1f} | {row['kills']} | {after} | {row['tensors']} | "
-                f"{row['numbers']:,} | {len(row['differences']) or 'none'} |"
-            )
-            for line in row["differences"]:
-                show(f"  {line}")
+            rows.append(measure(context, name, text, path, arguments.kills, arguments.seed + number))
+            print(json.dumps(rows[-1]), flush=True)
     if arguments.out:
         import torch
 

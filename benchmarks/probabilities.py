@@ -128,7 +128,7 @@ def shared() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main() -> None:
     """Run the trials, and keep their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=400, help="of each way and numbers of seeds (400)")
@@ -136,8 +136,7 @@ def main() -> int:
     arguments = parser.parse_args()
     kept_shares = {"trials": arguments.trials, "columns": shares(arguments.trials)}
     arguments.out.write_text(json.dumps(kept_shares, indent=1) + "\n")
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

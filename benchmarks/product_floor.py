@@ -45,18 +45,11 @@ class Product(NamedTuple):
 
 @dataclass
 class Plan:
-    """The products of a layer.
+    """The products of a layer. The backward pass goes through the stages in reverse."""
 
-    Args:
-        whole: over all steps at once.
-        stages: of one step; those in one stage are ready at the same time. The backward pass goes through them in
-            reverse.
-        weights: for each weight, the product whose gradient it gets; those of `whole` and `stages` when empty.
-    """
-
-    whole: list[Product] = field(default_factory=list)
-    stages: list[list[Product]] = field(default_factory=list)
-    weights: list[Product] = field(default_factory=list)
+    whole: list[Product] = field(default_factory=list)  # over all steps at once
+    stages: list[list[Product]] = field(default_factory=list)  # of one step; those of a stage are ready at one time
+    weights: list[Product] = field(default_factory=list)  # by weight, whose gradient it gets; if empty, all of these
 
 
 # --- plans ---
@@ -86,14 +79,7 @@ def _tails(gate: Gate) -> dict[int, set[int]]:
 
 
 def _stages(prefix: str, tails: Mapping[int, set[int]], width: int, size: int) -> list[list[Product]]:
-    """One product for each node that others read, with the weights of all these side by side.
-
-    Args:
-        prefix: of the names.
-        tails: for each node the nodes that it reads.
-        width: of the weight of one node.
-        size: of a state.
-    """
+    """One product for each node that others read, with the weights of all these, [width, size] each, side by side."""
     level = {0: 0}
     for node, read in tails.items():
         level[node] = 1 + max((level[tail] for tail in read), default=-1)
@@ -186,14 +172,7 @@ def _laid_out(numbers: Tensor, shape: Sequence[int], by_columns: bool) -> Tensor
 
 
 def make_call(form: Form, matrices: Matrices, name: Hashable, *sizes: int) -> Call:
-    """A product of a form.
-
-    Args:
-        form: how.
-        matrices: where the matrices come from.
-        name: of the weight; None for a left matrix that is no weight.
-        *sizes: F, E, n; in a bmm preceded by the number of products.
-    """
+    """A product of a form, of sizes F, E, n, in a bmm after the number of products; a weight has a name."""
     *count, rows, inner, columns = sizes
     if name is None:
         left = matrices.passing("left", *count, rows, inner, by_columns=form.left_by_columns)
@@ -221,13 +200,7 @@ def multiply_adds_of(call: Call) -> int:
 
 
 def passes(plan: Plan, sizes: Sequence[int], training: bool) -> Iterator[tuple[list[Product], int]]:
-    """What is multiplied in turn but for the weights' gradients: products that are ready together, how many vectors.
-
-    Args:
-        plan: of the layer.
-        sizes: how many sequences take part in each step.
-        training: whether there is a backward pass.
-    """
+    """What is multiplied in turn but for the weights' gradients: products that are ready together, how many vectors."""
     total = sum(sizes)
     yield from (([product], total) for product in plan.whole)
     yield from ((stage, size) for size in sizes for stage in plan.stages)

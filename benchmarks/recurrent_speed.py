@@ -32,7 +32,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,6 @@ from flair_nas import Genotype, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
 from flair_nas.genotype import CARRIES
 
-CPU = torch.device("cpu")
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
 NAMES = ("darts-v2", "i-darts-ptb", "ess-ptb")
@@ -83,33 +82,16 @@ def batch_sizes(size: str) -> tuple[list[int], int]:
 
 
 class Step:
-    """One step of a layer, training or inference, with its input.
+    """One step of a layer, training or inference, with its input of a size BxTxH."""
 
-    Args:
-        module: the layer.
-        size: BxTxH.
-        training: whether there is a backward pass.
-        precision: of the products.
-        kernels: what FLAIR_NAS_KERNELS is set to.
-        device: where the layer is.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        size: str,
-        training: bool,
-        precision: str,
-        kernels: str = "auto",
-        device: torch.device = CPU,
-    ) -> None:
+    def __init__(self, module: nn.Module, size: str, training: bool, precision: str, kernels: str = "auto") -> None:
         sizes, hidden = batch_sizes(size)
         self.module, self.training, self.kernels = module.train(training), training, kernels
         self.packed = torch.tensor(sizes) if sizes[-1] < sizes[0] else None
         shape = (sum(sizes),) if self.packed is not None else (len(sizes), sizes[0])
-        self.input = torch.randn(*shape, hidden, device=device, requires_grad=training)
-        self.direction = torch.randn(*shape, hidden, device=device)  # the gradient of the output
-        self.autocast = partial(torch.autocast, device.type, torch.bfloat16, enabled=precision == "bfloat16")
+        self.input = torch.randn(*shape, hidden, requires_grad=training)
+        self.direction = torch.randn(*shape, hidden)  # the gradient of the output
+        self.autocast = partial(torch.autocast, "cpu", torch.bfloat16, enabled=precision == "bfloat16")
 
     def __call__(self) -> float:
         """Runs it; the seconds that it took."""
@@ -168,14 +150,12 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
     searched, lstm = SearchedRNN(hidden, hidden, genotype), nn.LSTM(hidden, hidden)
     ungated = SearchedRNN(hidden, hidden, dataclasses.replace(genotype, state_gate=None, input_gate=None))
     steps: dict[tuple[str, str], Callable[[], float]] = {}
-    floors = {}
     for precision in arguments.precision:
         step = partial(Step, size=size, training=training, precision=precision)
-        floors[precision] = floor_of(genotype, size, training, precision)
         steps[precision, "fast"] = step(searched)
         steps[precision, "columns"] = step(searched, kernels="columns")
         steps[precision, "lstm"] = step(lstm)
-        steps[precision, "floor"] = partial(product_floor.seconds, floors[precision])
+        steps[precision, "floor"] = partial(product_floor.seconds, floor_of(genotype, size, training, precision))
         if gated:
             steps[precision, "without gates"] = step(ungated)
         for carry in CARRIES if genotype.state_gate is not None else ():
@@ -190,7 +170,6 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
         ratios = {f"{above}/{below}": ratio(own[above], own[below]) for above, below in pairs}
         if precision == "bfloat16" and "float32" in arguments.precision:
             ratios["float32/bfloat16"] = ratio(found["float32", "fast"], own["fast"])
-        kinds = Counter(getattr(call.func, "__name__", str(call.func)) for call in floors[precision])
         rows.append(
             {
                 "mode": mode,
@@ -201,8 +180,6 @@ def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace)
                 "ms": {layer: statistics.median(times) for layer, times in own.items()},
                 "ratios": ratios,
                 "repeats": len(own["fast"]),
-                "floor_gigamacs": sum(map(product_floor.multiply_adds_of, floors[precision])) / 1e9,
-                "floor_calls": kinds,
             }
         )
     return rows

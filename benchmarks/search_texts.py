@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from json_lines import lines_in, put
+
 from flair_nas.search.config import small_presets
 
 RESULTS = Path(__file__).parent / "results" / "search_texts.jsonl"
@@ -74,7 +76,7 @@ PRESETS = small_presets()
 
 def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> None:
     """Search with each preset on each text, and add what came of it to RESULTS."""
-    done = {(line["text"], line["preset"], line["flags"]) for line in results()}
+    done = {(line["text"], line["preset"], line["flags"]) for line in lines_in(RESULTS)}
     for text, preset in ((text, preset) for text in texts for preset in presets):
         name, added = Path(text).name, " ".join(flags)
         if (name, preset, added) in done:
@@ -83,7 +85,7 @@ def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> No
         command = [sys.executable, "-m", "flair_nas", "search", "--preset", preset, "--text", text, "--device", "cpu"]
         print("#", *command[1:], *flags, flush=True)
         code = subprocess.run([*command, "--out", str(folder), *flags]).returncode
-        history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+        history = lines_in(folder / "history.jsonl")
         last = history[-1]
         line = {
             "text": name,
@@ -97,18 +99,12 @@ def run(texts: list[str], presets: list[str], out: Path, flags: list[str]) -> No
             "training_perplexity": [round(math.exp(line["training_loss"]), 1) for line in history],
             "verdict": json.loads((folder / "genotype.json").read_text())["origin"].get("verdict", ""),
         }
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-
-def results() -> list[dict[str, Any]]:
-    """Return what RESULTS holds."""
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+        put(line, RESULTS)
 
 
 def table() -> None:
     """Print what each preset ends at on each text, then the searches with further flags."""
-    lines = {(line["text"], line["preset"], line["flags"]): line for line in results()}
+    lines = {(line["text"], line["preset"], line["flags"]): line for line in lines_in(RESULTS)}
     texts = ["demo", *(str(size.types) for size in SIZES)]
     print("| preset |", " | ".join(texts), "|\n|", " | ".join(["---"] * (1 + len(texts))), "|")
     guesses = {text: line["unigram_perplexity"] for (text, _, _), line in lines.items()}

@@ -55,7 +55,7 @@ def table() -> str:
     return "\n".join([*lines, "", f"{kept['trials']:,} trials on {kept['runs']} runs."])
 
 
-def main() -> int:
+def main() -> None:
     """Runs the trials, and keeps their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=4000, help="how many (4000)")
@@ -71,8 +71,7 @@ def main() -> int:
     kept = {"trials": len(trials), "runs": len(dev), "judges": judges}
     arguments.out.write_text(json.dumps(kept, indent=1) + "\n")
     print(json.dumps(kept))
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -1,6 +1,6 @@
 """How good a rule of selection is, on learning curves of recurrent cells that others have published.
 
-    python benchmarks/select_rule.py --curves wikitext2_341_cells.jsonl [--out benchmarks/results/select_rule.json]
+    python benchmarks/select_rule.py --curves wikitext2_341_cells.jsonl
 
 The curves (50 epochs on WikiText-2 of 341 cells; NAS-Bench-NLP, Klyuchnikov et al., 2020) are parted into two halves
 by a fixed draw: rules are compared on the one, and figures are of the other. In each of many trials candidates are
@@ -116,10 +116,10 @@ def table() -> str:
 
 
 def main() -> None:
-    """Prints the table."""
+    """Simulates all rules, and keeps their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curves", type=Path, required=True)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     losses = read_curves(arguments.curves)
     epochs, figures = losses.shape[1], []
@@ -131,17 +131,7 @@ def main() -> None:
                     cells = "all" if best is None else f"of the best {best}"
                     figures.append({"cells": cells, "half": half, "pool": len(pool), "budget": budget, "rule": name,
                                     "candidates": count, "regret": regret, "rank": rank})  # fmt: skip
-    if arguments.out:
-        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
-    for cells in ("all", "of the best 100"):
-        for half in ("tuned on", "reported"):
-            of = [line for line in figures if (line["cells"], line["half"]) == (cells, half)]
-            print(f"\ncells: {cells} ({of[0]['pool']}), half: {half}; regret in perplexity (mean rank, candidates)\n")
-            print("| rule | " + " | ".join(f"{budget} trainings" for budget in BUDGETS) + " |")
-            print("| --- |" + " --- |" * len(BUDGETS))
-            for name in dict.fromkeys(line["rule"] for line in of):
-                values = [f"{x['regret']:.1f} ({x['rank']:.1f}, {x['candidates']})" for x in of if x["rule"] == name]
-                print(f"| {name} | {' | '.join(values)} |")
+    arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ one file that all processes map (`tag train --storage disk`), made by the first 
 at the start. The taggers have an LSTM, one thread and a seed each, and train for --epochs from loading to the last
 figure on dev. Memory is the most that all processes held at one moment, pages that they share counted once (PSS), as
 Linux gives it twice a second. A mode that would not leave a tenth of the machine's memory free is stopped, and said to
-be. A JSON line for each mode goes to standard output and to --out; --table prints these as Markdown.
+be. A JSON line for each mode goes to standard output and to --out.
 """
 
 import argparse
@@ -110,12 +110,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[2], metavar="N", help="one mode after the other")
     parser.add_argument("--modes", nargs="+", default=MODES, choices=MODES)
     parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
-    parser.add_argument("--table", action="store_true")
     parser.add_argument("--train", nargs=2, metavar=("MODE", "SEED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-    elif arguments.train:
+    if arguments.train:
         train(arguments.train[0], int(arguments.train[1]), arguments)
     else:
         for processes in arguments.processes:

@@ -1,7 +1,6 @@
 """F1, parameters, seconds and memory of taggers with an LSTM and with searched cells, at one setting for all.
 
     python benchmarks/tagging_quality.py GROUP ... --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
-    python benchmarks/tagging_quality.py --table
 
 GROUP is a name of GROUPS below, or of one of their runs. Each seed of each run is trained in a folder of its own below
 RUNS, goes on where it was stopped, and leaves its figures in benchmarks/results/tagging_quality/; what has figures
@@ -15,6 +14,7 @@ import statistics
 from pathlib import Path
 
 from flair_nas import random_genotype
+from flair_nas.experiments.statistics import mean_and_spread
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.tagging.config import TaggerConfig
 
@@ -72,17 +72,13 @@ RESULTS = Path(__file__).parent / "results" / "tagging_quality"
 
 
 def main() -> None:
-    """Runs groups, or prints the table."""
+    """Runs groups."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"which runs: {', '.join(GROUPS)}")
     parser.add_argument("--data-root", help="folder with the corpora, as Flair lays them out")
     parser.add_argument("--embeddings", nargs="+", help="as flair-nas tag train takes them")
     parser.add_argument("--out", type=Path, default=Path("runs/tagging_quality"), help="folder of all runs")
-    parser.add_argument("--table", action="store_true", help="print the figures that there are")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(f"{table()}\n\n{choices()}")
-        return
     alone = {name: {name: settings} for runs in GROUPS.values() for name, settings in runs.items()}
     unknown = set(arguments.groups) - {*GROUPS, *alone}
     if unknown or not arguments.groups:
@@ -139,11 +135,7 @@ def table() -> str:
         seeds = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
         if not seeds:
             continue
-        scores = []
-        for part in ("dev_f1", "test_f1"):
-            values = [seed[part] for seed in seeds]
-            deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            scores.append(f"{statistics.mean(values):.2f}{deviation}")
+        scores = [mean_and_spread([seed[part] for seed in seeds]) for part in ("dev_f1", "test_f1")]
         seconds = statistics.mean(seed["cpu_seconds_per_epoch"] for seed in seeds)
         lines.append(
             f"| {name} | {len(seeds)} | {scores[0]} | {scores[1]} | {seeds[0]['parameters']:,} | "

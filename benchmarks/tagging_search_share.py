@@ -5,7 +5,7 @@
 
 Steps of a search of first order (one of the architecture weights, one of the model's) are timed as they are; then the
 supernet alone runs on what it was given in them, forward and backward, in the order in which it was. Each pair is taken
-of the same batches, in one process. --table prints what is kept in results/.
+of the same batches, in one process.
 """
 
 import argparse
@@ -71,11 +71,7 @@ def main() -> None:
     parser.add_argument("--hidden-size", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
-    parser.add_argument("--table", action="store_true")
     arguments = parser.parse_args()
-    if arguments.table:
-        print(table())
-        return
     torch.set_num_threads(1)
     for size in arguments.hidden_size:
         given = {"corpus": arguments.corpus, "data_root": arguments.data_root, "embeddings": arguments.embeddings}

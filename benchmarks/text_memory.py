@@ -22,6 +22,7 @@ import numpy as np
 from json_lines import lines_in, put
 
 from flair_nas.language_model.text.corpus import load_text
+from flair_nas.runs.memory import peak_memory_mb
 
 RESULTS = Path(__file__).parent / "results" / "text_memory.jsonl"
 PARTS = {"valid": 217_646, "test": 245_569}  # words of WikiText-103's parts, with <eos>
@@ -62,20 +63,12 @@ def write_part(path: Path, words: int, types: int, random: np.random.Generator) 
             stream.write(" ".join(text.tolist()) + " " * (written < words))
 
 
-def peak_memory() -> float:
-    """The most memory that this process has held, in MB (10^6 bytes), as Linux gives it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
-
-
 def measure(folder: Path) -> dict:
     """Loads the text twice, the second time from the cache; to be called in a process of its own."""
-    before = peak_memory()
     start, start_cpu = time.perf_counter(), time.process_time()
     corpus = load_text(folder / "text", cache=folder / "cache", progress=sys.stderr.isatty())
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
-    tokens = sum(len(part) for part in (corpus.train, corpus.valid, corpus.test))
-    peak = peak_memory()
+    peak = peak_memory_mb()
     start = time.perf_counter()
     again = load_text(folder / "text", cache=folder / "cache")
     assert again.vocabulary == corpus.vocabulary and len(again.train) == len(corpus.train)
@@ -85,10 +78,8 @@ def measure(folder: Path) -> dict:
         "text_mb": sum(path.stat().st_size for path in (folder / "text").iterdir()) / 1e6,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "million_words_per_second": tokens / seconds / 1e6,
         "seconds_from_cache": time.perf_counter() - start,
         "peak_mb": peak,
-        "peak_mb_of_imports": before,
     }
 
 

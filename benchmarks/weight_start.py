@@ -4,7 +4,6 @@
         --data-root DATASETS --embeddings EMBEDDING ... --out RUNS
     python benchmarks/weight_start.py lm START ... --text PTB --hidden-size 128 --seeds 1 2 3 --out RUNS
     python benchmarks/weight_start.py norms START ... --text PTB --hidden-size 64
-    python benchmarks/weight_start.py table
 
 START is a name of STARTS below. Each run has a folder of its own below RUNS, goes on where it was stopped, and leaves
 its figures in benchmarks/results/weight_start/; what has figures there is not run again. A tagger is trained until its
@@ -17,7 +16,6 @@ import functools
 import json
 import math
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -71,17 +69,6 @@ def orthogonal(cell: Any) -> None:
     nn.init.uniform_(cell.weight_input, -math.sqrt(3 / cell.input_size), math.sqrt(3 / cell.input_size))
 
 
-def gates_apart(scale: float, of_gates: float) -> Start:
-    """Candidates uniform in ±scale / √H, gates in ±of_gates / √H: all gates near 1/2 at first."""
-
-    def start(cell: Any) -> None:
-        for weight in _weights(cell):
-            for block, width in zip(weight.data.chunk(2, dim=1), (of_gates, scale)):
-                nn.init.uniform_(block, -width / math.sqrt(cell.hidden_size), width / math.sqrt(cell.hidden_size))
-
-    return start
-
-
 def input_apart(scale: float, of_input: float) -> Start:
     """The input's matrix uniform in ±of_input / √H, the others in ±scale / √H: embeddings are often small."""
 
@@ -99,8 +86,6 @@ STARTS: dict[str, Start] = {
     **{f"fan-in-{scale:g}": by_fan_in(scale) for scale in (1.5, 2, 3)},
     "orthogonal": orthogonal,
     **{f"input-{scale:g}": input_apart(2, scale) for scale in (4, 8, 16)},
-    "gates-0.2": gates_apart(2, 0.2),
-    "gates-4": gates_apart(2, 4),
 }
 
 
@@ -252,34 +237,11 @@ def norms(arguments: argparse.Namespace, start: str) -> dict[str, Any]:
 
 
 def failed(error: Exception) -> dict[str, Any]:
-    """A loss that is not finite is a figure, too.
-
-    Raises:
-        Exception: it is another error.
-    """
+    """A loss that is not finite is a figure, too; another error is raised."""
     what = str(error)
     if "not finite" not in what and "is nan" not in what:
         raise error
     return {"error": what.partition(":")[0]}
-
-
-def table() -> None:
-    """Prints what there is, mean ± standard deviation over seeds."""
-    runs = defaultdict(list)
-    for path in sorted([*RESULTS.glob("tag-*.json"), *RESULTS.glob("lm-*.json")]):
-        runs[path.stem.rpartition("-seed")[0]].append(json.loads(path.read_text()))
-    print("| run | seeds | dev F1, or valid perplexity | test | best epoch |\n| --- | --- | --- | --- | --- |")
-    for name, figures in runs.items():
-        trained = [run for run in figures if "error" not in run]
-        failed = f", {len(figures) - len(trained)} not finite" if len(trained) < len(figures) else ""
-        keys = ("dev_f1", "test_f1") if name.startswith("tag") else ("valid_perplexity", "test_perplexity")
-        shown = []
-        for key in keys:
-            values = [run[key] for run in trained]
-            spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-            shown.append(f"{statistics.mean(values):.2f}{spread}" if values else "-")
-        best = ", ".join(f"{run['best_epoch']} of {run['epochs']}" for run in trained if "best_epoch" in run) or "-"
-        print(f"| {name} | {len(figures)}{failed} | {shown[0]} | {shown[1]} | {best} |")
 
 
 def table_of_norms() -> str:
@@ -323,11 +285,7 @@ def table_of_models() -> str:
 
 
 def table_of_taggers(what: str) -> str:
-    """F1 on dev in the course of training by start, `i-darts-ptb`, seed 1, as a table for figures.md.
-
-    Args:
-        what: corpus and hidden size, of SHOWN_EPOCHS.
-    """
+    """F1 on dev in the course of training by start, `i-darts-ptb`, seed 1, for a corpus and size of SHOWN_EPOCHS."""
     paths = {start: RESULTS / f"tag-{what}-i-darts-ptb-{start}-seed1.json" for start in STARTS}
     runs = {start: json.loads(path.read_text()) for start, path in paths.items() if path.exists()}
     epochs, best = SHOWN_EPOCHS[what]
@@ -351,7 +309,6 @@ def label(start: str) -> str:
         "uniform": f"±{scale}/√H",
         "fan-in": f"±{scale}/√fan in",
         "input": f"±2/√H, that of the input ±{scale}/√H",
-        "gates": f"±2/√H, that of gates ±{scale}/√H",
     }
     return "±0.04" if start == "narrow" else forms.get(kind, start)
 
@@ -371,7 +328,7 @@ def _two_digits(value: float) -> str:
 def main() -> None:
     """Runs what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("tag", "lm", "norms", "table"))
+    parser.add_argument("what", choices=("tag", "lm", "norms"))
     parser.add_argument("starts", nargs="*", help=f"of {', '.join(STARTS)}")
     parser.add_argument("--corpus", default="wnut_17")
     parser.add_argument("--data-root", help="folder with the corpora, as Flair lays them out")
@@ -386,9 +343,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, default=Path("runs/weight_start"))
     arguments = parser.parse_args()
-    if arguments.what == "table":
-        table()
-        return
     if unknown := sorted(set(arguments.starts) - set(STARTS)):
         parser.error(f"unknown starts {', '.join(unknown)}; there are {', '.join(STARTS)}")
     from flair_nas.storage.files import write_text

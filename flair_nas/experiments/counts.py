@@ -17,12 +17,7 @@ Counts = npt.NDArray[np.number]
 
 
 def count_file(path: Path, spans: bool) -> Counts:
-    """Count right, predicted and gold entities of each sentence, [sentences, 3].
-
-    Args:
-        path: file of predictions (token, gold tag, predicted tag).
-        spans: count entities, strictly; otherwise tokens.
-    """
+    """Count right, predicted and gold entities, or tokens without `spans`, of a file of predictions, [sentences, 3]."""
     counts = []
     for rows in _sentences(path):
         gold, predicted = [row[1] for row in rows], [row[2] for row in rows]
@@ -51,12 +46,7 @@ def unpack_counts(text: str) -> Counts:
 
 
 def count_unseen(path: Path, seen: Collection[str]) -> tuple[int, int]:
-    """Count the right entities among those that training did not have, and all of these.
-
-    Args:
-        path: file of predictions (token, gold tag, predicted tag).
-        seen: entities of training: words in lower case, joined by blanks.
-    """
+    """Count the right entities among those not `seen` in training (words in lower case), and all of these."""
     right = gold = 0
     for rows in _sentences(path):
         predicted = _entities([row[2] for row in rows])

@@ -20,19 +20,12 @@ log = logging.getLogger("flair_nas")
 
 
 class Job(NamedTuple):
-    """Work for one process.
-
-    Args:
-        name: name for messages.
-        work: function of a module; its arguments and its result are pickled.
-        arguments: arguments of the function.
-        data: short name of the data; jobs with the same function and data take about as much memory.
-    """
+    """Work for one process: a function of a module, whose arguments and result are pickled."""
 
     name: str
     work: Callable[..., Any]
     arguments: tuple[Any, ...]
-    data: str = ""
+    data: str = ""  # short name; jobs with the same function and data take about as much memory
 
     @property
     def kind(self) -> tuple[Callable[..., Any], str]:
@@ -41,13 +34,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The end of a job.
-
-    Args:
-        job: the job.
-        result: result of its function; None if that failed.
-        error: exception of its function, if it failed.
-    """
+    """The end of a job: the result of its function, or the exception that it raised."""
 
     job: Job
     result: Any
@@ -58,17 +45,8 @@ class ProcessDiedError(Exception):
     """A process that was killed or ran out of memory each time that its job was tried."""
 
 
-def always(_: Job) -> bool:
-    """Return True."""
-    return True
-
-
 class Pool(ABC):
-    """Processes that run jobs: `LocalPool` on this machine, `RayPool` on a cluster.
-
-    Args:
-        workers: number of jobs at a time, at most.
-    """
+    """Processes that run at most `workers` jobs at a time: `LocalPool` on this machine, `RayPool` on a cluster."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -79,14 +57,13 @@ class Pool(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = always) -> Generator[Outcome, None, None]:
+    def run(
+        self, jobs: Sequence[Job], may_begin: Callable[[Job], bool] = lambda _: True
+    ) -> Generator[Outcome, None, None]:
         """Run jobs in their order as far as processes are free, and yield the outcome of each.
 
-        If the generator is closed before the last outcome, it ends those of its jobs that are at work.
-
-        Args:
-            jobs: the jobs.
-            may_begin: predicate that is asked before each job begins; after the first False no other job begins.
+        If the generator is closed before the last outcome, it ends those of its jobs that are at work. `may_begin` is
+        asked before each job begins; after the first False no other job begins.
         """
         waiting, running = deque((job, 1) for job in jobs), dict[Future[Any], tuple[Job, int]]()
         try:

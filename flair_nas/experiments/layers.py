@@ -21,12 +21,7 @@ def identity(rnn: str) -> str:
 
 
 def matched_size(count: Callable[[int], int], target: int) -> int:
-    """Return the hidden size whose number of parameters is closest to a target.
-
-    Args:
-        count: function from a size to its number of parameters, which grows.
-        target: number of parameters that is wanted.
-    """
+    """Return the hidden size whose number of parameters, which `count` gives, is closest to a target."""
     low, high = 1, 2
     while count(high) < target:
         low, high = high, 2 * high

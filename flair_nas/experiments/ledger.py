@@ -26,16 +26,7 @@ Run = dict[str, Any]
 
 
 class Ledger:
-    """The plan and the runs of a selection or table, in ``ledger.json``.
-
-    Args:
-        path: file of the ledger, which need not exist.
-
-    Attributes:
-        plan: decisions that were made by measured time, and stay with the same budget.
-        rule: `first` and `keep` of the `Rule` that prunes candidates; empty if they are not kept.
-        data: fingerprint of the data that runs are trained on; empty if it is not kept.
-        runs: runs by name.
+    """The plan and the runs of a selection or table, in ``ledger.json``, which need not exist.
 
     Raises:
         FlairNasError: the file is damaged, or of another version.
@@ -43,33 +34,28 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.plan: dict[str, Any] = {}
-        self.runs: dict[str, Run] = {}
-        self.data = ""
-        self.rule: list[float] = []
+        self.plan: dict[str, Any] = {}  # decisions by measured time, which stay with the same budget
+        self.runs: dict[str, Run] = {}  # by name
+        self.data = ""  # fingerprint of the data that runs are trained on; of tables there is none
+        self.rule: list[float] = []  # `first` and `keep` of the `Rule` that prunes candidates, of a selection
         self._earlier = 0.0  # seconds of earlier calls
         self._begun: float | None = None
-        if path.exists():
-            self._read()
-
-    def _read(self) -> None:
+        if not path.exists():
+            return
         try:
-            data = json.loads(read_file(self.path, _MAX_BYTES))
-            kind = (data["format"], data["version"])
-            if kind == (_FORMAT, _VERSION):
-                if data.pop("sha256") != hash_data(data):
-                    raise ValueError("it has changed")
-                self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
-                self.data, self.rule = data.get("data", ""), data.get("rule", [])
+            data = json.loads(read_file(path, _MAX_BYTES))
+            kind, version = data["format"], data["version"]
+            if (kind, version) != (_FORMAT, _VERSION):
+                raise ValueError(f"a ledger of {kind}, version {version}; this flair-nas reads version {_VERSION}")
+            if data.pop("sha256") != hash_data(data):
+                raise ValueError("it has changed")
+            self.plan, self.runs, self._earlier = data["plan"], data["runs"], data["seconds"]
+            self.data, self.rule = data.get("data", ""), data.get("rule", [])
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FlairNasError(
-                f"{self.path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
+                f"{path}: this ledger cannot be read ({error}). Restore it, or choose another folder: without it "
                 "the time that is spent is unknown"
             ) from None
-        if kind != (_FORMAT, _VERSION):
-            raise FlairNasError(
-                f"{self.path}: a ledger of {kind[0]}, version {kind[1]}; this flair-nas reads version {_VERSION}"
-            )
 
     @property
     def seconds(self) -> float:
@@ -98,13 +84,7 @@ class Ledger:
         self.data = fingerprint
 
     def decide(self, name: str, choose: Callable[[], T], part: str | None = None) -> T:
-        """Return a decision of the plan, which is made first if it is new. The next `save` keeps it.
-
-        Args:
-            name: name of the decision.
-            choose: function that makes it.
-            part: part of the plan that holds it.
-        """
+        """Return a decision of the plan, or of a part of it, which is made first if it is new; `save` keeps it."""
         decisions = self.plan if part is None else self.plan.setdefault(part, {})
         if name not in decisions:
             decisions[name] = choose()

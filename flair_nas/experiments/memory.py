@@ -41,13 +41,7 @@ class Memory:
         self._ended.add(kind)
 
     def has_room(self, kind: Kind, process: int | None, at_work: Iterable[tuple[Kind, int]]) -> bool:
-        """Return True if a job can begin beside others, which may come to take more than now.
-
-        Args:
-            kind: kind of the job.
-            process: number of the process that would do it; None for a new one.
-            at_work: kind and process of each job at work.
-        """
+        """Return True if a job can begin in a process, or a new one if it is None, beside others that may yet grow."""
         others = list(at_work)
         for other, number in others:
             self._look(other, number)

@@ -17,13 +17,7 @@ Score = Callable[[npt.NDArray[np.number]], npt.NDArray[np.float64]]
 
 
 class Estimate(NamedTuple):
-    """A figure with its standard error.
-
-    Args:
-        value: the figure.
-        error: standard error.
-        freedom: degrees of freedom of the error.
-    """
+    """A figure with its standard error, and the degrees of freedom of that error."""
 
     value: float
     error: float
@@ -43,9 +37,7 @@ class Estimate(NamedTuple):
 def combine_errors(value: float, parts: Sequence[tuple[float, float]]) -> Estimate:
     """Return a figure with the error that independent parts add up to (Welch, 1947; Satterthwaite, 1946).
 
-    Args:
-        value: the figure.
-        parts: variance and degrees of freedom of each part.
+    Each part has its variance and its degrees of freedom.
     """
     variance = math.fsum(part for part, _ in parts)
     spread = math.fsum(part**2 / freedom for part, freedom in parts if part)

@@ -9,22 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of successive halving: after each rung the better candidates go on from where they are.
+    """A rule of successive halving: after each rung the better candidates go on from where they are."""
 
-    Args:
-        first: epochs of the first rung, as a fraction of all.
-        keep: fraction of a rung's candidates that go on; dividing its epochs by it gives those of the next rung.
-    """
-
-    first: float
-    keep: float
+    first: float  # epochs of the first rung, as a fraction of all
+    keep: float  # fraction of a rung's candidates that go on; its epochs divided by it are those of the next rung
 
     def rungs(self, epochs: int) -> list[int]:
-        """Return the epochs after which candidates are compared; the last entry is `epochs`.
-
-        Args:
-            epochs: epochs of a full training.
-        """
+        """Return the epochs after which candidates are compared; the last entry is `epochs`."""
         rungs = []
         reached = max(1, math.ceil(self.first * epochs))
         while reached < epochs:

@@ -18,6 +18,8 @@ from flair_nas.experiments.counts import count_file, count_unseen, pack_counts
 from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
 from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.runs.device import choose_device
+from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.rnn_type import build_rnn
 
@@ -84,7 +86,6 @@ def _layer(config: TaggerConfig, width: int) -> nn.Module:
 
 def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
     """Return a function that makes steps of the layer alone, on random numbers in batches of the corpus's lengths."""
-    from flair_nas.runs.device import choose_device
     from flair_nas.tagging.data.corpora import sentences_of
     from flair_nas.tagging.data.embeddings import build_embeddings
 
@@ -120,7 +121,6 @@ def estimate(settings: Settings) -> dict[str, Any]:
     import flair
     from flair.training_utils import store_embeddings
 
-    from flair_nas.runs.device import choose_device
     from flair_nas.tagging.data.corpora import sentences_of
     from flair_nas.tagging.data.frozen_embeddings import frozen_members, is_kept
     from flair_nas.tagging.training import build_tagger
@@ -182,7 +182,6 @@ def prepare(settings: Settings, data: Any, progress: bool) -> None:
 
 def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     """Train a tagger; see `TaskModule`."""
-    from flair_nas.runs.memory import forget_peak_memory
     from flair_nas.tagging.training import train_taggers  # loads Flair, which then may be told to be quiet
 
     be_quiet()

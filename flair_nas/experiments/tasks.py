@@ -87,37 +87,21 @@ class TaskModule(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """A task that layers are compared on.
+    """A task that layers are compared on."""
 
-    Args:
-        name: name in files.
-        settings: settings of one run.
-        search_settings: settings of a search on its data.
-        presets: kind of its presets.
-        data: setting that names its data.
-        title: name of its metric.
-        higher_is_better: True if a larger metric is better.
-        most: largest metric that is possible.
-        score: name of the function of `flair_nas.experiments.counts` that computes the metric.
-        rule: rule that prunes candidates, chosen on learning curves of the task (docs/figures.md).
-        dev: name of the part that layers are compared on.
-        model: name of what is trained.
-        module: `TaskModule` in this package.
-    """
-
-    name: str
-    settings: type
-    search_settings: type
-    presets: str
-    data: str
-    title: str
+    name: str  # in files
+    settings: type  # of one run
+    search_settings: type  # of a search on its data
+    presets: str  # kind of its presets
+    data: str  # setting that names its data
+    title: str  # name of its metric
     higher_is_better: bool
-    most: float
-    score: str
-    rule: Rule
-    dev: str
-    model: str
-    module: str
+    most: float  # largest metric that is possible
+    score: str  # function of `flair_nas.experiments.counts` that computes the metric
+    rule: Rule  # chosen on learning curves of the task (docs/figures.md)
+    dev: str  # name of the part that layers are compared on
+    model: str  # name of what is trained
+    module: str  # `TaskModule` in this package
 
     @property
     def work(self) -> TaskModule:

@@ -28,6 +28,8 @@ from flair_nas.language_model.saved import OTHER_LAYERS, build_language_model, l
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, TextCorpus, batchify, load_configured_text
 from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.runs.device import choose_device
+from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import as_flags, get_kinds
 from flair_nas.storage.files import copy_whole
 
@@ -74,8 +76,6 @@ def stepper(settings: Settings) -> Callable[[Settings], Callable[[], None]]:
 
 def _build_stepped(settings: Settings, data: TextCorpus) -> tuple[LanguageModel, Callable[[], None]]:
     """Return a model, and a step of its training."""
-    from flair_nas.runs.device import choose_device
-
     config = LanguageModelConfig(**settings)
     device = choose_device(config.device)
     segment = batchify(data.train, config.batch_size)[: config.bptt + 1].to(device)  # [T + 1, B]
@@ -119,7 +119,6 @@ def prepare(settings: Settings, data: TextCorpus, progress: bool) -> None:
 def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
     """Train a language model; see `TaskModule`."""
     from flair_nas.language_model.training import train_language_model
-    from flair_nas.runs.memory import forget_peak_memory
 
     be_quiet()
     config, data = LanguageModelConfig(**settings), read(settings)
@@ -145,8 +144,6 @@ def train(settings: Settings, folder: str, score: bool) -> dict[str, Any]:
 
 def _scores(data: TextCorpus, folder: str, device: str | None) -> dict[str, Any]:
     """Return the score of the model on test, or on valid if there is no test."""
-    from flair_nas.runs.device import choose_device
-
     model = load_language_model(folder, choose_device(device)).model
     ids, end = data.valid if data.test is None else data.test, data.vocabulary.index(END)
     losses = compute_stream_losses(model, ids, first=end)

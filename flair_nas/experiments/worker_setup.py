@@ -29,14 +29,7 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 def train_step(
     module: torch.nn.Module, loss: Callable[[], torch.Tensor], device: torch.device, precision: str
 ) -> Callable[[], None]:
-    """Return a training step that takes the usual time but changes no weight, so that each is like the first.
-
-    Args:
-        module: module that is trained.
-        loss: function that computes the loss of the next batch.
-        device: device of the module.
-        precision: float32 or bfloat16.
-    """
+    """Return a training step that takes the usual time but changes no weight, so that each is like the first."""
     import torch
 
     optimizer = torch.optim.SGD(module.parameters(), lr=0.0)

@@ -21,13 +21,7 @@ from flair_nas.tagging.config import FLAIR_TYPES
 
 @dataclass(frozen=True)
 class Layer:
-    """A recurrent layer.
-
-    Args:
-        name: name in tables.
-        rnn: layer spec.
-        hidden_size: hidden size H.
-    """
+    """A recurrent layer, with its name in tables."""
 
     name: str
     rnn: str
@@ -36,13 +30,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A layer with a learning rate.
-
-    Args:
-        layer: the layer.
-        learning_rate: learning rate of SGD.
-        name: name that is fit for a folder.
-    """
+    """A layer with a learning rate, and a name that is fit for a folder."""
 
     layer: Layer
     learning_rate: float
@@ -76,9 +64,7 @@ def bundled_best_first() -> list[str]:
 def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -> list[Layer]:
     """Return the baseline, the LSTM, and the layers that the settings name; with `gates`, cells also with random gates.
 
-    Args:
-        config: the settings.
-        bundled: bundled genotypes to compare if the settings name no candidates; None for all.
+    If the settings name no candidates, these are the GRU and the bundled genotypes, of which None means all.
 
     Raises:
         FlairNasError: a name is unknown, or its layer is not for this task.
@@ -86,7 +72,11 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
     torch_layers, texts = config.task.work.LAYERS, dict[str, str]()
     usual = ["gru", *(bundled_best_first() if bundled is None else bundled)]
     for text in [config.rnn, "lstm", *(config.candidates or usual)]:
-        _check(text, torch_layers)
+        if text.upper() not in torch_layers:
+            names = text.split(",")  # a file's name may have commas, and options follow one
+            if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
+                raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
+            parse_layer_spec(text, torch_layers)
         texts.setdefault(identity(text), text)
     layers = []
     for text in texts.values():
@@ -95,15 +85,6 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
         if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
             layers.append(Layer(f"{name}-gates", gated, config.hidden_size))
     return layers
-
-
-def _check(text: str, torch_layers: Sequence[str]) -> None:
-    if text.upper() in torch_layers:
-        return
-    names = text.split(",")  # a file's name may have commas, and options follow one
-    if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
-        raise FlairNasError(f"separate candidates by blanks, not by commas: {' '.join(names)}")
-    parse_layer_spec(text, torch_layers)
 
 
 def _with_gates(text: str, history: int) -> str | None:
@@ -131,21 +112,10 @@ def random_layers(config: SelectSettings, count: int) -> list[Layer]:
 def matched_lstm(
     config: SelectSettings, count: Callable[[Mapping[str, Any]], int], layers: Sequence[Layer]
 ) -> Layer | None:
-    """Return an LSTM with as many parameters as the largest layer, or None if that is an LSTM.
-
-    Args:
-        config: the settings.
-        count: function from the settings of a run to its number of parameters, as the task's `counter` makes it.
-        layers: all other layers.
-    """
+    """Return an LSTM with as many parameters, by the task's counter, as the largest layer; None if that is an LSTM."""
     largest = max(count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in layers)
     size = matched_size(lambda size: count(config.one(rnn="lstm", hidden_size=size)), largest)
-    return sized_lstm(size) if size > config.hidden_size else None
-
-
-def sized_lstm(size: int) -> Layer:
-    """Return an LSTM with a hidden size of its own."""
-    return Layer(f"lstm-{size}", "lstm", size)
+    return Layer(f"lstm-{size}", "lstm", size) if size > config.hidden_size else None
 
 
 def make_candidates(config: SelectSettings, layers: Sequence[Layer]) -> list[Candidate]:

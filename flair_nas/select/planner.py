@@ -21,12 +21,7 @@ _MAX_RANDOM = 1000
 
 
 class Pace(NamedTuple):
-    """The time of a run, in seconds.
-
-    Args:
-        epoch: time of an epoch, with its evaluation.
-        overhead: time of a job besides its epochs, such as building the model.
-    """
+    """The seconds of an epoch with its evaluation, and of a job besides its epochs, such as building the model."""
 
     epoch: float
     overhead: float
@@ -71,26 +66,14 @@ def max_fitting(counts: Iterable[int], seconds: Callable[[int], float], limit: f
 
 @dataclass(frozen=True)
 class Planner:
-    """Time that the rest of a selection takes.
-
-    Args:
-        rule: the rule that prunes candidates.
-        config: the settings.
-        workers: number of runs that train side by side.
-    """
+    """Time that the rest of a selection takes, with as many runs side by side as there are workers."""
 
     rule: Rule
     config: SelectSettings
     workers: int
 
     def remaining(self, load: Workload, fresh: int, rung: int = 0) -> float:
-        """Return the seconds from a rung to the end.
-
-        Args:
-            load: candidates in that rung.
-            fresh: fresh seeds of the last two candidates.
-            rung: number of the rung, from 0.
-        """
+        """Return the seconds from a rung, counted from 0, to the end, with fresh seeds of the last two candidates."""
         epochs, pace = self.config.epochs, load.pace
         reached, *rungs = [0, *self.rule.rungs(epochs)][rung:]
         total = 0.0
@@ -105,13 +88,9 @@ class Planner:
         return total + makespan([epochs * pace.epoch + pace.overhead] * (2 * fresh - judged), self.workers)
 
     def max_random(self, load: Workload, step: int, begun: int, left: float) -> int:
-        """Return the number of random cells that there is time for.
+        """Return the number of random cells that there is time for, of `step` candidates each.
 
-        Args:
-            load: candidates of the first rung, those of the random cells that were begun among them.
-            step: candidates of one random cell.
-            begun: number of random cells that were begun.
-            left: seconds left.
+        Candidates of those that were begun are among the load of the first rung.
         """
 
         def fits(more: int) -> bool:
@@ -126,11 +105,8 @@ def choose_changes(
 ) -> dict[str, Any] | None:
     """Return the fewest changes of settings with which a selection fits, or None if it fits with none.
 
-    Args:
-        steps: changes of `reductions`, each besides those before.
-        seconds: function from changes and a number of fresh seeds to the seconds that the selection takes.
-        judges: fresh seeds that are wanted; without them the answer is undecided.
-        left: seconds left.
+    Each of the steps is made besides those before. `seconds` gives the time with changes and a number of fresh seeds.
+    Without any of these judges the answer is undecided.
     """
     for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
         if seconds(changes, judges) <= MARGIN * left or not seconds(changes, 0):  # one that is finished stays
@@ -141,12 +117,8 @@ def choose_changes(
 def reductions(config: SelectSettings, min_epochs: int, cell: str) -> Iterator[dict[str, Any]]:
     """Yield the settings that change, step by step, as a selection is made smaller; the baseline always stays.
 
-    Controls go first, then layers that nobody named, then learning rates and epochs; layers that were named go last.
-
-    Args:
-        config: the settings.
-        min_epochs: epochs that stay.
-        cell: the bundled cell that stays if no candidates are named.
+    Controls go first, then layers that nobody named but one bundled cell, then learning rates and epochs down to a
+    minimum; layers that were named go last.
     """
     if config.random is None:
         yield {"random": 0}

@@ -76,14 +76,9 @@ class Answer:
 def make_answer(
     task: Task, finalists: Sequence[Candidate], runs: Sequence[Sequence[Run]], judges: Sequence[int], *, fresh: bool
 ) -> Answer:
-    """Return the answer from the scores of all seeds.
+    """Return the answer from the runs of each finalist, one for each judge.
 
-    Args:
-        task: task that layers are compared on.
-        finalists: the baseline and the best other candidate, or one of them alone.
-        runs: runs of each finalist, one for each seed.
-        judges: the seeds.
-        fresh: True if the seeds took no part in the choice.
+    Finalists are the baseline and the best other candidate, or one of them alone.
     """
     counts = [[unpack_counts(run["counts"]) for run in row] for row in runs]
     part, seeds = task.dev if runs[0][0]["test"] is None else "test", tuple(judges)

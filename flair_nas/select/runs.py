@@ -22,7 +22,6 @@ from flair_nas.select.candidates import (
     make_candidates,
     named_layers,
     random_layers,
-    sized_lstm,
 )
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.planner import Pace, Planner, Workload, makespan, mean_pace
@@ -31,14 +30,7 @@ log = logging.getLogger("flair_nas")
 
 
 class Goal(NamedTuple):
-    """A run, with the epoch that it is trained to.
-
-    Args:
-        candidate: layer and learning rate.
-        seed: seed of the run.
-        epochs: epoch to reach.
-        score: True if the run is then scored on test.
-    """
+    """A run, with the epoch that it is trained to, after which it may be scored on test."""
 
     candidate: Candidate
     seed: int
@@ -53,27 +45,16 @@ def make_goals(candidates: Sequence[Candidate], seeds: Sequence[int], epochs: in
 
 @dataclass
 class Runs:
-    """Runs of one selection.
-
-    Args:
-        config: the settings.
-        rule: the rule that prunes candidates.
-        ledger: results of runs.
-        pool: processes that train.
-        folder: parent of the run folders.
-        estimates: measured batches as entries of a ledger, which give the pace before anything is trained.
-        is_new: True once anything was trained.
-        is_prepared: True once the words of frozen embeddings are embedded.
-    """
+    """Runs of one selection."""
 
     config: SelectSettings
     rule: Rule
     ledger: Ledger
     pool: Pool
-    folder: Path
-    estimates: list[Run] = field(default_factory=list)
-    is_new: bool = False
-    is_prepared: bool = False
+    folder: Path  # parent of the run folders
+    estimates: list[Run] = field(default_factory=list)  # timed batches: the pace before anything is trained
+    is_new: bool = False  # True once anything was trained
+    is_prepared: bool = False  # True once the words of frozen embeddings are embedded
 
     @property
     def rungs(self) -> list[int]:
@@ -94,11 +75,7 @@ class Runs:
     def train(self, goals: Sequence[Goal], title: str, until: float = math.inf) -> None:
         """Train runs to their epochs and score them; leave those alone that are done.
 
-        Args:
-            goals: the runs.
-            title: text for the log.
-            until: seconds of the selection at which no run should be at work. No new run begins once one would end
-                later.
+        No new run begins once one would end after `until`, in seconds of the selection.
         """
         task, jobs, seconds = self.config.task, [], dict[str, float]()
         for goal in self._sort(self.to_do(goals)):
@@ -217,11 +194,7 @@ class Runs:
     # --- layers ---
 
     def named(self, bundled: Sequence[str] = ()) -> list[Candidate]:
-        """Return the candidates that any budget has: the named ones, one bundled and one random cell, and all begun.
-
-        Args:
-            bundled: bundled cells to have in place of these.
-        """
+        """Return the candidates that any budget has: the named ones, one bundled and one random cell, and all begun."""
         config = self.config
         random = max(1, self.num_random()) if config.random is None else config.random
         layers = named_layers(config, bundled or self.begun_bundled() or bundled_best_first()[:1])
@@ -262,7 +235,8 @@ class Runs:
     def matched(self) -> list[Layer]:
         """Return the LSTMs that were trained because they were as large as the largest layer of their time."""
         matches = (re.match(r"lstm-(\d+)-[0-9a-f]{6}-rate", name) for name in self.ledger.runs)
-        return [sized_lstm(size) for size in sorted({int(match[1]) for match in matches if match})]
+        sizes = sorted({int(match[1]) for match in matches if match})
+        return [Layer(f"lstm-{size}", "lstm", size) for size in sizes]
 
     def others(self, candidates: Sequence[Candidate]) -> list[str]:
         """Return the names of trained candidates that are none of these."""

@@ -19,11 +19,10 @@ from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.successive_halving import Rule
-from flair_nas.experiments.tasks import TAGGING
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
-from flair_nas.runs.run import Run, open_run
-from flair_nas.select.candidates import Candidate, Layer, make_candidates, matched_lstm, named_layers, random_layers
+from flair_nas.runs.run import open_run
+from flair_nas.select.candidates import Layer, make_candidates, matched_lstm, named_layers, random_layers
 from flair_nas.select.config import SelectSettings
 from flair_nas.select.report import Answer, format_report, make_answer
 from flair_nas.select.runs import Runs
@@ -38,7 +37,6 @@ _MAY_CHANGE = (
     *("workers", "device"),
     *("data_root", "text", "delimiter", "comment"),  # place and format of the data; the ledger has their fingerprint
 )
-_OLD_RULE = Rule(first=0.2, keep=0.5)  # of taggers, in ledgers without a rule
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,17 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,
     ):
-        return _Selection(run, pool, progress).run_all()
+        ledger, folder = Ledger(run.folder / "ledger.json"), run.folder / "runs"
+        ledger.begin(run.config.budget)
+        study = _make_study(run.config, ledger, pool, folder)
+        data = _read(study, progress)  # a fault found here leaves no folder behind
+        run.accept()
+        folder.mkdir(exist_ok=True)
+        try:
+            return _select(study, _make_layers(study, data))
+        except KeyboardInterrupt:
+            ledger.save()  # with the time that was spent since the last run ended
+            raise
 
 
 def estimate_selection(config: SelectSettings, out: str | Path | None = None) -> list[str]:
@@ -118,9 +126,8 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
 
 def _make_study(config: SelectSettings, ledger: Ledger, pool: Pool, folder: Path) -> Study:
     """Return a study by the rule that it was begun with, or by the rule of the task."""
-    if not ledger.rule:
-        rule = _OLD_RULE if ledger.runs and config.task is TAGGING else config.task.rule
-        ledger.rule = [rule.first, rule.keep]
+    rule = config.task.rule
+    ledger.rule = ledger.rule or [rule.first, rule.keep]
     return Study(Runs(config, Rule(*ledger.rule), ledger, pool, folder))
 
 
@@ -128,84 +135,58 @@ def _join(names: Sequence[str], limit: int = 12) -> str:
     return ", ".join(names[:limit]) + f" and {len(names) - limit} more" * (len(names) > limit)
 
 
-class _Selection:
-    """A selection in its folder."""
+def _read(study: Study, progress: bool) -> Any:
+    """Return the data, with embeddings ready where they can be."""
+    work = study.config.task.work
+    data = work.read(study.config.one())
+    study.ledger.check(work.fingerprint(data))
+    if shortage := work.shortage(data):
+        study.warn(f"{shortage}: which layer is the best on it is mostly chance", logging.WARNING)
+    study.fit_settings()
+    work.prepare(study.config.one(), data, progress)
+    study.runs.is_prepared = True
+    return data
 
-    def __init__(self, run: Run[SelectSettings], pool: Pool, progress: bool) -> None:
-        self.run, self.progress = run, progress
-        self.ledger = Ledger(run.folder / "ledger.json")
-        self.study = _make_study(run.config, self.ledger, pool, run.folder / "runs")
 
-    def run_all(self) -> Selection:
-        self.ledger.begin(self.study.config.budget)
-        data = self._read()  # a fault found here leaves no folder behind
-        self.run.accept()
-        (self.run.folder / "runs").mkdir(exist_ok=True)
-        try:
-            return self._select(self._make_layers(data))
-        except KeyboardInterrupt:
-            self.ledger.save()  # with the time that was spent since the last run ended
-            raise
+def _make_layers(study: Study, data: Any) -> list[Layer]:
+    """Return the layers that are named, searched on the same data, and matched in size."""
+    runs, config, folder = study.runs, study.config, study.runs.folder.parent / "searches"
+    layers, jobs = named_layers(config, study.choose_bundled()), []
+    for name, method in runs.searches_to_do().items():
+        folder.mkdir(exist_ok=True)
+        jobs.append(Job(name, config.task.work.search, (config.search(method), str(folder / name))))
+    if jobs:
+        log.info("%d cells are searched on this %s", len(jobs), config.task.data)
+    for outcome in runs.pool.run(jobs):
+        study.ledger.note(outcome)  # also of a search that failed; the rest goes on
+    layers += runs.searched()
+    if config.match:
+        matched = matched_lstm(config, config.task.work.counter(data), [*layers, *random_layers(config, 1)])
+        # larger layers than before want another one; those that were trained stay
+        layers += dict.fromkeys([*runs.matched(), *([matched] if matched else [])])
+    return layers
 
-    def _read(self) -> Any:
-        """Return the data, with embeddings ready where they can be."""
-        study, work = self.study, self.study.config.task.work
-        data = work.read(study.config.one())
-        self.ledger.check(work.fingerprint(data))
-        if shortage := work.shortage(data):
-            study.warn(f"{shortage}: which layer is the best on it is mostly chance", logging.WARNING)
-        study.fit_settings()
-        work.prepare(study.config.one(), data, self.progress)
-        study.runs.is_prepared = True
-        return data
 
-    def _make_layers(self, data: Any) -> list[Layer]:
-        """Return the layers that are named, searched, and matched in size."""
-        runs, config = self.study.runs, self.study.config
-        layers = named_layers(config, self.study.choose_bundled())
-        self._search()
-        layers += runs.searched()
-        if config.match:
-            matched = matched_lstm(config, config.task.work.counter(data), [*layers, *random_layers(config, 1)])
-            # larger layers than before want another one; those that were trained stay
-            layers += dict.fromkeys([*runs.matched(), *([matched] if matched else [])])
-        return layers
-
-    def _search(self) -> None:
-        """Search cells on the same data; a search that fails is noted, and the rest goes on."""
-        config, folder = self.study.config, self.run.folder / "searches"
-        jobs = []
-        for name, method in self.study.runs.searches_to_do().items():
-            folder.mkdir(exist_ok=True)
-            jobs.append(Job(name, config.task.work.search, (config.search(method), str(folder / name))))
-        if jobs:
-            log.info("%d cells are searched on this %s", len(jobs), config.task.data)
-        for outcome in self.study.runs.pool.run(jobs):
-            self.ledger.note(outcome)
-
-    def _select(self, layers: list[Layer]) -> Selection:
-        study, runs, config = self.study, self.study.runs, self.study.config
-        candidates = make_candidates(config, [*layers, *random_layers(config, study.count_random(layers))])
-        if dropped := runs.others(candidates):
-            flags = "--candidates, --searches, --random, --rates and --match say what is"
-            study.warn(f"trained earlier, and not compared now: {_join(dropped)}; {flags}", logging.WARNING)
-        log.info("%d candidates: %s", len(candidates), _join([candidate.name for candidate in candidates]))
-        finalists, chose = study.choose(study.prune(candidates))
-        fresh = study.judge(finalists)
-        judges = fresh or study.judge_by_choosers(finalists, chose)
-        if not runs.is_new:
-            flags = "--budget, --random, --candidates or --fresh-seeds extend it"
-            log.info("%s is finished, so nothing was trained; %s", self.run.folder, flags)
-        scores = [[runs.run(candidate, seed) for seed in judges] for candidate in finalists]
-        answer = make_answer(config.task, finalists, scores, judges, fresh=bool(fresh))
-        return self._finish(candidates, answer, [*chose, *fresh])
-
-    def _finish(self, candidates: list[Candidate], answer: Answer, seeds: list[int]) -> Selection:
-        """Write the report, and copy the winner's model of the best of these seeds."""
-        winner, runs, config = answer.winner.candidate, self.study.runs, self.study.config
-        best = min(seeds, key=lambda seed: runs.cost(winner, seed, config.epochs))
-        report = format_report(answer, candidates, self.ledger, config, self.study.cautions)
-        write_text(self.run.folder / "report.md", report)
-        self.ledger.save()
-        config.task.work.place(runs.folder / winner.run(best) / "model.pt", self.run.folder)
-        return Selection(answer, report, self.run.folder, config)
+def _select(study: Study, layers: list[Layer]) -> Selection:
+    """Train and choose, write the report, and copy the winner's model of its best seed."""
+    runs, config, out = study.runs, study.config, study.runs.folder.parent
+    candidates = make_candidates(config, [*layers, *random_layers(config, study.count_random(layers))])
+    if dropped := runs.others(candidates):
+        flags = "--candidates, --searches, --random, --rates and --match say what is"
+        study.warn(f"trained earlier, and not compared now: {_join(dropped)}; {flags}", logging.WARNING)
+    log.info("%d candidates: %s", len(candidates), _join([candidate.name for candidate in candidates]))
+    finalists, chose = study.choose(study.prune(candidates))
+    fresh = study.judge(finalists)
+    judges = fresh or study.judge_by_choosers(finalists, chose)
+    if not runs.is_new:
+        flags = "--budget, --random, --candidates or --fresh-seeds extend it"
+        log.info("%s is finished, so nothing was trained; %s", out, flags)
+    scores = [[runs.run(candidate, seed) for seed in judges] for candidate in finalists]
+    answer = make_answer(config.task, finalists, scores, judges, fresh=bool(fresh))
+    winner = answer.winner.candidate
+    best = min([*chose, *fresh], key=lambda seed: runs.cost(winner, seed, config.epochs))
+    report = format_report(answer, candidates, study.ledger, config, study.cautions)
+    write_text(out / "report.md", report)
+    study.ledger.save()
+    config.task.work.place(runs.folder / winner.run(best) / "model.pt", out)
+    return Selection(answer, report, out, config)

@@ -11,7 +11,6 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.config import format_time, parse_time
-from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.successive_halving import survivors
 from flair_nas.select.candidates import (
     Candidate,
@@ -32,28 +31,16 @@ _FEW_EACH = 4  # random cells by worker that may train at once, however few have
 
 
 class Study:
-    """A selection of one layer.
-
-    Args:
-        runs: runs of the selection.
-
-    Attributes:
-        cautions: sentences for the report on what the answer may lack.
-    """
+    """A selection of one layer."""
 
     def __init__(self, runs: Runs) -> None:
-        self.runs = runs
-        self.cautions: list[str] = []
+        self.runs, self.ledger = runs, runs.ledger
+        self.cautions: list[str] = []  # for the report: what the answer may lack
 
     @property
     def config(self) -> SelectSettings:
         """Settings, without what the budget has no time for."""
         return self.runs.config
-
-    @property
-    def ledger(self) -> Ledger:
-        """Ledger of the runs."""
-        return self.runs.ledger
 
     @property
     def budget(self) -> float:
@@ -71,13 +58,7 @@ class Study:
         log.log(level, "%s", caution)
 
     def needs(self, fresh: int, bundled: Sequence[str] = (), changes: Mapping[str, Any] | None = None) -> float:
-        """Return the seconds that the selection still takes.
-
-        Args:
-            fresh: fresh seeds of two candidates.
-            bundled: bundled cells to compare, as for `Runs.named`.
-            changes: settings that are changed.
-        """
+        """Return the seconds that the selection still takes, with fresh seeds of two candidates."""
         runs = self._change(changes or {})
         load = runs.named_workload(bundled)  # may time a few batches, by which embedding is estimated, too
         return runs.embedding_seconds + runs.planner.remaining(load, fresh)
@@ -95,9 +76,9 @@ class Study:
         """
         config, plan = self.config, self.ledger.plan
         asked = [config.candidates, config.searches, config.random, config.rates, config.match]
-        if set(plan) <= {"budget"} or plan.get("asked", asked) != asked:  # an older plan has no "asked", and stays
+        if plan.get("asked") != asked:
             plan |= {"asked": asked, "less": self._choose_changes()}
-        changes = plan.get("less", {})
+        changes = plan["less"]
         for clause in describe_changes(config, changes):
             self.warn(f"the budget of {config.budget} is small, so {clause}")
         self.runs = self._change(changes)
@@ -146,9 +127,6 @@ class Study:
         """Return the number of random cells to compare, by the time that the named layers take in the first rung.
 
         Many runs side by side may take longer than those few. Never more cells train at once than have trained before.
-
-        Args:
-            layers: the layers that are named.
         """
         config, runs = self.config, self.runs
 
@@ -193,14 +171,7 @@ class Study:
         return sorted((c for c in alive if c.name in costs), key=lambda candidate: costs[candidate.name])
 
     def _count_places(self, rung: int, places: int, alive: Sequence[Candidate], costs: Mapping[str, float]) -> int:
-        """Return the number that go on: by the rule, unless time would be short for the fresh seeds of two.
-
-        Args:
-            rung: number of rungs that are done.
-            places: number of places in the last one.
-            alive: candidates that were in it.
-            costs: costs of those that worked.
-        """
+        """Return the number that go on after a rung, by the rule, unless time is short for the fresh seeds of two."""
         runs, by_rule, left = self.runs, self.runs.rule.counts(places, self.runs.rungs)[1], self.left
 
         def seconds(count: int) -> float:
@@ -228,11 +199,7 @@ class Study:
     # --- after the last rung ---
 
     def choose(self, ranked: Sequence[Candidate]) -> tuple[list[Candidate], list[int]]:
-        """Return the baseline with its best rate and the best other candidate, by dev, and the seeds that chose them.
-
-        Args:
-            ranked: candidates that reached the last epoch with the first seed, best first.
-        """
+        """Return the baseline with its best rate, the best other candidate, and the seeds that chose them, by dev."""
         runs, epochs = self.runs, self.config.epochs
         finalists, seeds = self._plan_choice(ranked)
         names = " and ".join(candidate.name for candidate in finalists)

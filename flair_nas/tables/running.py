@@ -49,9 +49,7 @@ log = logging.getLogger("flair_nas")
 COPY = "table.yaml"
 _MAY_CHANGE = tuple(field.name for field in dataclasses.fields(TableConfig) if field.name != "table")
 _PLACES = ("data_root", "text", "device")  # places on a machine, which do not change a run
-_BEFORE_DERIVED = {"frequency_bias": False, "min_steps": 0}
-"""Settings that follow from the text, with their values in older searches."""
-_BEFORE = {"init_range": None, "storage": None, "delimiter": None, "comment": None, **_BEFORE_DERIVED}
+_BEFORE = {**dict.fromkeys(("init_range", "storage", "delimiter", "comment")), "frequency_bias": False, "min_steps": 0}
 """Settings that older tables lack, with their values."""
 
 
@@ -181,14 +179,9 @@ class _Running:
         return not {"error", "genotype", "hidden_size", "counts"}.isdisjoint(self.ledger.runs.get(job.name, {}))
 
     def _search_job(self, row: Row, column: Column) -> Job:
-        now = dataclasses.asdict(search_settings(row, self._placed(column)))
-        older = {name: _BEFORE_DERIVED.get(name, value) for name, value in now.items()}
-        for settings in (older, now):  # a search stays that began before the setting existed
-            name = f"search-{_name(row, column, settings, self._fingerprint(column))}"
-            folder = self.run.folder / "runs" / name
-            if name in self.ledger.runs or folder.exists():
-                break
-        return Job(name, TASKS[column.task].work.search, (settings, str(folder)), column.name)
+        settings = dataclasses.asdict(search_settings(row, self._placed(column)))
+        name = f"search-{_name(row, column, settings, self._fingerprint(column))}"
+        return Job(name, TASKS[column.task].work.search, (settings, str(self.run.folder / "runs" / name)), column.name)
 
     def _first_job(self, row: Row, column: Column) -> Job | None:
         """Return the job that a row's runs on a column wait for: its search, then its size; None if nothing is left."""

@@ -19,13 +19,7 @@ _CHANCE = "P(better)"
 
 
 class Grid(NamedTuple):
-    """The texts of a table.
-
-    Args:
-        headers: headers of the columns.
-        rows: cells of each row.
-        remarks: sentences below the table.
-    """
+    """The texts of a table: headers, cells of each row, and sentences below them."""
 
     headers: list[str]
     rows: list[list[str]]
@@ -33,12 +27,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(table: Table, ledger: Ledger) -> Grid:
-    """Return a table with the metrics of its runs.
-
-    Args:
-        table: the table.
-        ledger: ledger of its folder.
-    """
+    """Return a table with the metrics of its runs."""
     headers, rows = ["layer"], [[row.name] for row in table.rows]
 
     def add(header: str, cells: Sequence[str]) -> None:
@@ -55,7 +44,8 @@ def make_grid(table: Table, ledger: Ledger) -> Grid:
         add(title, [mean_and_spread(values) for values in figures])
         add("seeds", [str(len(values)) if values else "-" for values in figures])
         add(_CHANCE, ["-", *(_chance(cell, good[0], task) for cell in good[1:])])
-        add("published", [_plain(row.published.get(column.name)) for row in table.rows])
+        published = [row.published.get(column.name) for row in table.rows]
+        add("published", ["-" if figure is None else f"{figure:.2f}" for figure in published])
         add("recall of unseen entities", [mean_and_spread(_recalls(cell)) for cell in good])
         add("weights", [f"{cell[0]['parameters']:,}" if cell else "-" for cell in good])
         add("s / epoch", [f"{epoch_seconds(cell):.1f}" if cell else "-" for cell in good])
@@ -72,13 +62,7 @@ def make_grid(table: Table, ledger: Ledger) -> Grid:
 
 
 def _describe_figures(seeds: set[int], first: str, compared: int) -> str:
-    """Describe the figures in words.
-
-    Args:
-        seeds: numbers of seeds that rows have.
-        first: name of the first row.
-        compared: number of rows that are compared with it.
-    """
+    """Describe the figures of rows with these numbers of seeds; so many are compared with the first."""
     if not seeds:
         return "Nothing is done yet."
     if max(seeds) == 1:
@@ -142,10 +126,6 @@ def _recalls(runs: Runs) -> list[float]:
     return [100 * run["unseen"][0] / run["unseen"][1] for run in runs if run.get("unseen", [0, 0])[1]]
 
 
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
 # --- forms ---
 
 
@@ -172,21 +152,18 @@ def to_csv(table: Table, grid: Grid) -> str:
 
 def to_latex(table: Table, grid: Grid) -> str:
     """Return the table as a tabular of LaTeX's booktabs."""
-    rows = [" & ".join(map(_escaped, cells)) + r" \\" for cells in (grid.headers, *grid.rows)]
+    rows = [" & ".join(cell.translate(_SIGNS) for cell in cells) + r" \\" for cells in (grid.headers, *grid.rows)]
     lines = [r"% \usepackage{booktabs}", rf"\begin{{tabular}}{{l{'r' * (len(grid.headers) - 1)}}}", r"\toprule"]
     lines += [rows[0], r"\midrule", *rows[1:], r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*lines, *(f"% {remark}" for remark in grid.remarks)]) + "\n"
 
 
-_SIGNS = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    **{"±": r"$\pm$", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-}
-
-
-def _escaped(text: str) -> str:
-    return "".join(_SIGNS.get(sign, sign) for sign in text)
-
+_SIGNS = str.maketrans(
+    {
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        **{"±": r"$\pm$", "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    }
+)
 
 FORMATS = {"markdown": to_markdown, "csv": to_csv, "latex": to_latex}
 """Functions that format a table, by name."""

@@ -21,11 +21,6 @@ _PRECISION = 32  # sizes closer than a 32nd are equal
 def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
     """Size one row by the parameters of another.
 
-    Args:
-        task: name of their column's task.
-        settings: settings of a run of the row that is sized.
-        other: settings of a run of the other row.
-
     Returns:
         ``hidden_size``, and ``size_ratio``, the parameters at that size divided by those of the other layer.
 
@@ -50,14 +45,7 @@ def size_by_count(task: str, settings: Settings, other: Settings) -> dict[str, A
 
 
 def size_by_time(task: str, settings: Settings, other: Settings) -> dict[str, Any]:
-    """Size one row by the time of a training step of another; arguments are those of `size_by_count`.
-
-    Returns:
-        ``hidden_size``, and ``time_ratio``, the time of a step at that size divided by that of the other layer.
-
-    Raises:
-        FlairNasError: even the smallest layer takes longer.
-    """
+    """Size one row by the time of a training step of another; see `match_time`."""
     work = TASKS[task].work
     be_quiet()
     return match_time(work.stepper(other), settings, other)
@@ -66,12 +54,7 @@ def size_by_time(task: str, settings: Settings, other: Settings) -> dict[str, An
 def match_time(
     stepper: Callable[[Settings], Callable[[], None]], settings: Settings, other: Settings
 ) -> dict[str, Any]:
-    """Return the hidden size at which a step takes as long as another layer's, and the ratio of the times.
-
-    Args:
-        stepper: function from the settings of a run to a function that trains a few steps.
-        settings: settings of the layer that is sized.
-        other: settings of the other layer.
+    """Return the ``hidden_size`` at which a step takes as long as another layer's, and the ratio of the times.
 
     Raises:
         FlairNasError: even the smallest layer takes longer.

@@ -47,13 +47,7 @@ _PLACES = ("corpus", *OF_FILES, "data_root", "embeddings", "text", "vocabulary_s
 
 @dataclass(frozen=True)
 class Column:
-    """A corpus or a text, with the settings that all layers share there.
-
-    Args:
-        name: name in the table.
-        task: ``tagging`` or ``text``.
-        settings: settings of the task that are not the defaults.
-    """
+    """A corpus or a text, with the settings that all layers share there and that are not the defaults."""
 
     name: str
     task: str
@@ -62,38 +56,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer.
-
-    Args:
-        name: name in the table.
-        rnn: layer spec; None if the layer is searched.
-        search: settings of that search that are not the defaults.
-        size_of: row whose number of parameters this one gets.
-        time_of: row whose time of a training step this one gets, by a measured hidden size.
-        settings: settings of the task that replace the column's.
-        published: metrics of papers, by column.
-    """
+    """A layer: with a layer spec, or searched with settings that are not the defaults."""
 
     name: str
     rnn: str | None = None
     search: Mapping[str, Any] | None = None
-    size_of: str | None = None
-    time_of: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    published: Mapping[str, float] = field(default_factory=dict)
+    size_of: str | None = None  # row whose number of parameters this one gets
+    time_of: str | None = None  # row whose time of a training step this one gets, by a measured hidden size
+    settings: Mapping[str, Any] = field(default_factory=dict)  # in place of the column's
+    published: Mapping[str, float] = field(default_factory=dict)  # metrics of papers, by column
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; all rows are compared with the first.
-
-    Args:
-        title: title.
-        note: paragraph below the title.
-        seeds: seeds of each run.
-        columns: corpora and texts.
-        rows: layers.
-    """
+    """A table, with a note below its title; all rows are compared with the first."""
 
     title: str
     note: str
@@ -108,10 +84,7 @@ def bundled_tables() -> tuple[str, ...]:
 
 
 def table_file(source: str) -> Path:
-    """Return the file of a table.
-
-    Args:
-        source: a bundled name, or a YAML file.
+    """Return the file of a table: a bundled name, or a YAML file.
 
     Raises:
         FlairNasError: there is no such table.
@@ -126,10 +99,7 @@ def table_file(source: str) -> Path:
 
 
 def load_table(source: str) -> Table:
-    """Read a table.
-
-    Args:
-        source: a bundled name, or a YAML file.
+    """Read a table: a bundled name, or a YAML file.
 
     Raises:
         FlairNasError: there is no such table, or something in it cannot be used; the message has its line.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import sys
 from pathlib import Path
 
@@ -84,8 +83,3 @@ def test_every_form_computes_the_product(form: floor.Form, dtype: torch.dtype) -
     tolerance = {"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
     found = (found.mT if form.swapped else found).double()
     torch.testing.assert_close(found, weight.double() @ vectors.double(), **tolerance)
-
-
-def test_forms_are_all_layouts() -> None:
-    assert len(set(FORMS)) == len(FORMS) == 8 + 4 + 1 + 8
-    assert {form[1:] for form in floor.MATRIX_FORMS} == set(itertools.product((False, True), repeat=3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from select_jobs import die_until, double, fail, meet, take, threads, visible, w
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError
 from flair_nas.experiments.local_pool import LocalPool
+from flair_nas.experiments.memory import Kind, Memory
 from flair_nas.experiments.pool import make_pool
 from flair_nas.select.config import SelectConfig
 
@@ -125,14 +125,6 @@ def test_processes_share_the_cores(
     assert isinstance(pool, LocalPool) and (pool.workers, pool.threads) == (workers or 16, each)
 
 
-def test_a_process_has_its_share_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
-    monkeypatch.delenv("OMP_NUM_THREADS")
-    with make_pool(SelectConfig(workers=2, device="cpu")) as pool:
-        (outcome,) = pool.run([Job("threads", threads, ())])
-    assert outcome.result == (3, "3") and "OMP_NUM_THREADS" not in os.environ
-
-
 @pytest.mark.parametrize(
     ("device", "workers", "there", "expected"),
     [
@@ -232,54 +224,38 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return have
 
 
-def side_by_side(pool: LocalPool, folder: Path, *, patience: float) -> list[bool]:
-    """Return for each of two jobs that come to take much, True if it worked while the other did."""
-    folder.mkdir()
-    jobs = [Job(name, take, (str(folder), name, 800, patience)) for name in ("a", "b")]
-    return [outcome.result for outcome in pool.run(jobs)]
-
-
 def test_a_job_that_is_young_keeps_the_memory_that_it_will_take(tmp_path: Path, memory: Callable[[int], None]) -> None:
     memory(2000)  # two processes fit as long as they are small
     with LocalPool(2) as pool:
-        assert side_by_side(pool, tmp_path / "unknown", patience=3) == [False, False]
-        assert side_by_side(pool, tmp_path / "known", patience=3) == [False, False]
+        for folder in (tmp_path / "unknown", tmp_path / "known"):
+            folder.mkdir()
+            outcomes = list(pool.run([Job(name, take, (str(folder), name)) for name in ("a", "b")]))
+            assert [outcome.result for outcome in outcomes] == [False, False]
 
 
-def test_jobs_are_side_by_side_as_soon_as_it_is_known_that_they_fit(
-    tmp_path: Path, memory: Callable[[int], None]
-) -> None:
-    memory(3500)
-    with LocalPool(2) as pool:
-        (first,) = pool.run([Job("first", take, (str(tmp_path), "first", 800, 0))])
-        assert first.error is None
-        assert side_by_side(pool, tmp_path / "known", patience=60) == [True, True]
+def test_a_job_counts_with_the_most_that_one_of_its_kind_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, free = [0.0], [0.0]  # seconds, GB
+    for name in ("_size", "_peak_size"):
+        monkeypatch.setattr(f"flair_nas.experiments.memory.{name}", lambda process: 800_000_000 * process)
+    monkeypatch.setattr("flair_nas.experiments.memory.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free[0] * 1e9))
+    own, other = (take, "data"), (take, "other data")
 
+    def needed(memory: Memory, kind: Kind, at_work: list[tuple[Kind, int]]) -> float:
+        """Return the GB with which another job of a kind can begin."""
+        free[0] = 0.0
+        while not memory.has_room(kind, None, at_work):
+            free[0] += 0.01
+        return free[0]
 
-def test_a_job_that_takes_no_more_for_a_while_is_known_before_it_ends(
-    tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", 1.0)
-    memory(3500)
-    with LocalPool(2) as pool:
-        assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
-
-
-def test_where_memory_is_plentiful_nothing_waits(
-    tmp_path: Path, memory: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flair_nas.experiments.memory.SETTLED", math.inf)
-    memory(64_000)
-    with LocalPool(2) as pool:
-        assert side_by_side(pool, tmp_path / "unknown", patience=60) == [True, True]
-
-
-def test_jobs_of_another_kind_need_not_take_as_much(tmp_path: Path, memory: Callable[[int], None]) -> None:
-    memory(2000)
-    small = [Job(name, meet, (str(tmp_path), name, others)) for name, others in (("a", 0), ("b", 2), ("c", 2))]
-    with LocalPool(2) as pool:
-        list(pool.run([Job("large", take, (str(tmp_path), "large", 1000, 0)), *small[:1]]))
-        assert all(outcome.result for outcome in pool.run(small[1:]))
+    memory = Memory()
+    assert needed(memory, own, [(own, 1)]) == pytest.approx(4 - 0.8 + 1.2 * 4, abs=0.02)
+    now[0] = 31.0  # it has not grown
+    assert needed(memory, own, [(own, 1)]) == pytest.approx(1.2 * 0.8, abs=0.02)
+    assert needed(memory, other, [(own, 1)]) == pytest.approx(1.2 * 4, abs=0.02)
+    memory = Memory()
+    memory.ended(own, 1)
+    assert needed(memory, own, []) == pytest.approx(1.2 * 0.8, abs=0.02)
 
 
 def test_a_stop_in_between_ends_all_processes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError, always
+from flair_nas.experiments.jobs import Job, Outcome, ProcessDiedError
 from flair_nas.experiments.local_pool import LocalPool
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """Let `LocalPool` run jobs in this process; return the list of names that grows with each but estimates."""
     done: list[str] = []
 
-    def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = always) -> Iterator[Outcome]:
+    def run(pool: LocalPool, jobs: list[Job], may_begin: Callable[[Job], bool] = lambda _: True) -> Iterator[Outcome]:
         for job in itertools.takewhile(may_begin, jobs):
             if job.work.__name__ != "estimate":
                 done.append(job.name)
@@ -92,16 +92,16 @@ def visible(folder: str, name: str, others: int) -> str | None:
     return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
-def take(folder: str, name: str, megabytes: int, patience: float) -> bool:
-    """Stay small for a while, then take memory; return True if another job began in that while."""
+def take(folder: str, name: str) -> bool:
+    """Stay small for a while, then take 800 MB; return True if another job began in that while."""
     own = Path(folder) / name
     own.touch()
-    until = time.monotonic() + patience
+    until = time.monotonic() + 3
     found = False
     while not found and time.monotonic() < until:
         found = len(list(Path(folder).iterdir())) > 1
         time.sleep(0.05)
-    kept = b"x" * (megabytes * 10**6)
+    kept = b"x" * (800 * 10**6)
     if not found:
         own.unlink()
     return found and bool(kept)

@@ -18,12 +18,11 @@ from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments import text_task
 from flair_nas.experiments.counts import perplexity, unpack_counts
-from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.statistics import compare
 from flair_nas.language_model.evaluation import evaluate_language_model
 from flair_nas.language_model.saved import load_language_model
 from flair_nas.select import selection
-from flair_nas.select.candidates import Layer, matched_lstm, named_layers
+from flair_nas.select.candidates import named_layers
 from flair_nas.select.config import TextSelectConfig
 from flair_nas.select.selection import select_layer
 
@@ -147,18 +146,6 @@ def test_other_data_are_refused_and_the_same_elsewhere_are_not(text: str, tmp_pa
     assert (tmp_path / "out" / "ledger.json").read_text() == before and jobs == []
 
 
-def test_scores_that_an_older_ledger_lacks_are_made(text: str, tmp_path: Path, jobs: list[str]) -> None:
-    few: dict[str, Any] = {"epochs": 1, "random": 0, "seeds": [1]}
-    report = select_layer(settings(text, **few), tmp_path / "out").report
-    ledger = Ledger(tmp_path / "out" / "ledger.json")
-    for run in ledger.runs.values():
-        run.pop("counts", None)
-    ledger.save()
-    jobs.clear()
-    again = select_layer(settings(text, **few), tmp_path / "out").report
-    assert len(jobs) == 2 and again.splitlines()[2] == report.splitlines()[2]
-
-
 def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(text, searches=["gdas"], search_epochs=1, random=0, epochs=1, seeds=[1])
     assert config.search("gdas")["sampling"] == "straight-through" and config.search("gdas")["text"] == text
@@ -170,15 +157,8 @@ def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypa
     assert "| found by gdas | 8 |" in select_layer(config, tmp_path).report
 
 
-def test_sizes_are_of_whole_models(text: str) -> None:
-    config = settings(text, hidden_size=16)
-    count = text_task.counter(text_task.read(config.one()))
-    layers = [Layer("lstm", "lstm", 16), Layer("i-darts-ptb", "i-darts-ptb", 16)]
-    matched = matched_lstm(config, count, layers)
-    assert matched is not None and matched.hidden_size > 16
-    sizes = [count(config.one(rnn=layer.rnn, hidden_size=layer.hidden_size)) for layer in (matched, layers[1])]
-    assert sizes[0] == pytest.approx(sizes[1], rel=0.1)
-    assert matched_lstm(settings(text, hidden_size=16, embedding_size=16), count, layers) == matched
+def test_tied_embeddings_are_as_wide_as_any_layer(text: str) -> None:
+    assert settings(text, embedding_size=8).one(hidden_size=9)["embedding_size"] is None
 
 
 def test_what_a_text_cannot_have_is_refused(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

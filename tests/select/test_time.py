@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
 import logging
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,11 @@ from flair_nas.experiments.counts import pack_counts
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
+from flair_nas.library.named import bundled_names
 from flair_nas.runs.run import RunStopped
+from flair_nas.select.candidates import bundled_best_first
 from flair_nas.select.config import SelectConfig
+from flair_nas.select.planner import Planner, Workload
 from flair_nas.select.selection import Selection, estimate_selection, select_layer
 
 
@@ -44,6 +49,12 @@ class World:
     def ledger_budget(self) -> float:
         """Return the seconds of the budget."""
         return parse_time(self.ledger.plan["budget"]) or 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Set the time that the ledger says was spent."""
+        self.ledger._earlier = seconds
+        if self.ledger.path.exists():
+            self.ledger.save()
 
     def estimate(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the time of an epoch."""
@@ -71,7 +82,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made, begin = World(), Ledger.begin
 
     def begun(ledger: Ledger, budget: str) -> None:
@@ -84,10 +95,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(tagging_task, "train", lambda *arguments: made.train(*arguments))
     monkeypatch.setattr(tagging_task, "estimate", lambda given: made.estimate(given))
     monkeypatch.setattr(tagging_task, "place", lambda model, folder: None)  # there is no tagger
-    before = TAGGING.rule
-    object.__setattr__(TAGGING, "rule", Rule(0.2, 0.5))
-    yield made
-    object.__setattr__(TAGGING, "rule", before)
+    monkeypatch.setitem(TAGGING.__dict__, "rule", Rule(0.2, 0.5))
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +119,15 @@ def answered(found: Selection) -> tuple[str, tuple[int, ...], bool]:
 
 TWO: dict[str | tuple[str, int], float] = {"lstm": 40, "tanh0": 60, "relu0": 59, ("tanh0", 2): 20, ("relu0", 2): 90}
 """F1 by which tanh0 is the best with the first seed, and relu0 with both."""
+
+
+def enough_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let the last of the budget be enough for a number of trainings, however fast the machine is."""
+
+    def seconds(jobs: list[float], workers: int) -> float:
+        return 0.0 if len(jobs) <= count else math.inf
+
+    monkeypatch.setattr("flair_nas.select.runs.makespan", seconds)
 
 
 def test_a_finished_selection_is_the_same_when_it_is_begun_again(
@@ -211,17 +229,6 @@ def test_a_budget_that_is_too_small_for_two_layers_is_refused_before_anything_is
         assert (judged.fresh and judged.seeds >= 2) is (name != "least"), budget
     with pytest.raises(FlairNasError, match="too small"):
         select_layer(asks_for_much(corpus, "70s"), tmp_path / "out")
-
-
-def test_a_plan_of_before_there_were_reductions_stays(corpus: str, tmp_path: Path, world: World) -> None:
-    given = asks_for_much(corpus, "37m")
-    found = select_layer(given, tmp_path)
-    for name in ("asked", "less"):
-        del world.ledger.plan[name]
-    world.ledger._earlier = 37 * 60 - 1.0
-    world.ledger.save()
-    world.done.clear()
-    assert select_layer(given, tmp_path).answer == found.answer and world.done == []
 
 
 def test_random_cells_that_take_longer_than_the_first_runs_leave_time_for_fresh_seeds(
@@ -328,6 +335,154 @@ def test_where_nothing_was_found_no_rate_is_the_best_and_no_script_is_given(
     assert not found.answer.found_nothing and "does best with" in found.report and "```" in found.report
 
 
+@pytest.mark.parametrize(
+    ("count", "choosing", "judging"),
+    [
+        (1, [2, 0, 0], [2, 0, 0, 0, 0]),  # the first seed has to judge, too
+        (3, [2, 0, 0], [0, 0, 0, 2, 0]),
+        (4, [2, 2, 2], [0, 0, 0, 2, 2]),
+        (6, [3, 3, 3], [0, 0, 0, 2, 2]),
+    ],
+)
+def test_time_is_for_fresh_seeds_of_two_and_then_for_more_to_choose_among(
+    count: int,
+    choosing: list[int],
+    judging: list[int],
+    corpus: str,
+    tmp_path: Path,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enough_for(monkeypatch, count)
+    given = settings(corpus, candidates=["tanh0-tanh1"], random=1, rates=[1.0, 2.0], seeds=[1, 2, 3], epochs=2)
+    found = select_layer(given, tmp_path)
+    runs = world.ledger.runs
+
+    def of_seed(seed: int) -> list[dict[str, Any]]:
+        return [run for name, run in runs.items() if name.endswith(f"seed{seed}")]
+
+    assert [len(of_seed(seed)) for seed in (2, 3)] == choosing[1:]
+    assert [sum(run["scored"] for run in of_seed(seed)) for seed in (1, 2, 3, 4, 5)] == judging
+    assert found.answer.fresh is (judging[0] == 0) and found.answer.seeds == max(1, sum(judging[3:]) // 2)
+    assert ("there was time for" in found.report) is (count < 4)
+    assert ("the seeds that chose judge, too, which flatters the winner" in found.report) is (count == 1)
+    assert ("Fresh seeds took no part" in found.report) is found.answer.fresh
+    # the baseline comes to the end with each of its rates, and is one of the two that are compared
+    assert all(len(run["dev"]) == 2 for name, run in runs.items() if name.startswith("lstm"))
+    assert found.answer.other is not None
+    compared = {scored.candidate.layer.name for scored in (found.answer.winner, found.answer.other)}
+    assert len(compared) == 2 and "lstm" in compared
+
+
+def test_where_time_is_short_fewer_go_on_so_that_the_last_have_all_seeds(
+    corpus: str, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough_for(monkeypatch, 2)
+    asked: list[tuple[int, int]] = []
+
+    def for_two(planner: Planner, load: Workload, fresh: int, rung: int = 0) -> float:
+        asked.append((rung, load.candidates))
+        return math.inf if rung == 1 and load.candidates > 3 else 0.0  # the baseline is the third
+
+    monkeypatch.setattr(Planner, "remaining", for_two)
+    world.f1["lstm"] = 40.0
+    given = settings(corpus, candidates=["tanh0-tanh1", "relu0", "gru", "identity0"], random=1, epochs=4)
+    select_layer(given, tmp_path)
+    trained = [len(run["dev"]) for name, run in world.ledger.runs.items() if name.endswith("seed1")]
+    assert len(trained) == 6 and (1, 4) in asked and (1, 3) in asked
+    assert sum(epochs >= 2 for epochs in trained) == 3
+    plan, done = copy.deepcopy(world.ledger.plan), len(world.done)
+    assert plan["places"]["6 after rung 1"] == 2
+    said = "time was short, so after 1 of 4 epochs 3 and not 4 of 6 went on"
+    assert f"**Beware: {said}.**" in (tmp_path / "report.md").read_text()
+    monkeypatch.setattr(Planner, "remaining", lambda *_: 0.0)  # what was decided by time is not decided again
+    select_layer(given, tmp_path)
+    assert world.ledger.plan == plan and len(world.done) == done
+    select_layer(dataclasses.replace(given, candidates=[*given.candidates, "sigmoid0"]), tmp_path)
+    assert world.ledger.plan["places"]["7 after rung 1"] == 4  # with more candidates, by the rule again
+
+
+def test_a_selection_goes_on_by_the_rule_that_it_was_begun_with(corpus: str, tmp_path: Path, world: World) -> None:
+    given = settings(corpus, candidates=["tanh0", "gru"], epochs=4)
+    first = select_layer(given, tmp_path)
+    assert world.ledger.rule == [0.2, 0.5]
+    world.done.clear()
+    TAGGING.__dict__["rule"] = Rule(0.75, 0.5)
+    assert select_layer(given, tmp_path).answer == first.answer and world.done == []
+    select_layer(given, tmp_path / "other")
+    assert world.ledger.rule == [0.75, 0.5]
+
+
+def test_a_finished_selection_stays_what_it_is_whatever_is_spent(corpus: str, tmp_path: Path, world: World) -> None:
+    """Extend a selection in which nothing is left to do: no time is too short."""
+    names = ["tanh0-tanh1", "gru", "relu0", "identity0", "sigmoid0-tanh1"]
+    given = settings(corpus, candidates=names, random=4, epochs=4, budget="60m")
+    first, runs = select_layer(given, tmp_path), dict(world.ledger.runs)
+    world.done.clear()
+    for budget in ("61m", "1h", "57m", "60m"):  # more, the same in other words, less than is spent
+        world.spend(57 * 60 + 30)
+        again = select_layer(dataclasses.replace(given, budget=budget), tmp_path)
+        assert world.done == [] and world.ledger.runs == runs
+        assert again.answer == first.answer and again.answer.seeds == 2
+
+
+def test_a_selection_that_is_stopped_may_go_on_while_there_is_time_for_the_rest_of_it(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    """Go on where finished and failed runs take no time."""
+
+    def stop(rnn: str, seed: int) -> None:
+        if len(world.done) == 5:
+            raise KeyboardInterrupt
+
+    world.usual, world.after = 20.0, stop
+    world.error = lambda rnn, seed, score: "not finite in epoch 1, batch 2" if rnn == "relu0" else None
+    given = settings(corpus, random=None, epochs=4, candidates=["tanh0-tanh1", "gru", "relu0"], budget="10m")
+    with pytest.raises(RunStopped):
+        select_layer(given, tmp_path)
+    world.spend(600 - 8 * 20)  # three runs go on by one epoch, two by two: seven epochs; all anew would be eleven
+    select_layer(given, tmp_path)
+    assert len(world.done) > 5 and (tmp_path / "report.md").exists()
+
+
+def test_random_cells_that_were_begun_stay_with_another_budget(corpus: str, tmp_path: Path, world: World) -> None:
+    world.usual = 20.0
+    for budget in ("6m", "4m"):
+        given = settings(corpus, random=None, gates=2, epochs=2, seeds=[1], fresh_seeds=1, budget=budget)
+        world.spend(0)
+        select_layer(given, tmp_path)
+        drawn = {name.partition("-rate")[0] for name in world.ledger.runs if name.startswith("random-")}
+        count = world.ledger.plan["random"]
+        assert len(drawn) == 2 * count and count >= 2  # each with gates, too
+
+
+def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    world.usual = 20.0
+    best_first, counts = bundled_best_first(), []
+    assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
+    for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
+        world.done.clear()
+        world.spend(spent * 60)
+        given = settings(corpus, candidates=[], epochs=2, seeds=[1], fresh_seeds=1, budget=budget)
+        found = select_layer(given, tmp_path)
+        compared = [name for name in best_first if f"| {name} | 8 |" in found.report]
+        counts.append(len(compared))
+        assert compared == best_first[: len(compared)] == world.ledger.plan["bundled"]
+        caution = f"the time is enough for {len(compared)} of the {len(best_first)} bundled cells"
+        assert (caution in found.report) == (budget != "9h") and "| gru | 8 |" in found.report
+        assert (world.done == []) == (budget == "6m")
+    assert 1 < counts[0] < counts[1] == counts[2] < counts[3] == len(best_first)
+
+
+def test_the_longest_runs_are_begun_first(corpus: str, tmp_path: Path, world: World) -> None:
+    world.pace = {"tanh0": 20.0, "relu0": 30.0}
+    select_layer(settings(corpus, candidates=["tanh0", "relu0"]), tmp_path)
+    by_seed = {seed: [rnn for rnn, other in world.done if other == seed] for seed in (1, 2)}
+    assert by_seed == {1: ["lstm", "tanh0", "relu0"], 2: ["relu0", "tanh0", "lstm"]}  # of the first nothing is known
+
+
 def test_an_lstm_as_large_as_the_largest_layer_stays_when_there_are_larger_ones(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
@@ -378,6 +533,7 @@ def test_a_fresh_seed_that_failed_is_tried_again_and_costs_no_other(corpus: str,
     given = settings(corpus, seeds=[1], fresh_seeds=3, budget="85s")
     first = select_layer(given, tmp_path)
     assert answered(first)[1:] == ((3, 4), True) and "there was time" not in first.report
+    assert "-seed2 failed, so what the other has with that seed does not count" in first.report
     again = select_layer(dataclasses.replace(given, budget="60s"), tmp_path)  # no time to try it
     assert answered(again)[1:] == ((3, 4), True)
     world.error = lambda rnn, seed, score: None
@@ -388,7 +544,9 @@ def test_a_seed_with_which_nothing_works_does_not_choose(corpus: str, tmp_path: 
     world.f1 = TWO
     world.error = lambda rnn, seed, score: "not finite" if seed == 2 else None
     found = select_layer(settings(corpus, candidates=["tanh0", "relu0"]), tmp_path)
-    assert answered(found) == ("tanh0", (3, 4), True)
+    assert answered(found) == ("tanh0", (3, 4), True) and "failed: not finite" in found.report
+    errors = [run for run in world.ledger.runs.values() if "error" in run]
+    assert errors == 3 * [{"error": "not finite", "again": False}]
 
 
 def test_where_nothing_can_be_scored_that_is_said(corpus: str, tmp_path: Path, world: World) -> None:

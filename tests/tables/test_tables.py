@@ -24,7 +24,6 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments import tagging_task, text_task
 from flair_nas.experiments.counts import count_unseen, pack_counts, unpack_counts
 from flair_nas.experiments.jobs import Job, Outcome
-from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import LocalPool
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.select.config import SelectConfig
@@ -151,23 +150,18 @@ def test_what_fails_is_told_and_what_the_budget_leaves_is_done_later(
     [
         ("title:", "titel:", r"table.yaml:1: unknown key 'titel': did you mean title\?"),
         ("seeds: [1, 2]", "seeds: [1, x]", "table.yaml:2: seeds must be a list of different whole"),
-        ("seeds: [1, 2]", "seeds: [1, 1]", "table.yaml:2: seeds must be a list of different whole"),
         ("seeds: [1, 2]", "seeds: [5000000000]", "table.yaml:2: seeds must be"),
         ("{tags & more: 50}", "{tags & more: '50,2'}", "table.yaml:9: published: 'tags & more' must have a number"),
         ('"random:3"', "'random:\u00b2'", "table.yaml:12: rnn .* must be followed by a number"),
         ("{rnn: lstm, published: {tags & more: 50}}", "{rnn: }", "table.yaml:9: row 'LSTM' must have one of rnn, a"),
         ("size_of: cell", "size_of: found", "table.yaml:10: size_of: 'found' has no rnn, or a size that is taken from"),
         ("learning_rate: 0.5", "corpus: demo", "table.yaml:12: settings: corpus is the same for a whole column"),
-        ("learning_rate: 0.5", "seeds: [3]", "table.yaml:12: settings: seeds is the same"),
         ("    tagging: {", "    speech: {", "table.yaml:5: unknown key 'speech'"),
         ("hidden_size: 8, batch_size: 8", "hiden_size: 8, batch_size: 8", r"table.yaml:5: unknown key 'hiden_size'"),
         ("batch_size: 8, epochs: 1", "batch_size: 0, epochs: 1", "table.yaml:9: row 'LSTM' with .*batch_size must be"),
-        ("size_of: cell", "time_of: found", "table.yaml:10: time_of: 'found' has no rnn, or a size that is taken from"),
         ("size_of: cell", "time_of: cell, size_of: cell", "table.yaml:10: row 'as large' must have one of size_of and"),
         ("rnn: lstm, size_of: cell", "rnn: lstm, size_of: none", "table.yaml:10: size_of: 'none' is no row; it may be"),
         ('"tanh0-tanh1-tanh2-tanh3"', "i-dart", "table.yaml:11: unknown rnn_type 'i-dart'"),
-        ('"random:3"', "random:x", "table.yaml:12: rnn 'random:x': random: must be followed by a number"),
-        ("rnn: lstm, published", "search: {}, rnn: lstm, published", "table.yaml:9: row 'LSTM' must have one of rnn"),
         ("search: {nodes: 2", "search: {node: 2", "table.yaml:13: unknown key 'node'"),
         ("search: {nodes: 2", "search: {nodes: 0", "table.yaml:13: .*nodes must be"),
         ("{tags & more: 50}", "{tags: 50}", "table.yaml:9: unknown key 'tags'"),
@@ -237,22 +231,6 @@ def test_a_setting_that_is_new_and_unset_leaves_the_names_of_runs() -> None:
     old = {"rnn": "lstm", "hidden_size": 256, "label_type": None}
     assert running._name(row, column, old, "") == running._name(row, column, {**old, "init_range": None}, "")
     assert running._name(row, column, old, "") != running._name(row, column, {**old, "init_range": 0.04}, "")
-
-
-def test_a_search_of_before_there_was_a_setting_is_not_run_anew(
-    text: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    table, out = TABLE.replace(TABLE[TABLE.index("  tags & more:") : TABLE.index("  text:")], ""), tmp_path / "out"
-    old = table.replace("search: {", "search: {frequency_bias: false, ").replace(", published: {tags & more: 50}", "")
-    path = written(tmp_path, "", old)
-    run = ["tables", "run", "-q", "--table", path, "--text", text, "--device", "cpu", "--out", str(out)]
-    assert main([*run, "--rows", "found", "--seeds", "1"]) == 0 and len(jobs) == 2
-    search, _ = names = list(jobs)
-    written(tmp_path, "", old.replace("frequency_bias: false, ", "min_steps: 300, "))
-    assert main(["tables", "run", "-q", "--resume", str(out), "--rows", "found", "--seeds", "1"]) == 0
-    assert jobs == names and search.startswith("search-")
-    assert main([*run[:-1], str(tmp_path / "new"), "--rows", "found", "--seeds", "1"]) == 0
-    assert len(jobs) == 4 and jobs[2] != search
 
 
 def test_a_layer_that_is_not_known_to_train_is_told_before_anything_is_trained(
@@ -327,7 +305,10 @@ rows:
 OF_TIME = "  of equal time: {rnn: lstm, time_of: cell}\n"
 
 
-def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(text: str, tmp_path: Path, jobs: list[str]) -> None:
+def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(
+    text: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sizing, "_ROUNDS", 1)
     path, out = written(tmp_path, "", TIMED), tmp_path / "out"
     run = ["tables", "run", "-q", path, "--text", text, "--seeds", "1", "--device", "cpu", "--out", str(out)]
     assert main(run) == 0 and len(jobs) == 4
@@ -344,8 +325,6 @@ def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(text: str, tm
         assert f"of equal time on {column} has a hidden size of {size}, at which its steps took" in shown
     jobs.clear()
     assert main([*run, "--budget", "2h"]) == 0 and jobs == []  # another budget is no other size
-    assert main([*run, "--seeds", "1,2"]) == 0
-    assert len(jobs) == 6 and not any(job.startswith("size-") for job in jobs)
 
 
 def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,20 +348,6 @@ def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyP
         sizing.match_time(stepper, {"rnn": "lstm", "all": 500.0}, cell)
 
 
-def test_a_size_that_cannot_be_had_is_told_and_the_rest_goes_on(
-    tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failing(task: str, settings: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-        raise FlairNasError("lstm takes longer than tanh0 at any hidden size")
-
-    monkeypatch.setattr(running, "size_by_time", failing)
-    one = TIMED[: TIMED.index("  text:")] + TIMED[TIMED.index("rows:") :] + OF_TIME
-    path, out = written(tmp_path, "", one), tmp_path / "out"
-    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert len(jobs) == 3 and "of equal time on demo failed: lstm takes longer" in said and "| cell |" in said
-
-
 def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
     corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -394,7 +359,7 @@ def test_a_text_that_nothing_names_and_a_table_that_is_not_there(
     assert "holds no table" in capsys.readouterr().err
 
 
-def test_a_table_may_be_named_without_a_flag(
+def test_a_table_is_named_without_a_flag_and_shown_by_its_folder(
     corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
@@ -402,28 +367,19 @@ def test_a_table_may_be_named_without_a_flag(
     run = ["-q", "--seeds", "1", "--out", str(out)]
     assert main(["tables", "run", path, *run]) == 0 and len(jobs) == 1
     assert main(["tables", "run", *run, path]) == 0 and len(jobs) == 1
-    capsys.readouterr()
-    assert main(["tables", "run", path, "--table", path, *run]) == 2
-    assert f"give the table once, as {path!r} or by --table" in capsys.readouterr().err
-    assert main(["tables", "run", "wnut-smal", "--out", str(tmp_path / "other")]) == 2
-    assert "did you mean wnut-small?" in capsys.readouterr().err
-
-
-def test_show_says_what_it_wants_when_it_is_given_a_table(
-    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n"
-    path, out = written(tmp_path, corpus, one), tmp_path / "out"
+    shown = capsys.readouterr().out
+    for name in ("table.yaml", "ledger.json", "table.md"):  # a file of a run stands for its folder
+        assert main(["tables", "show", str(out / name)]) == 0
+        assert capsys.readouterr().out in shown
     for given in (path, "wnut-small"):
         assert main(["tables", "show", given]) == 2
         said = capsys.readouterr().err
         assert f"{given!r} is a table, and its runs are in another folder" in said
         assert f"flair-nas tables run {given} --out DIR" in said and "flair-nas tables show DIR" in said
-    assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    for name in ("table.yaml", "ledger.json", "table.md"):  # a file of a run stands for its folder
-        assert main(["tables", "show", str(out / name)]) == 0
-        assert capsys.readouterr().out in shown
+    assert main(["tables", "run", path, "--table", path, *run]) == 2
+    assert f"give the table once, as {path!r} or by --table" in capsys.readouterr().err
+    assert main(["tables", "run", "wnut-smal", "--out", str(tmp_path / "other")]) == 2
+    assert "did you mean wnut-small?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", bundled_tables())
@@ -437,18 +393,18 @@ def test_a_drawn_row_is_that_random_cell(corpus: str, tmp_path: Path) -> None:
     assert table.rows[3].rnn == random_genotype(3).one_line()
 
 
-@pytest.mark.parametrize(("form", "cell"), [("markdown", "| 2 |"), ("csv", ",2,"), ("latex", " & 2 & ")])
 def test_each_row_says_of_how_many_seeds_it_is(
-    form: str, cell: str, corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
+    corpus: str, tmp_path: Path, jobs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = TABLE[: TABLE.index("  text:")] + "rows:\n  LSTM: {rnn: lstm}\n  cell: {rnn: tanh0}\n"
     path, out = written(tmp_path, corpus, one), tmp_path / "out"
     assert main(["tables", "run", "-q", path, "--seeds", "1", "--out", str(out)]) == 0
     assert main(["tables", "run", "-q", "--resume", str(out), "--seeds", "1,2", "--rows", "cell"]) == 0
-    capsys.readouterr()
-    assert main(["tables", "show", str(out), "--format", form]) == 0
-    lines = {line.strip("| ").split(" ")[0].split(",")[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert cell in lines["cell"] and cell.replace("2", "1") in lines["LSTM"]
+    for form, cell in (("markdown", "| 2 |"), ("csv", ",2,"), ("latex", " & 2 & ")):
+        capsys.readouterr()
+        assert main(["tables", "show", str(out), "--format", form]) == 0
+        lines = {line.strip("| ").split(" ")[0].split(",")[0]: line for line in capsys.readouterr().out.splitlines()}
+        assert cell in lines["cell"] and cell.replace("2", "1") in lines["LSTM"]
 
 
 def test_latex_escapes_what_it_must() -> None:
@@ -471,13 +427,3 @@ def test_entities_that_training_did_not_have(tmp_path: Path) -> None:
     )
     assert count_unseen(tmp_path / "test.txt", {"ada"}) == (1, 2)
     assert count_unseen(tmp_path / "test.txt", set()) == (2, 4)
-
-
-def test_a_table_is_shown_from_its_ledger_alone(corpus: str, text: str, tmp_path: Path, jobs: list[str]) -> None:
-    from flair_nas.tables.showing import make_grid
-
-    config = TableConfig(table=written(tmp_path, corpus), text=text, seeds=[3], device="cpu")
-    table, ledger, left = run_table(config, tmp_path / "out")
-    (tmp_path / "copy.json").write_text((tmp_path / "out" / "ledger.json").read_text())
-    assert left == "" and make_grid(table, Ledger(tmp_path / "copy.json")) == make_grid(table, ledger)
-    assert make_grid(table, ledger).remarks[0].startswith("One seed each: differences of several points are chance. ")
