@@ -85,6 +85,13 @@ def bundled() -> dict[Path, str]:
     return found
 
 
+def wrapped(line: str) -> str:
+    """A line of prose in lines of 120 characters, or a row of a table as it is."""
+    if line.startswith("|"):
+        return line
+    return textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def filled(text: str) -> str:
     """A page with its tables as they are now."""
 
@@ -92,9 +99,7 @@ def filled(text: str) -> str:
         begin, module, function, argument, end = match.groups()
         given = [argument] if argument else []
         part = getattr(importlib.import_module(module), function)(*given).strip()
-        if "\n" not in part:  # a sentence
-            part = textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False)
-        return f"{begin}\n{part}\n\n{end}"
+        return "\n".join([begin, *map(wrapped, part.splitlines()), "", end])
 
     return PART.sub(made, text)
 
