@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flair_nas.genotype import Genotype
-from flair_nas.nn.gates import GateBase, InterCellGate
+from flair_nas.nn.gates import Device, GateBase, InterCellGate
 from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.engine import CellProgram
 from flair_nas.nn.kernels.plan import cell_plan
@@ -42,28 +41,37 @@ class CellBase(nn.Module):
         hidden_size: H.
         nodes: N.
         width: W, 2H, or H in the plain form.
-        factory: device and dtype of the weights.
+        device: device of the weights.
+        dtype: dtype of the weights.
     """
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
     range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
 
-    def __init__(self, input_size: int, hidden_size: int, nodes: int, width: int, **factory: Any) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        nodes: int,
+        width: int,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.input_size, self.hidden_size = input_size, hidden_size
-        self.weight_input = nn.Parameter(torch.empty(input_size, width, **factory))
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, **factory))
-        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, **factory))
+        self.weight_input = nn.Parameter(torch.empty(input_size, width, device=device, dtype=dtype))
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, device=device, dtype=dtype))
+        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, device=device, dtype=dtype))
         self.state_gate: GateBase | None = None
         self.input_gate: GateBase | None = None
 
-    def set_gates(self, genotype: Genotype, **factory: Any) -> None:
+    def set_gates(self, genotype: Genotype, device: Device = None, dtype: torch.dtype | None = None) -> None:
         """Make this cell's gates those of a genotype."""
         sizes = self.input_size, self.hidden_size
         if genotype.state_gate is not None:
-            self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate, **factory)
+            self.state_gate = InterCellGate(genotype.state_gate, *sizes, genotype.gate, device, dtype)
         if genotype.input_gate is not None:
-            self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate, **factory)
+            self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1)."""
@@ -115,12 +123,18 @@ class SearchedCell(CellBase):
     """
 
     def __init__(
-        self, input_size: int, hidden_size: int, genotype: Genotype, init_range: float | None, **factory: Any
+        self,
+        input_size: int,
+        hidden_size: int,
+        genotype: Genotype,
+        init_range: float | None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         width = (2 if genotype.highway else 1) * hidden_size
-        super().__init__(input_size, hidden_size, len(genotype.nodes), width, **factory)
+        super().__init__(input_size, hidden_size, len(genotype.nodes), width, device=device, dtype=dtype)
         self.genotype, self.init_range = genotype, init_range
-        self.set_gates(genotype, **factory)
+        self.set_gates(genotype, device, dtype)
         self.reset_parameters()
 
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,7 +27,16 @@ Inputs = tuple[Tensor, Packing, Tensor, Tensor, Tensor | None, Tensor | None]
 a state gate past inputs, latest first, then the data, [m * B + S, D]; the variational mask of the states, [B, H]."""
 
 
-def run_cell(cell: CellBase, layer: Any, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
+class Layer(Protocol):
+    """A layer with variational dropout of its input and its states."""
+
+    training: bool
+    input_size: int
+    input_dropout: float
+    recurrent_dropout: float
+
+
+def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
     """Run one layer in one direction.
 
     Args:

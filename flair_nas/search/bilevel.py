@@ -115,18 +115,16 @@ def second_order(
     """
     weights = objective.model_parameters()
     architecture = list(objective.architecture_parameters() if architecture is None else architecture)
-    differentiate_training = partial(mean_gradients, objective, objective.training_loss, training_batch, reduce=reduce)
+    differentiate = partial(mean_gradients, objective, reduce=reduce)
     randomness = random_state()
     with preserve([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
         start = [weight.clone() for weight in weights]
-        _, gradients = differentiate_training(weights)
+        _, gradients = differentiate(objective.training_loss, training_batch, weights)
         shrinkage = clip_gradients(gradients, clip)
         for weight, before, gradient in zip(weights, start, gradients):
             weight.copy_(before - learning_rate * (gradient + weight_decay * before))  # w'
         both = [*architecture, *weights]
-        loss, gradients = mean_gradients(
-            objective, objective.validation_loss, validation_batch, both, keep_state=True, reduce=reduce
-        )
+        loss, gradients = differentiate(objective.validation_loss, validation_batch, both, keep_state=True)
         result, direction = gradients[: len(architecture)], gradients[len(architecture) :]
         clip_gradients(direction, clip)
         norm = gradient_norm(direction)
@@ -139,7 +137,7 @@ def second_order(
                 weight.copy_(before + sign * epsilon * towards)  # w+, w-
             present = random_state()
             restore_random_state(randomness)  # the same dropout masks: a difference under others would be noise
-            _, gradients = differentiate_training(architecture)
+            _, gradients = differentiate(objective.training_loss, training_batch, architecture)
             restore_random_state(present)
             for difference, gradient in zip(differences, gradients):
                 difference += sign * gradient

@@ -16,7 +16,7 @@ from flair_nas.nn.kernels.engine import CellProgram, Normalisation
 from flair_nas.nn.kernels.plan import relaxed_cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
 from flair_nas.nn.packing import Packing
-from flair_nas.nn.recurrence import run_cell
+from flair_nas.nn.recurrence import Layer, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
@@ -246,7 +246,7 @@ class CellSupernet(CellBase):
 
 
 def run_supernet(
-    cell: CellBase, layer: Any, input: Tensor, hx: Tensor | RecurrentState | None
+    cell: CellBase, layer: Layer, input: Tensor, hx: Tensor | RecurrentState | None
 ) -> tuple[Tensor, Tensor | RecurrentState]:
     """Run a cell over sequences of one length, in the mode and with the dropouts of a layer; see its `forward`."""
     if input.dim() != 3 or input.shape[-1] != layer.input_size or 0 in input.shape:

@@ -94,10 +94,8 @@ def evaluate_tagger(
         raise LossNotFiniteError(f"the loss is not finite: {describe_fault(tagger, sentences)}")
     base = {"label_set": labels, "sentences": len(sentences)}
     if not tagger.predict_spans:
-        figures = _in_percent(result.classification_report)
+        accuracy, figures = _accuracy(gold, predicted), _in_percent(result.classification_report)
         table = _table({name: row for name, row in figures.items() if name in labels})
-        right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
-        accuracy = 100 * sum(right) / len(right)  # Flair's leaves out tokens that are O and predicted as O
         text = f"label set: {', '.join(labels)}\n{table}\naccuracy: {accuracy:.2f}\n"
         return TaggerEvaluation(accuracy, loss, base | {"accuracy": accuracy}, text)
     f1 = 100 * float(result.main_score)
@@ -107,6 +105,12 @@ def evaluate_tagger(
     if not any(sentence.get_labels(PREDICTED) for sentence in sentences):
         text += "The tagger found nothing in these sentences.\n"
     return TaggerEvaluation(f1, loss, base | report, f"label set: {', '.join(labels)}\n{text}")
+
+
+def _accuracy(gold: list[list[str]], predicted: list[list[str]]) -> float:
+    """Return the accuracy of all tokens in percent; Flair's leaves out tokens that are O and predicted as O."""
+    right = [a == b for tags in zip(gold, predicted) for a, b in zip(*tags)]
+    return 100 * sum(right) / len(right)
 
 
 def _check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, warn: bool) -> list[str]:

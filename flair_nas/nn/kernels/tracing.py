@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,16 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+class Context(Protocol):
+    """The context of an autograd function."""
+
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Save tensors for the backward pass."""
 
 
 def untraced(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -42,9 +52,10 @@ def is_transformed() -> bool:
 
     This covers torch.jit.trace, torch.func, forward-mode derivatives, and modes such as make_fx and fake tensors.
     """
+    transforms = getattr(torch._C, "_are_functorch_transforms_active", None)
     return (
         torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
+        or (transforms is not None and bool(transforms()))
         or forward_ad._current_level >= 0
         or _get_current_dispatch_mode() is not None
     )

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from flair_nas.nn.kernels.engine import Recurrence
 from flair_nas.nn.kernels.native import build
 from flair_nas.nn.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import keeps_graph
-from flair_nas.nn.kernels.tracing import first_order_only
+from flair_nas.nn.kernels.tracing import Context, first_order_only
 
 _TYPES = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
@@ -55,9 +55,17 @@ def run(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> Tensor:
     return _forward(recurrence, tensors, keep=False)[0]["output"][:, : recurrence.hidden_size].contiguous()
 
 
+class _NativeContext(Context, Protocol):
+    recurrence: Recurrence
+    names: tuple[str, ...]  # of the sources
+    saved: list[str]  # names of the saved tensors
+    kept: dict[str, Tensor]
+    borrowed: list[Tensor]
+
+
 class _NativeRecurrence(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
+    def forward(ctx: _NativeContext, recurrence: Recurrence, names: tuple[str, ...], *tensors: Tensor) -> Tensor:
         sources = dict(zip(names, tensors))
         kept, ctx.borrowed = _forward(recurrence, sources, keep=True)
         padded = {name for name in names if kept.get(name, sources[name]) is not sources[name]}
@@ -69,7 +77,7 @@ class _NativeRecurrence(torch.autograd.Function):
 
     @staticmethod
     @first_order_only
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _NativeContext, gradient: Tensor) -> tuple[Tensor | None, ...]:
         tensors = {**dict(zip(ctx.saved, ctx.saved_tensors)), **ctx.kept}
         needed = {name for name, needs_grad in zip(ctx.names, ctx.needs_input_grad[2:]) if needs_grad}
         again = keeps_graph()
@@ -154,22 +162,25 @@ Number = type[ctypes.c_float] | type[ctypes.c_double]
 def _arrays(cell: CellPlan, gate: GatePlan | None, number: Number) -> dict[str, ctypes.Array[Any]]:
     """Return the arrays of the plans that members of `Problem` point to; `number` is the type of weights."""
 
-    def array(values: Sequence[float], kind: Any = ctypes.c_int64) -> Any:
-        return (kind * len(values))(*values)
+    def integers(values: Sequence[int]) -> ctypes.Array[Any]:
+        return (ctypes.c_int64 * len(values))(*values)
+
+    def numbers(values: Sequence[float]) -> ctypes.Array[Any]:
+        return (number * len(values))(*values)
 
     arrays: dict[str, ctypes.Array[Any]] = {
-        "level_start": array(cell.level_start),
-        "first_pair": array(cell.pairs.first),
-        "node_scale": array(cell.scale, number),
-        "output_weight": array(cell.output, number),
+        "level_start": integers(cell.level_start),
+        "first_pair": integers(cell.pairs.first),
+        "node_scale": numbers(cell.scale),
+        "output_weight": numbers(cell.output),
     }
     if gate is not None:
-        arrays |= {"gate_first": array(gate.pairs.first), "entry_code": array(gate.entries)}
+        arrays |= {"gate_first": integers(gate.pairs.first), "entry_code": integers(gate.entries)}
     for prefix, pairs in (("", cell.pairs), ("gate_", gate.pairs if gate is not None else None)):
         if pairs is not None:
-            arrays |= {prefix + "tail": array(pairs.tails), prefix + "code": array(pairs.codes)}
+            arrays |= {prefix + "tail": integers(pairs.tails), prefix + "code": integers(pairs.codes)}
             if pairs.mixing is not None:
-                arrays[prefix + "mixing"] = array([weight for row in pairs.mixing for weight in row], number)
+                arrays[prefix + "mixing"] = numbers([weight for row in pairs.mixing for weight in row])
     return arrays
 
 
