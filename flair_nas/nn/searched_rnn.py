@@ -94,8 +94,15 @@ class SearchedRNN(nn.Module):
         self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
         self.init_range = init_range
         self.cells = nn.ModuleList(
-            SearchedCell(width, hidden_size, genotype, init_range, device=device, dtype=dtype)
-            for width in (input_size, *[hidden_size * self.num_directions] * (num_layers - 1))
+            SearchedCell(
+                hidden_size * self.num_directions if layer else input_size,
+                hidden_size,
+                genotype,
+                init_range,
+                device,
+                dtype,
+            )
+            for layer in range(num_layers)
             for _ in range(self.num_directions)
         )
 

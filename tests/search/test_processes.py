@@ -171,7 +171,7 @@ def search_on_tags(folder: Path) -> str:
 
     def without_norm(*arguments: Any) -> Any:
         objective = build(*arguments)
-        for direction in objective.supernet._directions():
+        for direction in (objective.supernet.ahead, objective.supernet.back):
             direction.norm = None
         return objective
 
