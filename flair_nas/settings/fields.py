@@ -65,49 +65,52 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field."""
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
 class Kind(NamedTuple):
-    """The type of a setting."""
+    """The type of a setting, its default, and the arguments of `setting`."""
 
     type: type  # int, float, bool or str
     many: bool  # a list of these
     optional: bool  # None is allowed
-    switch: bool = False  # an int that can also be true or false
+    switch: bool  # an int that can also be true or false
+    default: Any
+    help: str
+    low: float | None
+    high: float | None
+    choices: Sequence[str] | None
+    check: Callable[[Any], str] | None
+    before: Any
+    flair: str | None
 
 
 @functools.cache
 def get_kinds(config_type: type) -> Mapping[str, Kind]:
-    """Return the type of each setting by name, in order."""
+    """Return the kind of each setting by name, in order."""
     hints = typing.get_type_hints(config_type)
-    names = [field.name for field in dataclasses.fields(config_type)]
-    return types.MappingProxyType({name: _read_annotation(name, hints[name]) for name in names})
+    fields = dataclasses.fields(config_type)
+    return types.MappingProxyType({field.name: _make_kind(field, hints[field.name]) for field in fields})
 
 
-def _read_annotation(name: str, hint: Any) -> Kind:
-    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+def _make_kind(field: dataclasses.Field[Any], hint: Any) -> Kind:
+    parts = set(typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,))
     optional = type(None) in parts
-    parts = tuple(part for part in parts if part is not type(None))
-    if set(parts) == {bool, int}:
-        return Kind(int, many=False, optional=optional, switch=True)
-    if len(parts) == 1:
-        (hint,) = parts
+    parts -= {type(None)}
+    switch = parts == {bool, int}
+    if switch or len(parts) == 1:
+        hint = int if switch else parts.pop()
     many = typing.get_origin(hint) is list
     if many:
         (hint,) = typing.get_args(hint)
     if hint not in (int, float, bool, str):
-        raise TypeError(f"setting {name}: {hint} is none of int, float, bool, str")
-    return Kind(hint, many, optional)
+        raise TypeError(f"setting {field.name}: {hint} is none of int, float, bool, str")
+    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return Kind(hint, many, optional, switch, default, **field.metadata)
 
 
 def changed(config: DataclassInstance, *names: str) -> dict[str, Any]:
     """Return the settings that differ from their defaults, by name: those of these names in this order, or all."""
-    defaults = {field.name: default_of(field) for field in dataclasses.fields(config)}
-    values = {name: getattr(config, name) for name in names or defaults}
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    kinds = get_kinds(type(config))
+    values = {name: getattr(config, name) for name in names or kinds}
+    return {name: value for name, value in values.items() if value != kinds[name].default}
 
 
 def as_flags(config: DataclassInstance, config_type: type) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.settings.fields import Config
+from flair_nas.settings.fields import Config, get_kinds
 from flair_nas.settings.validation import problems_in, raise_problems
 from flair_nas.settings.yaml_files import UnknownSettingsError, read_settings
 from flair_nas.storage.resources import resource_path
@@ -47,8 +46,7 @@ def resolve(
     """
     settings: dict[str, Any] = {}
     if from_run:
-        before = {field.name: field.metadata["before"] for field in dataclasses.fields(config_type)}
-        settings = {name: value for name, value in before.items() if value is not None}
+        settings = {name: kind.before for name, kind in get_kinds(config_type).items() if kind.before is not None}
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.settings.fields import Config, Kind, default_of, get_kinds
+from flair_nas.settings.fields import Config, Kind, get_kinds
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,31 +27,28 @@ def find_problems(config: DataclassInstance) -> list[str]:
 
 def problems_in(config_type: type, values: Mapping[str, Any]) -> list[str]:
     """Return the problems of some settings of a class, each checked by itself."""
-    kinds, fields = get_kinds(config_type), dataclasses.fields(config_type)
-    problems = {field.name: _find_problem(field, kinds[field.name], values) for field in fields if field.name in values}
+    problems = {
+        name: _find_problem(kind, values[name]) for name, kind in get_kinds(config_type).items() if name in values
+    }
     return [f"{name} {problem}, got {brief(values[name])}" for name, problem in problems.items() if problem]
 
 
-def _find_problem(field: dataclasses.Field[Any], kind: Kind, values: Mapping[str, Any]) -> str:
-    value = values[field.name]
+def _find_problem(kind: Kind, value: Any) -> str:
     if value is None and kind.optional:
         return ""
-    limits = field.metadata
     if kind.many:
-        can_be_empty = default_of(field) == []
-        is_list = isinstance(value, list) and all(_fits(entry, kind, limits) for entry in value)
-        if not is_list or not (value or can_be_empty):
-            return f"must be {_describe_list(kind, limits, can_be_empty)}"
-    elif not _fits(value, kind, limits):
-        return f"must be {_describe_value(kind, limits)}"
-    check = limits.get("check")
-    return check(value) if check else ""
+        fits = isinstance(value, list) and all(_fits(entry, kind) for entry in value)
+        fits = fits and (value or kind.default == [])
+    else:
+        fits = _fits(value, kind)
+    if not fits:
+        return f"must be {_describe(kind)}"
+    return kind.check(value) if kind.check else ""
 
 
-def _fits(value: Any, kind: Kind, limits: Mapping[str, Any]) -> bool:
+def _fits(value: Any, kind: Kind) -> bool:
     """Return True if a value, or an entry of a list, has the right type and is in range."""
-    low, high, choices = limits.get("low"), limits.get("high"), limits.get("choices")
-    if choices is not None and value not in choices:
+    if kind.choices is not None and value not in kind.choices:
         return False
     if kind.switch and isinstance(value, bool):
         return True
@@ -61,33 +58,25 @@ def _fits(value: Any, kind: Kind, limits: Mapping[str, Any]) -> bool:
     if isinstance(value, bool) or not isinstance(value, int if kind.type is int else (int, float)):
         return False
     is_finite = float("-inf") < value < float("inf")  # False for NaN; math.isfinite overflows for a long int
-    return is_finite and (low is None or low <= value) and (high is None or value <= high)
+    return is_finite and (kind.low is None or kind.low <= value) and (kind.high is None or value <= kind.high)
 
 
-def _describe_value(kind: Kind, limits: Mapping[str, Any]) -> str:
-    if limits.get("choices") is not None:
-        return f"one of {', '.join(map(str, limits['choices']))}"
-    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind.type]
-    return "true, false or " * kind.switch + word + _describe_range(limits)
-
-
-def _describe_list(kind: Kind, limits: Mapping[str, Any], can_be_empty: bool) -> str:
-    if limits.get("choices") is not None:
-        return f"a list of {', '.join(map(str, limits['choices']))}"
-    word, example = {
-        int: ("whole numbers", ", as [1, 2]"),
-        float: ("numbers", ", as [0.1, 0.2]"),
-        bool: ("true or false", ""),
-        str: ("texts", ""),
+def _describe(kind: Kind) -> str:
+    """Return the values that a setting can have."""
+    if kind.choices is not None:
+        return f"{'a list' if kind.many else 'one'} of {', '.join(map(str, kind.choices))}"
+    word, words, example = {
+        int: ("a whole number", "whole numbers", ", as [1, 2]"),
+        float: ("a number", "numbers", ", as [0.1, 0.2]"),
+        bool: ("true or false", "true or false", ""),
+        str: ("text", "texts", ""),
     }[kind.type]
-    return f"a list of {word}{_describe_range(limits)}{'' if can_be_empty else ' with at least one entry'}{example}"
-
-
-def _describe_range(limits: Mapping[str, Any]) -> str:
-    low, high = (_shorten(limits.get(name)) for name in ("low", "high"))
-    if low and high:
-        return f" from {low} to {high}"
-    return f" of at least {low}" if low else f" of at most {high}" if high else ""
+    low, high = (_shorten(number) for number in (kind.low, kind.high))
+    limits = f" of at least {low}" if low else f" of at most {high}" if high else ""
+    limits = f" from {low} to {high}" if low and high else limits
+    if kind.many:
+        return f"a list of {words}{limits}{'' if kind.default == [] else ' with at least one entry'}{example}"
+    return f"{'true, false or ' * kind.switch}{word}{limits}"
 
 
 def _shorten(number: float | None) -> str:
@@ -97,8 +86,7 @@ def _shorten(number: float | None) -> str:
 
 def flair_names(config_type: type) -> dict[str, str]:
     """Return the names of settings by Flair's names for them, where these differ."""
-    fields = dataclasses.fields(config_type)
-    return {field.metadata["flair"]: field.name for field in fields if field.metadata["flair"]}
+    return {kind.flair: name for name, kind in get_kinds(config_type).items() if kind.flair}
 
 
 def takes_flair_names(config_type: type[Config]) -> type[Config]:
