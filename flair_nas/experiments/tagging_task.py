@@ -21,7 +21,7 @@ from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
-from flair_nas.tagging.rnn_type import build_rnn
+from flair_nas.tagging.registration import build_rnn
 
 LAYERS = FLAIR_TYPES
 _FEW_LABELS = 100

@@ -12,6 +12,9 @@ from flair_nas.settings.validation import find_problems, raise_problems, takes_f
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
 
+FAST_TEXT = "/fasttext"
+"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
+
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""
 

@@ -24,8 +24,7 @@ from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.storage.files import hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
-from flair_nas.tagging.registration import SAVED_KEY
-from flair_nas.tagging.rnn_type import is_self_contained
+from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

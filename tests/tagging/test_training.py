@@ -48,7 +48,7 @@ from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.rnn_type import build_rnn
+from flair_nas.tagging.registration import build_rnn
 from flair_nas.tagging.training import train_taggers
 
 

@@ -7,17 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from flair.embeddings.base import TokenEmbeddings
-from flair.embeddings.token import (
-    FastTextEmbeddings,
-    HashEmbeddings,
-    OneHotEmbeddings,
-    PooledFlairEmbeddings,
-)
+from flair.embeddings.token import FastTextEmbeddings, HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings
 
 from flair_nas.errors import FlairNasError
-
-FAST_TEXT = "/fasttext"
-"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
+from flair_nas.tagging.config import FAST_TEXT
 
 _NAMELESS = (OneHotEmbeddings, PooledFlairEmbeddings, HashEmbeddings)
 """Embeddings whose names Flair 0.15 does not save."""
