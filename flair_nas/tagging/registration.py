@@ -44,9 +44,28 @@ def imported_by_file() -> None:
 def register(module: ModuleType) -> None:
     """Wrap the three attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
     tagger = module.SequenceTagger
+    get_state, from_state = tagger._get_state_dict, tagger._init_model_with_state_dict.__func__
+
+    @functools.wraps(get_state)
+    def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
+        return with_genotype(get_state(self), getattr(self, "rnn", None))
+
+    @functools.wraps(from_state)
+    def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> SequenceTagger:
+        if SAVED_KEY in state:  # Flair does not save the directions
+            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
+        saved = state.get("embeddings")
+        names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
+        tagger: SequenceTagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
+        for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
+            if name == FAST_TEXT:  # given by flair-nas
+                member.name = name
+        return tagger
+
     tagger.RNN = _LayerBuilder(tagger.RNN)
-    tagger._get_state_dict = _saving(tagger._get_state_dict)
-    tagger._init_model_with_state_dict = classmethod(_loading(tagger._init_model_with_state_dict.__func__))
+    tagger._get_state_dict = get_state_dict
+    loading: Callable[..., SequenceTagger] = init_model_with_state_dict
+    tagger._init_model_with_state_dict = classmethod(loading)
 
 
 class _LayerBuilder:
@@ -95,30 +114,6 @@ def _complete(tagger: SequenceTagger) -> None:
         tagger.rnn = type(tagger).RNN(tagger.rnn_type, *sizes)
     if isinstance(tagger.rnn, SearchedRNN):
         use_fast_crf(tagger)
-
-
-def _saving(get_state: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    @functools.wraps(get_state)
-    def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
-        return with_genotype(get_state(self), getattr(self, "rnn", None))
-
-    return get_state_dict
-
-
-def _loading(from_state: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(from_state)
-    def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
-        if SAVED_KEY in state:  # Flair does not save the directions
-            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
-        saved = state.get("embeddings")
-        names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
-        tagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
-        for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
-            if name == FAST_TEXT:  # given by flair-nas
-                member.name = name
-        return tagger
-
-    return init_model_with_state_dict
 
 
 def _saved_width(state: Mapping[str, Any]) -> Any:
