@@ -15,8 +15,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import COUNT, Config, Kind, get_kinds
-from flair_nas.settings.resolve import preset_names, resolve
-from flair_nas.settings.yaml_files import UnknownSettingsError, read_mapping, read_settings
+from flair_nas.settings.resolve import UnknownSettingsError, preset_names, read_mapping, read_settings, resolve
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tables.config import TableConfig

@@ -26,7 +26,7 @@ from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.hugging_face import PREFIX
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.settings.yaml_files import read_mapping
+from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig

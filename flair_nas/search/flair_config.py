@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.search.config import SearchSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import takes_flair_names
+from flair_nas.settings.fields import COUNT, PROBABILITY, setting, takes_flair_names
 from flair_nas.tagging.config import OF_FILES, TaggerConfig, comment_setting, delimiter_setting
 
 

@@ -30,8 +30,7 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.genotype import random_genotype
 from flair_nas.settings.fields import get_kinds
-from flair_nas.settings.resolve import load_preset
-from flair_nas.settings.yaml_files import read_mapping
+from flair_nas.settings.resolve import load_preset, read_mapping
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_FILES

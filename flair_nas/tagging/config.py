@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import find_problems, raise_problems, takes_flair_names
+from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting, takes_flair_names
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""

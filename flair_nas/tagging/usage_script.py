@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from flair_nas.settings.fields import changed
-from flair_nas.settings.validation import flair_names
+from flair_nas.settings.fields import changed, flair_names
 from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.registration import Width

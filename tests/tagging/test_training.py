@@ -41,8 +41,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
-from flair_nas.settings.resolve import preset_names, resolve
-from flair_nas.settings.yaml_files import read_settings
+from flair_nas.settings.resolve import preset_names, read_settings, resolve
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
