@@ -240,7 +240,7 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def get(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes get``."""
-    from flair_nas.library.https import download
+    from flair_nas.library.downloads import download
     from flair_nas.library.named import bundled_names, is_address
 
     if not is_address(arguments.source):

@@ -23,7 +23,7 @@ from flair_nas.cli.flags import (
 )
 from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.library.hugging_face import PREFIX
+from flair_nas.library.downloads import PREFIX
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping

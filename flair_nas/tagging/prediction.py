@@ -18,7 +18,7 @@ from flair.tokenization import SegtokTokenizer
 from segtok.tokenizer import word_tokenizer
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library.hugging_face import PREFIX, fetch_folder, refuse_offline
+from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.settings.resolve import UnknownSettingsError, is_of_another_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
