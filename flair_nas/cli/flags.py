@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.select.config import SelectConfig, TextSelectConfig
 from flair_nas.settings.fields import COUNT, Config, Kind, get_kinds
-from flair_nas.settings.resolve import UnknownSettingsError, preset_names, read_mapping, read_settings, resolve
+from flair_nas.settings.resolve import UnknownSettingsError, preset_names, read_mapping, resolve
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tables.config import TableConfig
-from flair_nas.tagging.config import TaggerConfig
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-_COMMANDS = {
-    TaggerConfig: "tag train",
-    LanguageModelConfig: "lm train",
-    SearchConfig: "search",
-    TaggingSearchConfig: "search",
-    SelectConfig: "select",
-    TextSelectConfig: "select",
-    TableConfig: "tables run",
-}
+_COMMANDS = {"table": "tables run", "budget": "select", "strategy": "search", "corpus": "tag train", "text": "lm train"}
+"""Commands by a setting that none of the later ones has."""
 
 
-def add_action(actions: Actions, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
+def add_action(
+    actions: Actions, name: str, run: Callable[[argparse.Namespace], int], help: str, epilog: str | None = None
+) -> argparse.ArgumentParser:
     """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``; return its parser."""
     parser = actions.add_parser(
         name,
@@ -44,7 +32,7 @@ def add_action(actions: Actions, name: str, help: str, epilog: str | None = None
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(action=parser)  # for the error about an unknown flag
+    parser.set_defaults(run=run, action=parser)
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="show results and errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="also show the logs of libraries such as Flair")
@@ -251,20 +239,12 @@ def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], ki
             config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, from_run=bool(arguments.resume)
         )
     except UnknownSettingsError:
-        command = _find_command(file) if arguments.resume else ""
-        if not command:
+        settings = read_mapping(file) if arguments.resume else {}
+        command = next((command for name, command in _COMMANDS.items() if name in settings), "")
+        if not command or arguments.action.prog.endswith(command):
             raise
         raise FlairNasError(
             f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
             f"{typed(file.parent)}"
         ) from None
     return config, user_path(arguments.resume or arguments.out or ".")
-
-
-def _find_command(file: Path) -> str:
-    """Return the command whose settings a file holds, or an empty string."""
-    for config_type, command in _COMMANDS.items():
-        with contextlib.suppress(UnknownSettingsError):
-            read_settings(file, config_type)
-            return command
-    return ""

@@ -40,48 +40,42 @@ def add_parser(verbs: Any) -> None:
     genotypes = verbs.add_parser("genotypes", help="list, show, draw, compare and fetch genotypes", description=__doc__)
     actions = genotypes.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    parser = add_action(actions, "list", "List the bundled genotypes, or others.", EXAMPLES)
-    parser.set_defaults(run=list_all)
+    parser = add_action(actions, "list", list_all, "List the bundled genotypes, or others.", EXAMPLES)
     parser.add_argument("genotypes", nargs="*", metavar="GENOTYPE", help="genotypes (default: the bundled ones)")
     _add_sizes(parser)
 
-    parser = add_action(actions, "show", "Show one: its equations, its provenance, its size.", EXAMPLES)
-    parser.set_defaults(run=show)
+    parser = add_action(actions, "show", show, "Show one: its equations, its provenance, its size.", EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE")
     _add_sizes(parser)
 
-    parser = add_action(actions, "draw", "Draw one as a picture, or all bundled ones.", EXAMPLES)
-    parser.set_defaults(run=draw)
+    parser = add_action(actions, "draw", draw, "Draw one as a picture, or all bundled ones.", EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE", help="or all: draw the bundled ones as SVG into a folder")
     parser.add_argument("--out", metavar="FILE", required=True, help=f"its suffix is the format: {', '.join(_FORMATS)}")
     parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG follows the reader's system)")
 
-    parser = add_action(actions, "compare", "Show two side by side, and their edit distance.", EXAMPLES)
-    parser.set_defaults(run=compare)
+    parser = add_action(actions, "compare", compare, "Show two side by side, and their edit distance.", EXAMPLES)
     parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
 
-    parser = add_action(actions, "get", "Fetch one into the cache of all commands.", EXAMPLES)
-    parser.set_defaults(run=get)
+    parser = add_action(actions, "get", get, "Fetch one into the cache of all commands.", EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="https://... or hf://owner/name[@revision]")
     parser.add_argument("--refresh", action="store_true", help="fetch it again if it is in the cache")
     parser.add_argument("--out", metavar="FILE", help="also write the fetched file here")
 
-    parser = add_action(actions, "publish", "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
-    parser.set_defaults(run=publish)
+    parser = add_action(actions, "publish", publish, "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for genotype, picture and card")
     add_hub_flags(parser)
 
-    parser = add_action(actions, "random", "Draw one at random.", EXAMPLES)
-    parser.set_defaults(run=draw_at_random)
+    parser = add_action(actions, "random", draw_at_random, "Draw one at random.", EXAMPLES)
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default: 1)")
     parser.add_argument("--nodes", type=int, default=8, metavar="N", help="nodes of the cell (default: 8)")
     parser.add_argument("--edges-per-node", type=int, default=1, metavar="N", help="edges into each node (default: 1)")
     parser.add_argument("--history", type=int, default=0, metavar="N", help="m of both gates; 0: none (default: 0)")
     parser.add_argument("--out", metavar="FILE", help="also write it here as JSON")
 
-    parser = add_action(actions, "validate", "Check files; the exit code is 2 if one cannot be used.", EXAMPLES)
-    parser.set_defaults(run=validate)
+    parser = add_action(
+        actions, "validate", validate, "Check files; the exit code is 2 if one cannot be used.", EXAMPLES
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, the folder of a search, or a bundled name")
 
 
