@@ -11,9 +11,6 @@ from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_p
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
 
-FAST_TEXT = "/fasttext"
-"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
-
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""
 

@@ -11,8 +11,7 @@ from flair.embeddings.base import TokenEmbeddings, register_embeddings
 
 from flair_nas.genotype import Genotype
 from flair_nas.tagging.config import FLAIR_TYPES
-from flair_nas.tagging.data.embedding_names import name_in_order
-from flair_nas.tagging.registration import build_rnn, describe_rnn, with_genotype
+from flair_nas.tagging.registration import build_rnn, describe_rnn, name_in_order, with_genotype
 
 
 @register_embeddings("DocumentRNNEmbeddings")  # Flair's own name: saved classifiers load with either class

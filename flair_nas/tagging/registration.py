@@ -1,4 +1,4 @@
-"""Searched layers by Flair's `rnn_type`, and their registration with Flair's `SequenceTagger`.
+"""Searched layers by Flair's `rnn_type`, their registration with `SequenceTagger`, and names in stacked embeddings.
 
 Three attributes of the class are wrapped: `RNN` builds a layer by the name `rnn_type`, `_get_state_dict` saves its
 genotype, and `_init_model_with_state_dict` loads it. Flair's own types of layer take Flair's own way.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,14 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.tagging.config import FAST_TEXT, FLAIR_TYPES
+from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
+    from flair.embeddings.base import TokenEmbeddings
     from flair.models import SequenceTagger
+
+_FAST_TEXT = "/fasttext"
+"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
 
 SAVED_KEY = "flair_nas"
 """The key of a saved model's state under which flair-nas keeps what Flair does not."""
@@ -58,7 +64,7 @@ def register(module: ModuleType) -> None:
         names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
         tagger: SequenceTagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
         for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
-            if name == FAST_TEXT:  # given by flair-nas
+            if name == _FAST_TEXT:  # given by flair-nas
                 member.name = name
         return tagger
 
@@ -195,3 +201,28 @@ def is_self_contained(rnn_type: str) -> bool:
 
 def _is_described(rnn_type: str) -> bool:
     return rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type
+
+
+def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
+    """Prefix the names of a stack's members with numbers, unless Flair would lose the number when it saves them.
+
+    A loaded stack then joins its vectors in the same order as before. The model must not have learned yet.
+
+    Raises:
+        FlairNasError: two members would have one name after loading, and one of them would be lost.
+    """
+    from flair.embeddings.token import FastTextEmbeddings, HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings
+
+    nameless = (OneHotEmbeddings, PooledFlairEmbeddings, HashEmbeddings)  # Flair 0.15 does not save their names
+    for number, member in enumerate(members):
+        name = re.sub(r"^\d+-", "", member.name)
+        if isinstance(member, FastTextEmbeddings):
+            member.name = _FAST_TEXT
+        else:
+            member.name = name if isinstance(member, nameless) else f"{number}-{name}"
+    for name, count in Counter(member.name for member in members).items():
+        if count > 1:
+            raise FlairNasError(
+                f"{count} embeddings of the stack would be called {name!r} after saving and loading, and all but one "
+                "of them lost, as Flair saves no names of these; leave out all but one"
+            )
