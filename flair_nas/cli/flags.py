@@ -3,40 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.language_model.config import LanguageModelConfig
-from flair_nas.search.config import SearchConfig
-from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.select.config import SelectConfig, TextSelectConfig
-from flair_nas.settings.fields import COUNT, Config, Kind, default_of, get_kinds
-from flair_nas.settings.resolve import preset_names, resolve
-from flair_nas.settings.yaml_files import UnknownSettingsError, read_mapping, read_settings
+from flair_nas.settings.fields import COUNT, Config, Kind, get_kinds
+from flair_nas.settings.resolve import UnknownSettingsError, preset_names, read_mapping, resolve
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tables.config import TableConfig
-from flair_nas.tagging.config import TaggerConfig
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-_COMMANDS = {
-    TaggerConfig: "tag train",
-    LanguageModelConfig: "lm train",
-    SearchConfig: "search",
-    TaggingSearchConfig: "search",
-    SelectConfig: "select",
-    TextSelectConfig: "select",
-    TableConfig: "tables run",
-}
+_COMMANDS = {"table": "tables run", "budget": "select", "strategy": "search", "corpus": "tag train", "text": "lm train"}
+"""Commands by a setting that none of the later ones has."""
 
 
-def add_action(actions: Actions, name: str, help: str, epilog: str | None = None) -> argparse.ArgumentParser:
+def add_action(
+    actions: Actions, name: str, run: Callable[[argparse.Namespace], int], help: str, epilog: str | None = None
+) -> argparse.ArgumentParser:
     """Add an action, or a verb without actions, with ``--quiet`` and ``--verbose``; return its parser."""
     parser = actions.add_parser(
         name,
@@ -46,7 +32,7 @@ def add_action(actions: Actions, name: str, help: str, epilog: str | None = None
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(action=parser)  # for the error about an unknown flag
+    parser.set_defaults(run=run, action=parser)
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="show results and errors only")
     volume.add_argument("-v", "--verbose", action="store_true", help="also show the logs of libraries such as Flair")
@@ -118,34 +104,31 @@ def add_setting_flags(parser: argparse.ArgumentParser, config_type: type, **vari
             the help to a title.
         variants: subclasses of it, one of which is used, by the title of the section for their own settings.
     """
-    shared = {field.name for field in dataclasses.fields(config_type)}
-    section: argparse._ActionsContainer = parser
     sections: Mapping[str, str] = getattr(config_type, "SECTIONS", {})
-    for name in get_kinds(config_type):
-        if name in sections:
-            section = parser.add_argument_group(sections[name])
-        _add_flag(section, name, variants or {"": config_type}, config_type)
-    for title, variant in variants.items():
-        section = parser.add_argument_group(title)
-        for name in get_kinds(variant):
-            if name not in shared and _to_flag(name) not in parser._option_string_actions:
-                having = {title: other for title, other in variants.items() if name in get_kinds(other)}
-                _add_flag(section, name, having, variant)
+    added: set[str] = set()
+    for title, owner in {"": config_type, **variants}.items():
+        section: argparse._ActionsContainer = parser.add_argument_group(title) if title else parser
+        for name, kind in get_kinds(owner).items():
+            if name in added:
+                continue
+            added.add(name)
+            if name in sections and not title:
+                section = parser.add_argument_group(sections[name])
+            kinds = {other: get_kinds(variant).get(name) for other, variant in variants.items()}
+            _add_flag(section, name, kind, {other: kind for other, kind in kinds.items() if kind} or {"": kind})
 
 
-def _add_flag(parser: argparse._ActionsContainer, name: str, config_types: Mapping[str, type], explained: type) -> None:
-    """Add the flag of a setting of dataclasses, by title, with the default of each and the help of one."""
-    fields = {title: _find_field(config_type, name) for title, config_type in config_types.items()}
-    defaults = {title: _format_default(field) for title, field in fields.items()}
+def _add_flag(parser: argparse._ActionsContainer, name: str, explained: Kind, kinds: Mapping[str, Kind]) -> None:
+    """Add the flag of a setting, with the help of one kind and the default of each, by title."""
+    defaults = {title: _format_default(name, kind.default) for title, kind in kinds.items()}
     first, *others = defaults.values()
     note = f" (default: {first})" if first else ""
     if any(other != first for other in others):
         note = f" (default: {'; '.join(f'{title}: {default}' for title, default in defaults.items() if default)})"
-    help = _find_field(explained, name).metadata["help"] + note
-    kind = get_kinds(next(iter(config_types.values())))[name]
-    flair = next(iter(fields.values())).metadata["flair"]
-    flags = [_to_flag(spelling) for spelling in (name, flair) if spelling]
-    parser.add_argument(*flags, default=None, help=help.replace("%", "%%"), **_argument_form(name, kind))
+    kind = next(iter(kinds.values()))
+    flags = [_to_flag(spelling) for spelling in (name, kind.flair) if spelling]
+    help = (explained.help + note).replace("%", "%%")
+    parser.add_argument(*flags, default=None, help=help, **_argument_form(name, kind))
     if kind.switch:
         off = [flag.replace("--", "--no-", 1) for flag in flags]
         parser.add_argument(*off, dest=name, action="store_false", default=None, help="turn it off")
@@ -155,13 +138,8 @@ def _to_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _find_field(config_type: type, name: str) -> dataclasses.Field[Any]:
-    return next(field for field in dataclasses.fields(config_type) if field.name == name)
-
-
-def _format_default(field: dataclasses.Field[Any]) -> str:
-    default = default_of(field)
-    if default is None or default == [] or field.name == "objective":  # its help explains the default
+def _format_default(name: str, default: Any) -> str:
+    if default is None or default == [] or name == "objective":  # its help explains the default
         return ""
     if isinstance(default, list):
         default = (" " if isinstance(default[0], str) else ",").join(map(str, default))
@@ -261,20 +239,12 @@ def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], ki
             config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, from_run=bool(arguments.resume)
         )
     except UnknownSettingsError:
-        command = _find_command(file) if arguments.resume else ""
-        if not command:
+        settings = read_mapping(file) if arguments.resume else {}
+        command = next((command for name, command in _COMMANDS.items() if name in settings), "")
+        if not command or arguments.action.prog.endswith(command):
             raise
         raise FlairNasError(
             f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "
             f"{typed(file.parent)}"
         ) from None
     return config, user_path(arguments.resume or arguments.out or ".")
-
-
-def _find_command(file: Path) -> str:
-    """Return the command whose settings a file holds, or an empty string."""
-    for config_type, command in _COMMANDS.items():
-        with contextlib.suppress(UnknownSettingsError):
-            read_settings(file, config_type)
-            return command
-    return ""

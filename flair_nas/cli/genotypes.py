@@ -10,9 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.cli.flags import add_action, add_hub_flags, count
+from flair_nas.drawing.cell import COLOURS, to_dot, to_png, to_svg
+from flair_nas.drawing.graph import graph_equations, to_text
 from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.storage.files import whole_file
+from flair_nas.genotype.complexity import edge_depth, edit_distance, multiply_adds
+from flair_nas.library.card import publish_genotype, words_of
+from flair_nas.library.downloads import download
+from flair_nas.library.named import bundled_names, is_address, load_genotype
+from flair_nas.storage.files import copy_whole, whole_file
 from flair_nas.storage.paths import typed, user_path
 
 EXAMPLES = """examples:
@@ -40,48 +46,42 @@ def add_parser(verbs: Any) -> None:
     genotypes = verbs.add_parser("genotypes", help="list, show, draw, compare and fetch genotypes", description=__doc__)
     actions = genotypes.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    parser = add_action(actions, "list", "List the bundled genotypes, or others.", EXAMPLES)
-    parser.set_defaults(run=list_all)
+    parser = add_action(actions, "list", list_all, "List the bundled genotypes, or others.", EXAMPLES)
     parser.add_argument("genotypes", nargs="*", metavar="GENOTYPE", help="genotypes (default: the bundled ones)")
     _add_sizes(parser)
 
-    parser = add_action(actions, "show", "Show one: its equations, its provenance, its size.", EXAMPLES)
-    parser.set_defaults(run=show)
+    parser = add_action(actions, "show", show, "Show one: its equations, its provenance, its size.", EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE")
     _add_sizes(parser)
 
-    parser = add_action(actions, "draw", "Draw one as a picture, or all bundled ones.", EXAMPLES)
-    parser.set_defaults(run=draw)
+    parser = add_action(actions, "draw", draw, "Draw one as a picture, or all bundled ones.", EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE", help="or all: draw the bundled ones as SVG into a folder")
     parser.add_argument("--out", metavar="FILE", required=True, help=f"its suffix is the format: {', '.join(_FORMATS)}")
     parser.add_argument("--dark", action="store_true", help="PNG: light on dark (SVG follows the reader's system)")
 
-    parser = add_action(actions, "compare", "Show two side by side, and their edit distance.", EXAMPLES)
-    parser.set_defaults(run=compare)
+    parser = add_action(actions, "compare", compare, "Show two side by side, and their edit distance.", EXAMPLES)
     parser.add_argument("genotypes", nargs="+", metavar="GENOTYPE", help="two of them")
 
-    parser = add_action(actions, "get", "Fetch one into the cache of all commands.", EXAMPLES)
-    parser.set_defaults(run=get)
+    parser = add_action(actions, "get", get, "Fetch one into the cache of all commands.", EXAMPLES)
     parser.add_argument("source", metavar="SOURCE", help="https://... or hf://owner/name[@revision]")
     parser.add_argument("--refresh", action="store_true", help="fetch it again if it is in the cache")
     parser.add_argument("--out", metavar="FILE", help="also write the fetched file here")
 
-    parser = add_action(actions, "publish", "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
-    parser.set_defaults(run=publish)
+    parser = add_action(actions, "publish", publish, "Write the folder of one for the Hugging Face Hub.", EXAMPLES)
     parser.add_argument("genotype", metavar="GENOTYPE")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder for genotype, picture and card")
     add_hub_flags(parser)
 
-    parser = add_action(actions, "random", "Draw one at random.", EXAMPLES)
-    parser.set_defaults(run=draw_at_random)
+    parser = add_action(actions, "random", draw_at_random, "Draw one at random.", EXAMPLES)
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed (default: 1)")
     parser.add_argument("--nodes", type=int, default=8, metavar="N", help="nodes of the cell (default: 8)")
     parser.add_argument("--edges-per-node", type=int, default=1, metavar="N", help="edges into each node (default: 1)")
     parser.add_argument("--history", type=int, default=0, metavar="N", help="m of both gates; 0: none (default: 0)")
     parser.add_argument("--out", metavar="FILE", help="also write it here as JSON")
 
-    parser = add_action(actions, "validate", "Check files; the exit code is 2 if one cannot be used.", EXAMPLES)
-    parser.set_defaults(run=validate)
+    parser = add_action(
+        actions, "validate", validate, "Check files; the exit code is 2 if one cannot be used.", EXAMPLES
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, the folder of a search, or a bundled name")
 
 
@@ -94,7 +94,6 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
     """Return the weights of a layer in one direction, and its FLOP per token."""
     import torch
 
-    from flair_nas.genotype.complexity import multiply_adds
     from flair_nas.nn.searched_rnn import SearchedRNN
 
     with torch.device("meta"):
@@ -105,9 +104,6 @@ def _size(genotype: Genotype, arguments: argparse.Namespace) -> tuple[int, int]:
 
 def list_all(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes list``."""
-    from flair_nas.genotype.complexity import edge_depth
-    from flair_nas.library.named import bundled_names, load_genotype
-
     rows = [("name", "method", "corpus", "nodes", "depth", "gates", "weights", "FLOP / token", "published", "measured")]
     for name in arguments.genotypes or bundled_names():
         genotype = load_genotype(name)
@@ -156,12 +152,6 @@ def _figures(genotype: Genotype) -> tuple[str, str]:
 
 def show(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes show``."""
-    from flair_nas.drawing.cell import COLOURS
-    from flair_nas.drawing.graph import to_text
-    from flair_nas.genotype.complexity import edge_depth
-    from flair_nas.library.card import words_of
-    from flair_nas.library.named import load_genotype
-
     genotype = load_genotype(arguments.genotype)
     weights, flop = _size(genotype, arguments)
     print(genotype.one_line())
@@ -179,8 +169,6 @@ def show(arguments: argparse.Namespace) -> int:
 
 def draw(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes draw``."""
-    from flair_nas.library.named import bundled_names, load_genotype
-
     out = user_path(arguments.out)
     if arguments.genotype == "all":
         out.mkdir(parents=True, exist_ok=True)
@@ -195,9 +183,6 @@ def draw(arguments: argparse.Namespace) -> int:
 
 def _write(genotype: Genotype, path: Path, dark: bool) -> None:
     """Write a picture in the format of its suffix."""
-    from flair_nas.drawing.cell import to_dot, to_png, to_svg
-    from flair_nas.drawing.graph import to_text
-
     suffix = path.suffix.removeprefix(".").lower()
     text_formats = {"svg": to_svg, "dot": to_dot, "txt": to_text}
     if suffix == "png":
@@ -212,10 +197,6 @@ def _write(genotype: Genotype, path: Path, dark: bool) -> None:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes compare``."""
-    from flair_nas.drawing.graph import graph_equations
-    from flair_nas.genotype.complexity import edit_distance
-    from flair_nas.library.named import load_genotype
-
     if len(arguments.genotypes) != 2:
         raise FlairNasError(f"genotypes compare takes two genotypes, got {len(arguments.genotypes)}")
     genotypes = [load_genotype(name) for name in arguments.genotypes]
@@ -240,9 +221,6 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def get(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes get``."""
-    from flair_nas.library.https import download
-    from flair_nas.library.named import bundled_names, is_address
-
     if not is_address(arguments.source):
         if arguments.source in bundled_names():
             raise FlairNasError(f"{arguments.source} is bundled; show it with: flair-nas genotypes show")
@@ -256,17 +234,13 @@ def get(arguments: argparse.Namespace) -> int:
     print(f"in the cache: {path}")
     print(f"always this very file: {pinned}")
     if arguments.out:
-        with whole_file(user_path(arguments.out)) as temporary:
-            temporary.write_bytes(path.read_bytes())
+        copy_whole(path, user_path(arguments.out))
         print(f"written: {arguments.out}")
     return 0
 
 
 def publish(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes publish``."""
-    from flair_nas.library.card import publish_genotype
-    from flair_nas.library.named import load_genotype
-
     out = user_path(arguments.out)
     for path in publish_genotype(load_genotype(arguments.genotype), out, arguments.repository, arguments.license):
         print(path)
@@ -288,8 +262,6 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes validate``."""
-    from flair_nas.library.named import bundled_names, load_genotype
-
     faults = 0
     for name in arguments.files:
         try:

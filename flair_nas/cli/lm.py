@@ -50,13 +50,13 @@ def add_parser(verbs: Actions) -> None:
     actions = lm.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     help = "Train a language model with a searched cell, an LSTM or a GRU."
-    parser = add_action(actions, "train", help, TRAIN_EXAMPLES)
-    parser.set_defaults(run=train)
+    parser = add_action(actions, "train", train, help, TRAIN_EXAMPLES)
     add_run_flags(parser, "language_model", "folder for model, settings, history, checkpoints and figures")
     add_setting_flags(parser, LanguageModelConfig)
 
-    parser = add_action(actions, "evaluate", "Compute the perplexity of a language model on a text.", EVALUATE_EXAMPLES)
-    parser.set_defaults(run=evaluate)
+    parser = add_action(
+        actions, "evaluate", evaluate, "Compute the perplexity of a language model on a text.", EVALUATE_EXAMPLES
+    )
     parser.add_argument("--model", required=True, metavar="PATH", help="folder of a training run, or its model.pt")
     _add_text(parser)
     help = "columns of text; more than 1 is approximate (default: 1)"
@@ -65,9 +65,8 @@ def add_parser(verbs: Actions) -> None:
     add_output_flags(parser)
 
     parser = add_action(
-        actions, "compare", "List the words for which two language models differ most.", COMPARE_EXAMPLES
+        actions, "compare", compare, "List the words for which two language models differ most.", COMPARE_EXAMPLES
     )
-    parser.set_defaults(run=compare)
     parser.add_argument("a", metavar="A", help="first model: folder of a training run, or its model.pt")
     parser.add_argument("b", metavar="B", help="second model")
     _add_text(parser)

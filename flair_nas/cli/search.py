@@ -51,9 +51,8 @@ train and valid files: one sentence per line, words separated by blanks. A searc
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
     parser = add_action(
-        verbs, "search", "Search a recurrent cell, its gates, or both, on text, tags or classes.", EXAMPLES
+        verbs, "search", run, "Search a recurrent cell, its gates, or both, on text, tags or classes.", EXAMPLES
     )
-    parser.set_defaults(run=run)
     add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
     parser.add_argument(
         "--estimate", action="store_true", help="time a few steps, show the cost of the search, and exit"

@@ -42,8 +42,7 @@ _VARIANTS: dict[str, type[SelectSettings]] = {
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
     summary = "Compare recurrent layers on a corpus or a text within a budget, and train the best."
-    parser = add_action(verbs, "select", summary, EXAMPLES)
-    parser.set_defaults(run=run)
+    parser = add_action(verbs, "select", run, summary, EXAMPLES)
     out = "folder for the report, the best model and all trainings"
     add_run_flags(parser, f"{TAGGING.presets} {TEXT.presets}", out)
     parser.add_argument(

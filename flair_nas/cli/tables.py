@@ -27,8 +27,7 @@ def add_parser(verbs: Actions) -> None:
     """Add the verb and its actions."""
     tables = verbs.add_parser("tables", help="run and show tables of layers by corpora", description=__doc__)
     actions = tables.add_subparsers(title="actions", metavar="ACTION", required=True)
-    parser = add_action(actions, "run", "Run what a table needs.", EXAMPLES)
-    parser.set_defaults(run=run)
+    parser = add_action(actions, "run", run, "Run what a table needs.", EXAMPLES)
     # TABLE comes first: a flag with several words would take it
     parser.usage = "%(prog)s [TABLE] --out DIR [settings]\n       %(prog)s --resume DIR [settings]"
     parser.add_argument("given", nargs="?", metavar="TABLE", help="the same as --table: a YAML file or a bundled name")
@@ -38,8 +37,7 @@ def add_parser(verbs: Actions) -> None:
     add_list_flag(parser, "tables")
     parser.set_defaults(preset=None)
     add_setting_flags(parser, TableConfig)
-    parser = add_action(actions, "show", "Show the finished part of a table.", EXAMPLES)
-    parser.set_defaults(run=show)
+    parser = add_action(actions, "show", show, "Show the finished part of a table.", EXAMPLES)
     parser.add_argument("folder", metavar="DIR", help="the --out folder of `tables run`")
     parser.add_argument("--format", choices=("markdown", "csv", "latex"), default="markdown", help="default: markdown")
     parser.add_argument(

@@ -23,10 +23,10 @@ from flair_nas.cli.flags import (
 )
 from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.library.hugging_face import PREFIX
+from flair_nas.library.downloads import PREFIX
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.runs.signals import exit_on_signal
-from flair_nas.settings.yaml_files import read_mapping
+from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig
@@ -63,14 +63,14 @@ def add_parser(verbs: Actions) -> None:
     tag = verbs.add_parser("tag", help="train, evaluate and use sequence taggers", description=__doc__)
     actions = tag.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    parser = add_action(actions, "train", "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES)
-    parser.set_defaults(run=train)
+    parser = add_action(
+        actions, "train", train, "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES
+    )
     add_run_flags(parser, "tagging", "folder for model, settings, figures and predictions")
     add_setting_flags(parser, TaggerConfig)
 
     help = "Count entity F1 of a tagger by type, with seqeval and with Flair (accuracy for token labels)."
-    parser = add_action(actions, "evaluate", help)
-    parser.set_defaults(run=evaluate)
+    parser = add_action(actions, "evaluate", evaluate, help)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     data = parser.add_mutually_exclusive_group()
     data.add_argument(
@@ -93,8 +93,7 @@ def add_parser(verbs: Actions) -> None:
     _add_batch_size(parser)
     add_output_flags(parser)
 
-    parser = add_action(actions, "predict", "Tag text, one sentence per line.", PREDICT_EXAMPLES)
-    parser.set_defaults(run=predict)
+    parser = add_action(actions, "predict", predict, "Tag text, one sentence per line.", PREDICT_EXAMPLES)
     parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (default: standard input)")
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
@@ -103,8 +102,9 @@ def add_parser(verbs: Actions) -> None:
     _add_batch_size(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
-    parser = add_action(actions, "publish", "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES)
-    parser.set_defaults(run=publish)
+    parser = add_action(
+        actions, "publish", publish, "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES
+    )
     parser.add_argument("--model", metavar="DIR", required=True, help="folder of a finished training run of yours")
     parser.add_argument("--out", metavar="DIR", required=True, help="new folder for model, card and genotype")
     add_hub_flags(parser)

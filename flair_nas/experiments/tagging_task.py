@@ -20,13 +20,14 @@ from flair_nas.experiments.worker_setup import be_quiet, read_history, time_step
 from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
-from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
-from flair_nas.tagging.rnn_type import build_rnn
+from flair_nas.settings.fields import get_kinds
+from flair_nas.tagging.config import FLAIR_TYPES, CorpusSettings, TaggerConfig
+from flair_nas.tagging.registration import build_rnn
 
 LAYERS = FLAIR_TYPES
 _FEW_LABELS = 100
 _STEPS = 4  # batches measured together, as they differ in length
-_CORPUS_SETTINGS = ("corpus", *OF_FILES, "data_root")
+_CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))
 
 
 def read(settings: Settings) -> Any:
@@ -47,10 +48,8 @@ def _corpus(settings: Settings) -> Any:
 
 
 def fingerprint(data: Any) -> str:
-    """Return the fingerprint of a corpus and of the way that its metric is counted."""
-    from flair_nas.tagging.evaluation import fingerprint_of
-
-    return fingerprint_of(data)
+    """Return the fingerprint of a corpus."""
+    return str(data.sha256)
 
 
 def seeded(seed: int) -> dict[str, Any]:

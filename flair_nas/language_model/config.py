@@ -6,8 +6,7 @@ import itertools
 from dataclasses import dataclass
 
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import find_problems, raise_problems
+from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting
 
 
 def check_rising(numbers: list[int]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype
-from flair_nas.library.hugging_face import FILE
+from flair_nas.library.downloads import FILE
 from flair_nas.storage.files import write_text
 
 PICTURE = "genotype.svg"

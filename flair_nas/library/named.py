@@ -28,7 +28,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     Args:
         source: a bundled name such as ``i-darts-ptb``, a file of any written form, the run folder of a search, a
             one-line genotype, an address (``https://...`` or ``hf://owner/name``, see
-            `flair_nas.library.https.download`), or a `Genotype`, which is returned as it is.
+            `flair_nas.library.downloads.download`), or a `Genotype`, which is returned as it is.
 
     Raises:
         GenotypeError: the source is unknown (the error has close matches), or its genotype is faulty.
@@ -40,7 +40,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))
     if isinstance(source, str) and is_address(text):
-        from flair_nas.library.https import download  # loads requests
+        from flair_nas.library.downloads import download
 
         return Genotype.load(download(text)[0])
     if _is_file(source):

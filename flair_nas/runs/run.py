@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
-from flair_nas.settings.resolve import read_run_settings
-from flair_nas.settings.yaml_files import UnknownSettingsError, to_yaml
+from flair_nas.settings.resolve import UnknownSettingsError, read_run_settings, to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
 from flair_nas.storage.locks import LockHeldError, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path

@@ -11,9 +11,8 @@ from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
 from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy_class
-from flair_nas.settings.fields import COUNT, PROBABILITY, changed, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, changed, find_problems, raise_problems, setting
 from flair_nas.settings.resolve import preset_names
-from flair_nas.settings.validation import find_problems, raise_problems
 
 
 def small_presets() -> list[str]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.search.config import SearchSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import takes_flair_names
-from flair_nas.tagging.config import OF_FILES, TaggerConfig, comment_setting, delimiter_setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, get_kinds, setting, takes_flair_names
+from flair_nas.tagging.config import CorpusSettings, TaggerConfig
 
 
 @dataclass
@@ -63,7 +62,7 @@ class FlairSearchConfig(SearchSettings):
 
 @takes_flair_names
 @dataclass
-class TaggingSearchConfig(FlairSearchConfig):
+class TaggingSearchConfig(CorpusSettings, FlairSearchConfig):
     """Settings of `search_genotype` on tags; each is also a flag of ``flair-nas search --objective tagging``.
 
     The defaults are those of I-DARTS on CoNLL-2003, as far as they are published, with smaller batches.
@@ -73,19 +72,12 @@ class TaggingSearchConfig(FlairSearchConfig):
     """
 
     objective: str = setting("tagging", "task of the model: tagging", choices=("tagging",))
-    corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
-    label_type: str | None = setting(None, "label to predict (the corpus' own: ner, or np for conll_2000)")
-    columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
-    delimiter: str | None = delimiter_setting()
-    comment: str | None = comment_setting()
-    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     crf: bool = setting(True, "decode with a CRF; otherwise a softmax per token")
 
     def tagger(self) -> TaggerConfig:
         """Return the settings of the tagger, with an LSTM in place of the supernet."""
-        same = ("corpus", *OF_FILES, "data_root", "embeddings", "hidden_size", "crf", "reproject", "dropout",
-                "word_dropout", "locked_dropout")  # fmt: skip
-        options: dict[str, Any] = {name: getattr(self, name) for name in same}
+        same = ("embeddings", "hidden_size", "crf", "reproject", "dropout", "word_dropout", "locked_dropout")
+        options: dict[str, Any] = {name: getattr(self, name) for name in (*get_kinds(CorpusSettings), *same)}
         return TaggerConfig(**options, rnn="lstm")
 
 

@@ -12,9 +12,8 @@ from flair_nas.language_model.config import LanguageModelSettings
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.settings.fields import COUNT, get_kinds, setting
+from flair_nas.settings.fields import COUNT, find_problems, get_kinds, raise_problems, setting, takes_flair_names
 from flair_nas.settings.resolve import load_preset
-from flair_nas.settings.validation import find_problems, raise_problems, takes_flair_names
 from flair_nas.tagging.config import TaggerConfig, all_different
 
 SEARCHES: dict[str, dict[str, Any]] = {

@@ -1,17 +1,83 @@
-"""Settings of a command from preset, file and flags, and those of a run folder."""
+"""Settings of a command from presets, YAML files and flags, and those of a run folder."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.settings.fields import Config
-from flair_nas.settings.validation import problems_in, raise_problems
-from flair_nas.settings.yaml_files import UnknownSettingsError, read_settings
+import yaml
+
+from flair_nas.errors import FlairNasError, brief, did_you_mean, listed
+from flair_nas.settings.fields import Config, flair_names, get_kinds, problems_in, raise_problems, replace_flair_names
+from flair_nas.storage.paths import read_file, user_path
 from flair_nas.storage.resources import resource_path
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_MAX_BYTES = 100_000  # a file of settings has some thousand; larger ones take PyYAML minutes
+
+
+class UnknownSettingsError(FlairNasError):
+    """The error for a file with settings that this command does not have; it may be another command's."""
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader of plain data that refuses repeated names; PyYAML keeps the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names: set[str] = set()
+        for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+            if key.value in names:
+                raise yaml.MarkedYAMLError(problem=f"{brief(key.value)} comes twice", problem_mark=key.start_mark)
+            names.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
+    """Read settings of a dataclass from a YAML file, which need not have all of them.
+
+    Raises:
+        FlairNasError: the file cannot be read or is not a mapping.
+        UnknownSettingsError: the file has other keys; the error names them.
+    """
+    kinds = get_kinds(config_type)
+    data = replace_flair_names(config_type, read_mapping(path), f"{path}: ")
+    data.pop("about", None)  # the description of a preset
+    unknown = [key for key in data if key not in kinds]
+    if unknown:
+        known = [*kinds, *flair_names(config_type)]
+        hint = did_you_mean(unknown[0], known) if isinstance(unknown[0], str) else ""
+        names = listed([key[:80] if isinstance(key, str) else brief(key) for key in unknown])
+        raise UnknownSettingsError(f"{path}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
+    for name, value in data.items():
+        if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text
+            with contextlib.suppress(ValueError, OverflowError):
+                data[name] = float(value)
+    return data
+
+
+def read_mapping(path: str | Path) -> dict[Any, Any]:
+    """Read a YAML file that is a mapping of plain data."""
+    try:
+        data = yaml.load(read_file(user_path(path), _MAX_BYTES).decode(), _Loader)
+    except OSError as error:
+        raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
+    except RecursionError:
+        raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
+    except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the last two for !!bool x
+        raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
+    if not isinstance(data, dict):
+        raise FlairNasError(f"{path}: expected settings as `name: value` lines")
+    return data
+
+
+def to_yaml(config: DataclassInstance) -> str:
+    """Return settings as YAML that `read_settings` reads."""
+    return yaml.safe_dump(dataclasses.asdict(config), sort_keys=False, allow_unicode=True)
 
 
 def preset_names(kind: str) -> tuple[str, ...]:
@@ -47,8 +113,7 @@ def resolve(
     """
     settings: dict[str, Any] = {}
     if from_run:
-        before = {field.name: field.metadata["before"] for field in dataclasses.fields(config_type)}
-        settings = {name: value for name, value in before.items() if value is not None}
+        settings = {name: kind.before for name, kind in get_kinds(config_type).items() if kind.before is not None}
     if preset is not None:
         settings |= load_preset(kind, preset, config_type)
     if file is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flair_nas.experiments.config import PoolSettings, check_time
-from flair_nas.settings.fields import setting
-from flair_nas.settings.validation import find_problems, raise_problems
+from flair_nas.settings.fields import find_problems, raise_problems, setting
 from flair_nas.tagging.config import all_different
 
 

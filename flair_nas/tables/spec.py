@@ -30,18 +30,17 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.genotype import random_genotype
 from flair_nas.settings.fields import get_kinds
-from flair_nas.settings.resolve import load_preset
-from flair_nas.settings.yaml_files import read_mapping
+from flair_nas.settings.resolve import load_preset, read_mapping
 from flair_nas.storage.paths import user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import OF_FILES
+from flair_nas.tagging.config import CorpusSettings
 
 Place = tuple[object, ...]
 """Keys that lead to a place in a table."""
 _TABLE_KEYS = ("about", "title", "note", "seeds", "columns", "rows")
 _ROW_KEYS = ("rnn", "search", "size_of", "time_of", "settings", "published")
 _RANDOM = "random:"
-_PLACES = ("corpus", *OF_FILES, "data_root", "embeddings", "text", "vocabulary_size", "min_count",
+_PLACES = (*get_kinds(CorpusSettings), "embeddings", "text", "vocabulary_size", "min_count",
            "lowercase", "valid_share", "device")  # fmt: skip  # settings of a search that its column gives
 
 

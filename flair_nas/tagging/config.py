@@ -6,17 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flair_nas.settings.fields import COUNT, PROBABILITY, setting
-from flair_nas.settings.validation import find_problems, raise_problems, takes_flair_names
+from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting, takes_flair_names
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
 
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""
-
-OF_FILES = ("label_type", "columns", "delimiter", "comment")
-"""Settings that describe the layout of a corpus's files."""
 
 
 def is_delimiter(text: str) -> str:
@@ -30,30 +26,31 @@ def is_delimiter(text: str) -> str:
     return "must match no empty text and have no groups but (?:...)" if pattern.match("") or pattern.groups else ""
 
 
-def delimiter_setting() -> Any:
-    """Return the setting `delimiter`; older runs have Flair's."""
-    return setting(
-        None, "a character or regular expression that separates columns (tabs if each row has one, else blanks)",
-        check=is_delimiter, flair="column_delimiter", before=r"\s+",
-    )  # fmt: skip
-
-
-def comment_setting() -> Any:
-    """Return the setting `comment`; older runs have Flair's."""
-    return setting(
-        None, "beginning of rows that are comments (# in rows that are no words)",
-        flair="comment_symbol", before="# ",
-    )  # fmt: skip
-
-
 def all_different(values: list[Any]) -> str:
     """Return what is wrong with a list in which a value comes twice, or an empty text."""
     return "" if len(set(values)) == len(values) else "must be different ones"
 
 
+@dataclass
+class CorpusSettings:
+    """Settings that name a corpus, and describe the layout of its files; older runs have Flair's layout."""
+
+    corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
+    label_type: str | None = setting(None, "label to predict (the corpus's own: ner, or np for conll_2000)")
+    columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
+    delimiter: str | None = setting(
+        None, "a character or regular expression that separates columns (tabs if each row has one, else blanks)",
+        check=is_delimiter, flair="column_delimiter", before=r"\s+",
+    )  # fmt: skip
+    comment: str | None = setting(
+        None, "beginning of rows that are comments (# in rows that are no words)", flair="comment_symbol", before="# "
+    )
+    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
+
+
 @takes_flair_names
 @dataclass
-class TaggerConfig:
+class TaggerConfig(CorpusSettings):
     """Settings of `train_taggers`; each is also a flag of ``flair-nas tag train`` and a key of a ``--config`` file.
 
     Defaults are those of Flair, if it has one. Flair's own names work, too: `rnn_type`, `rnn_layers`, `use_crf`,
@@ -63,12 +60,6 @@ class TaggerConfig:
         FlairNasError: settings cannot be used; the message names all of them.
     """
 
-    corpus: str = setting("demo", "wnut_17, conll_03, conll_2000, demo, or a folder of column files")
-    label_type: str | None = setting(None, "label to predict (the corpus's own: ner, or np for conll_2000)")
-    columns: str | None = setting(None, "columns of a folder's files, from 0: text=0,ner=3 (the last holds the label)")
-    delimiter: str | None = delimiter_setting()
-    comment: str | None = comment_setting()
-    data_root: str | None = setting(None, "folder with the named corpora (Flair's cache)")
     rnn: str = setting(
         "i-darts-ptb",
         "lstm, gru, a genotype's name, its file or address, or a one-line genotype; options after commas",

@@ -11,9 +11,7 @@ from flair.embeddings.base import TokenEmbeddings, register_embeddings
 
 from flair_nas.genotype import Genotype
 from flair_nas.tagging.config import FLAIR_TYPES
-from flair_nas.tagging.data.embedding_names import name_in_order
-from flair_nas.tagging.registration import with_genotype
-from flair_nas.tagging.rnn_type import build_rnn, describe_rnn
+from flair_nas.tagging.registration import build_rnn, describe_rnn, name_in_order, with_genotype
 
 
 @register_embeddings("DocumentRNNEmbeddings")  # Flair's own name: saved classifiers load with either class
@@ -50,13 +48,7 @@ class DocumentRNNEmbeddings(document.DocumentRNNEmbeddings):
             return
         super().__init__(list(embeddings), **options)
         name_in_order(self.embeddings.embeddings)
-        rnn = build_rnn(
-            rnn_type,
-            input_size=self.rnn.input_size,
-            hidden_size=hidden_size,
-            num_layers=rnn_layers,
-            bidirectional=bidirectional,
-        )
+        rnn = build_rnn(rnn_type, self.rnn.input_size, hidden_size, rnn_layers, bidirectional)
         self.rnn = rnn.to(flair.device)  # type: ignore[assignment]  # Flair expects a layer of PyTorch's
         self.rnn_type = describe_rnn(rnn)
         self.name = "document_" + rnn._get_name()

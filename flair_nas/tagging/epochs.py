@@ -26,7 +26,7 @@ from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
 from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
-from flair_nas.tagging.rnn_type import describe_rnn
+from flair_nas.tagging.registration import describe_rnn
 
 log = logging.getLogger("flair_nas")
 

@@ -17,7 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.storage.files import write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.column_files import PREDICTED
-from flair_nas.tagging.data.corpora import TaggingCorpus, is_token_level, labels_of, sentences_of
+from flair_nas.tagging.data.corpora import is_token_level, labels_of
 from flair_nas.tagging.data.frozen_embeddings import changing_names
 from flair_nas.tagging.quiet import no_flair_bars
 
@@ -189,17 +189,6 @@ def tags_of(sentence: Sentence, label_type: str) -> list[str]:
             for index, token in enumerate(label.data_point):
                 tags[token.idx - 1] = ("I-" if index else "B-") + label.value
     return tags
-
-
-def fingerprint_of(corpus: TaggingCorpus) -> str:
-    """Return the digest of a corpus, with a mark where accuracy was once counted in another way.
-
-    Accuracy once left out tokens without a label.
-    """
-    sentences = [s for part in (corpus.corpus.dev, corpus.corpus.test) for s in sentences_of(part)]
-    labelled = {id(label.data_point) for sentence in sentences for label in sentence.get_labels(corpus.label_type)}
-    changed = is_token_level(sentences, corpus.label_type) and len(labelled) < sum(map(len, sentences))
-    return corpus.sha256 + (", accuracy of all tokens" if changed else "")
 
 
 def tagger_labels(tagger: SequenceTagger) -> set[str]:

@@ -18,10 +18,9 @@ from flair.tokenization import SegtokTokenizer
 from segtok.tokenizer import word_tokenizer
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library.hugging_face import PREFIX, fetch_folder, refuse_offline
+from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
-from flair_nas.settings.resolve import is_of_another_command, read_run_settings
-from flair_nas.settings.yaml_files import UnknownSettingsError
+from flair_nas.settings.resolve import UnknownSettingsError, is_of_another_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.evaluation import tags_of

@@ -19,11 +19,10 @@ from flair_nas.library.card import (
     write_card,
     write_genotype,
 )
-from flair_nas.library.hugging_face import FILE
+from flair_nas.library.downloads import FILE
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.run import read_figures
-from flair_nas.settings.resolve import read_run_settings
-from flair_nas.settings.yaml_files import to_yaml
+from flair_nas.settings.resolve import read_run_settings, to_yaml
 from flair_nas.storage.files import copy_whole
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import NAMES

@@ -16,21 +16,6 @@ OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
 """Beginnings of Flair's log messages that list a whole vocabulary, or all tags."""
 
 
-@contextlib.contextmanager
-def flair_device(name: str | None) -> Iterator[None]:
-    """Have Flair compute on a device within the block.
-
-    Args:
-        name: cpu, cuda or cuda:N; None leaves Flair's own choice.
-
-    Raises:
-        FlairNasError: there is no such device here.
-    """
-    with mock.patch.object(flair, "device", flair.device):
-        set_flair_device(name)
-        yield
-
-
 def set_flair_device(name: str | None) -> None:
     """Have Flair compute on a device, for a whole command.
 
@@ -42,6 +27,14 @@ def set_flair_device(name: str | None) -> None:
     """
     if name is not None:
         flair.device = choose_device(name)
+
+
+@contextlib.contextmanager
+def flair_device(name: str | None) -> Iterator[None]:
+    """Have Flair compute on a device within the block, which `set_flair_device` takes by name."""
+    with mock.patch.object(flair, "device", flair.device):
+        set_flair_device(name)
+        yield
 
 
 @contextlib.contextmanager

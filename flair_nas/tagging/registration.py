@@ -1,4 +1,4 @@
-"""Registration of searched layers with Flair's `SequenceTagger`.
+"""Searched layers by Flair's `rnn_type`, their registration with `SequenceTagger`, and names in stacked embeddings.
 
 Three attributes of the class are wrapped: `RNN` builds a layer by the name `rnn_type`, `_get_state_dict` saves its
 genotype, and `_init_model_with_state_dict` loads it. Flair's own types of layer take Flair's own way.
@@ -7,22 +7,33 @@ genotype, and `_init_model_with_state_dict` loads it. Flair's own types of layer
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
+from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.tagging.config import FLAIR_TYPES
-from flair_nas.tagging.data.embedding_names import FAST_TEXT
-from flair_nas.tagging.rnn_type import build_rnn, describe_rnn
 
 if TYPE_CHECKING:
+    from flair.embeddings.base import TokenEmbeddings
     from flair.models import SequenceTagger
+
+_FAST_TEXT = "/fasttext"
+"""The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
 
 SAVED_KEY = "flair_nas"
 """The key of a saved model's state under which flair-nas keeps what Flair does not."""
+
+_CONFIG_FORMAT = "flair-nas/rnn"
 
 
 class Width(int):
@@ -39,9 +50,28 @@ def imported_by_file() -> None:
 def register(module: ModuleType) -> None:
     """Wrap the three attributes of `SequenceTagger` in `flair.models.sequence_tagger_model`."""
     tagger = module.SequenceTagger
+    get_state, from_state = tagger._get_state_dict, tagger._init_model_with_state_dict.__func__
+
+    @functools.wraps(get_state)
+    def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
+        return with_genotype(get_state(self), getattr(self, "rnn", None))
+
+    @functools.wraps(from_state)
+    def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> SequenceTagger:
+        if SAVED_KEY in state:  # Flair does not save the directions
+            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
+        saved = state.get("embeddings")
+        names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
+        tagger: SequenceTagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
+        for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
+            if name == _FAST_TEXT:  # given by flair-nas
+                member.name = name
+        return tagger
+
     tagger.RNN = _LayerBuilder(tagger.RNN)
-    tagger._get_state_dict = _saving(tagger._get_state_dict)
-    tagger._init_model_with_state_dict = classmethod(_loading(tagger._init_model_with_state_dict.__func__))
+    tagger._get_state_dict = get_state_dict
+    loading: Callable[..., SequenceTagger] = init_model_with_state_dict
+    tagger._init_model_with_state_dict = classmethod(loading)
 
 
 class _LayerBuilder:
@@ -62,14 +92,8 @@ class _LayerBuilder:
                 _complete_later(tagger)
             if rnn_type in FLAIR_TYPES:
                 return self.__wrapped__(rnn_type, rnn_layers, hidden_size, bidirectional, rnn_input_dim)
-            return build_rnn(
-                rnn_type,
-                input_size=rnn_input_dim,
-                hidden_size=hidden_size,
-                num_layers=rnn_layers,
-                bidirectional=bidirectional,
-                dropout=0.0 if rnn_layers == 1 else 0.5,  # as Flair's own types
-            )
+            dropout = 0.0 if rnn_layers == 1 else 0.5  # as Flair's own types
+            return build_rnn(rnn_type, rnn_input_dim, hidden_size, rnn_layers, bidirectional, dropout)
 
         return build
 
@@ -98,30 +122,6 @@ def _complete(tagger: SequenceTagger) -> None:
         use_fast_crf(tagger)
 
 
-def _saving(get_state: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    @functools.wraps(get_state)
-    def get_state_dict(self: SequenceTagger) -> dict[str, Any]:
-        return with_genotype(get_state(self), getattr(self, "rnn", None))
-
-    return get_state_dict
-
-
-def _loading(from_state: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(from_state)
-    def init_model_with_state_dict(cls: type, state: dict[str, Any], **kwargs: Any) -> Any:
-        if SAVED_KEY in state:  # Flair does not save the directions
-            kwargs["bidirectional"] = state[SAVED_KEY]["bidirectional"]
-        saved = state.get("embeddings")
-        names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
-        tagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
-        for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
-            if name == FAST_TEXT:  # given by flair-nas
-                member.name = name
-        return tagger
-
-    return init_model_with_state_dict
-
-
 def _saved_width(state: Mapping[str, Any]) -> Any:
     """Return a saved tagger's `reproject_embeddings`, as the shape of its weights has it.
 
@@ -139,3 +139,90 @@ def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
     return state
+
+
+def build_rnn(
+    rnn_type: str | Genotype,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+) -> SearchedRNN:
+    """Build the layer of an `rnn_type`, batch first as Flair needs it.
+
+    Args:
+        rnn_type: a layer spec such as ``i-darts-ptb,recurrent_dropout=0.25,combine=mean`` (a genotype's name, file or
+            one line, then options), a result of `describe_rnn`, or a `Genotype`.
+        input_size: D.
+        hidden_size: H.
+        num_layers: layers on top of one another.
+        bidirectional: run in both directions.
+        dropout: between layers, unless an option sets it.
+
+    Raises:
+        FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
+            option is faulty.
+    """
+    options: dict[str, Any] = {"dropout": dropout}
+    if isinstance(rnn_type, Genotype):
+        genotype = rnn_type
+    elif _is_described(rnn_type):
+        config = json.loads(rnn_type)
+        genotype = Genotype.from_dict(config["genotype"])
+        options |= {name: config[name] for name in LAYER_OPTIONS}
+    else:
+        genotype, numbers = parse_layer_spec(rnn_type, FLAIR_TYPES)
+        options |= numbers
+        if carries_gated_by_default(genotype, rnn_type):
+            warnings.warn(
+                "carry=gated, which is what genotype files of version 1 mean: what the layer keeps of its past can "
+                f"grow without bound; with rnn_type={rnn_type + ',carry=ungated'!r} it cannot",
+                stacklevel=2,
+            )
+    try:
+        return SearchedRNN(
+            input_size, hidden_size, genotype, num_layers, bidirectional=bidirectional, batch_first=True, **options
+        )
+    except ValueError as error:
+        raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
+
+
+def describe_rnn(rnn: SearchedRNN) -> str:
+    """Return an `rnn_type` that holds the genotype and dropouts of a layer, so that it needs no library."""
+    config = {name: getattr(rnn, name) for name in LAYER_OPTIONS}
+    return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})
+
+
+def is_self_contained(rnn_type: str) -> bool:
+    """Return True if an `rnn_type` is one of Flair's own or a result of `describe_rnn`, so that it opens no file."""
+    return rnn_type in FLAIR_TYPES or _is_described(rnn_type)
+
+
+def _is_described(rnn_type: str) -> bool:
+    return rnn_type.lstrip().startswith("{") and _CONFIG_FORMAT in rnn_type
+
+
+def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
+    """Prefix the names of a stack's members with numbers, unless Flair would lose the number when it saves them.
+
+    A loaded stack then joins its vectors in the same order as before. The model must not have learned yet.
+
+    Raises:
+        FlairNasError: two members would have one name after loading, and one of them would be lost.
+    """
+    from flair.embeddings.token import FastTextEmbeddings, HashEmbeddings, OneHotEmbeddings, PooledFlairEmbeddings
+
+    nameless = (OneHotEmbeddings, PooledFlairEmbeddings, HashEmbeddings)  # Flair 0.15 does not save their names
+    for number, member in enumerate(members):
+        name = re.sub(r"^\d+-", "", member.name)
+        if isinstance(member, FastTextEmbeddings):
+            member.name = _FAST_TEXT
+        else:
+            member.name = name if isinstance(member, nameless) else f"{number}-{name}"
+    for name, count in Counter(member.name for member in members).items():
+        if count > 1:
+            raise FlairNasError(
+                f"{count} embeddings of the stack would be called {name!r} after saving and loading, and all but one "
+                "of them lost, as Flair saves no names of these; leave out all but one"
+            )

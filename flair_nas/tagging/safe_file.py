@@ -24,45 +24,39 @@ from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.storage.files import hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
-from flair_nas.tagging.registration import SAVED_KEY
-from flair_nas.tagging.rnn_type import is_self_contained
+from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _MAX_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
-_OPTIONAL_TEXT = (str, NoneType)
+_LANGUAGE_MODEL = dict(
+    dictionary=Dictionary, is_forward_lm=bool, hidden_size=int, nlayers=int, embedding_size=int, nout=(int, NoneType),
+    document_delimiter=str, dropout=(int, float), has_decoder=bool,
+)  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {
-    "StackedEmbeddings": {"embeddings": list},
-    "WordEmbeddings": {
-        **{"vocab": dict, "stable": bool, "fine_tune": bool, "force_cpu": bool},
-        **{"field": _OPTIONAL_TEXT, "name": str, "embedding_length": int},
-    },
-    "CharacterEmbeddings": {
-        **{"path_to_char_dict": Dictionary, "char_embedding_dim": int, "hidden_size_char": int, "name": str},
-    },
-    "OneHotEmbeddings": {"vocab_dictionary": Dictionary, "field": str, "embedding_length": int, "stable": bool},
-    "HashEmbeddings": {"num_embeddings": int, "embedding_length": int, "hash_method": str},
-    "FlairEmbeddings": {
-        **{"fine_tune": bool, "chars_per_chunk": int, "is_lower": bool, "tokenized_lm": bool, "name": str},
-        "model_params": {
-            **{"dictionary": Dictionary, "is_forward_lm": bool, "hidden_size": int, "nlayers": int},
-            **{"embedding_size": int, "nout": (int, NoneType), "document_delimiter": str, "dropout": (int, float)},
-            "has_decoder": bool,
-        },
-    },
-    "PooledFlairEmbeddings": {"pooling": str, "only_capitalized": bool, "contextual_embeddings": dict},
+    "StackedEmbeddings": dict(embeddings=list),
+    "WordEmbeddings": dict(
+        vocab=dict, stable=bool, fine_tune=bool, force_cpu=bool, field=(str, NoneType), name=str, embedding_length=int
+    ),
+    "CharacterEmbeddings": dict(path_to_char_dict=Dictionary, char_embedding_dim=int, hidden_size_char=int, name=str),
+    "OneHotEmbeddings": dict(vocab_dictionary=Dictionary, field=str, embedding_length=int, stable=bool),
+    "HashEmbeddings": dict(num_embeddings=int, embedding_length=int, hash_method=str),
+    "FlairEmbeddings": dict(
+        fine_tune=bool, chars_per_chunk=int, is_lower=bool, tokenized_lm=bool, name=str, model_params=_LANGUAGE_MODEL
+    ),
+    "PooledFlairEmbeddings": dict(pooling=str, only_capitalized=bool, contextual_embeddings=dict),
 }
 """Embeddings that can be rebuilt from data alone, with the types of their parameters.
 
 Types are checked because Flair would also take a path in place of a dictionary, and read a pickle from there.
 """
 _MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.eye}
-_SETTINGS: dict[str, Any] = {
-    **{"tag_type": str, "tag_format": str, "tag_dictionary": Dictionary, "rnn_type": str, "hidden_size": int},
-    **{"rnn_layers": int, "use_rnn": bool, "use_crf": bool, "use_dropout": (int, float)},
-    **{"use_word_dropout": (int, float), "use_locked_dropout": (int, float), "reproject_embeddings": (bool, int)},
-    **{"weight_dict": (dict, NoneType), "train_initial_hidden_state": bool},
-}
+_SETTINGS: dict[str, Any] = dict(
+    tag_type=str, tag_format=str, tag_dictionary=Dictionary, rnn_type=str, hidden_size=int, rnn_layers=int,
+    use_rnn=bool, use_crf=bool, use_dropout=(int, float), use_word_dropout=(int, float),
+    use_locked_dropout=(int, float), reproject_embeddings=(bool, int), weight_dict=(dict, NoneType),
+    train_initial_hidden_state=bool,
+)  # fmt: skip
 
 
 class NotDataError(FlairNasError):
@@ -192,7 +186,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
     """Refuse settings that Flair or `build_rnn` would take for more than data."""
-    _check_types(settings, _SETTINGS, "a tagger")
+    _check_types({name: settings[name] for name in _SETTINGS if name in settings}, _SETTINGS, "a tagger")
     if not is_self_contained(rnn_type := settings["rnn_type"]):
         raise NotDataError(f"rnn_type {brief(rnn_type)} is a name or an address; expected the layer itself")
 
@@ -204,8 +198,6 @@ def _check_embeddings(embeddings: object) -> None:
     if kind not in _KINDS:
         known = ", ".join(_KINDS)
         raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
-    if unknown := parameters.keys() - _KINDS[kind].keys():
-        raise NotDataError(f"{kind}.{min(unknown)} is not known here")
     _check_types(parameters, _KINDS[kind], kind)
     if kind == "StackedEmbeddings":
         for member in parameters["embeddings"]:
@@ -215,16 +207,15 @@ def _check_embeddings(embeddings: object) -> None:
 
 
 def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str) -> None:
-    """Refuse values that are missing or not of these types."""
+    """Refuse values that are unknown, missing or not of these types."""
+    if unknown := values.keys() - types.keys():
+        raise NotDataError(f"{owner}.{min(unknown)} is not known here")
     for name, expected in types.items():
         if name not in values:
             raise NotDataError(f"{owner} lacks {name}")
         value = values[name]
         if isinstance(expected, dict):
-            inner = value if isinstance(value, Mapping) else {}
-            if unknown := inner.keys() - expected.keys():
-                raise NotDataError(f"{owner}.{name}.{min(unknown)} is not known here")
-            _check_types(inner, expected, f"{owner}.{name}")
+            _check_types(value if isinstance(value, Mapping) else {}, expected, f"{owner}.{name}")
         elif not isinstance(value, expected):
             raise NotDataError(f"{owner}.{name} is of type {type(value).__name__}, which it cannot be")
 

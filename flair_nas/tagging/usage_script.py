@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from flair_nas.settings.fields import changed
-from flair_nas.settings.validation import flair_names
-from flair_nas.tagging.config import FLAIR_TYPES, OF_FILES, TaggerConfig
+from flair_nas.settings.fields import changed, flair_names, get_kinds
+from flair_nas.tagging.config import FLAIR_TYPES, CorpusSettings, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.registration import Width
 from flair_nas.tagging.training import rnn_type
@@ -19,7 +18,7 @@ _OF_TRAINING = ("anneal_factor", "patience", "min_learning_rate", "clip")
 
 def flair_script(config: TaggerConfig) -> list[str]:
     """Return the lines of a script that trains a tagger with Flair's own classes and no settings at their defaults."""
-    places: dict[str, Any] = {k: v for k, v in changed(config, *OF_FILES, "data_root").items() if v}
+    places = {k: v for k, v in changed(config, *get_kinds(CorpusSettings)).items() if v and k != "corpus"}
     if "columns" in places:
         places["columns"] = parse_columns(config.columns or "")
     narrow = not isinstance(config.reproject, bool)

@@ -17,7 +17,7 @@ from flair_nas import (
     train_language_model,
 )
 from flair_nas.cli import main
-from flair_nas.settings.yaml_files import read_settings
+from flair_nas.settings.resolve import read_settings
 
 SMALL = ["--hidden-size=8", "--batch-size=4", "--bptt=5", "--epochs=2", "--dropout=0.1", "--device=cpu"]
 

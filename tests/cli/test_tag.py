@@ -27,7 +27,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.config import SearchConfig
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.selection import select_layer
-from flair_nas.settings.yaml_files import to_yaml
+from flair_nas.settings.resolve import to_yaml
 from flair_nas.tagging.config import TaggerConfig
 
 ROOT = Path(__file__).parents[2]

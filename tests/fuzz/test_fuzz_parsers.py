@@ -34,8 +34,7 @@ from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import get_kinds
-from flair_nas.settings.resolve import preset_names, resolve
-from flair_nas.settings.yaml_files import read_settings, to_yaml
+from flair_nas.settings.resolve import preset_names, read_settings, resolve, to_yaml
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns, read_column_file
 from flair_nas.tagging.data.corpora import TaggingCorpus, load_corpus

@@ -16,7 +16,7 @@ from flair.data import Dictionary
 from flair.models import LanguageModel, SequenceTagger
 from gensim.models import KeyedVectors
 
-from flair_nas.settings.yaml_files import read_settings
+from flair_nas.settings.resolve import read_settings
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import load_corpus
 

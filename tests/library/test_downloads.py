@@ -15,7 +15,7 @@ from https_server import Server, content, redirect, serve
 
 from flair_nas import FlairNasError, Genotype, load_genotype, random_genotype
 from flair_nas.cli import main
-from flair_nas.library.https import download
+from flair_nas.library.downloads import download
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.storage import cache
 
@@ -39,7 +39,7 @@ def server(running: tuple[Server, Path], tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FLAIR_NAS_OFFLINE", raising=False)
-    monkeypatch.setattr("flair_nas.library.https._TIMEOUT", 1.0)
+    monkeypatch.setattr("flair_nas.library.downloads._TIMEOUT", 1.0)
     return server
 
 

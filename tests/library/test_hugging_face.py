@@ -26,7 +26,7 @@ time.sleep = lambda seconds: None  # between the tries of the client
 from flair_nas import load_genotype
 try:
     if sys.argv[1].startswith("files "):
-        from flair_nas.library.hugging_face import fetch_folder
+        from flair_nas.library.downloads import fetch_folder
         folder = fetch_folder(sys.argv[1].removeprefix("files "), ("model.safetensors", "config.json"))
         print(folder and sorted((path.name, path.read_text()) for path in folder.iterdir()))
     else:

@@ -13,7 +13,7 @@ import pytest
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import _split_options, parse_layer_spec, to_layer_spec, warn_of_risks
-from flair_nas.tagging.rnn_type import build_rnn
+from flair_nas.tagging.registration import build_rnn
 
 
 @pytest.mark.parametrize(

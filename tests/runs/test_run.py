@@ -18,9 +18,8 @@ from own_process import python
 
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import Run, RunStopped, open_run
-from flair_nas.settings.fields import setting
-from flair_nas.settings.validation import find_problems, raise_problems
-from flair_nas.settings.yaml_files import to_yaml
+from flair_nas.settings.fields import find_problems, raise_problems, setting
+from flair_nas.settings.resolve import to_yaml
 
 
 @dataclass

@@ -46,8 +46,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.registry import settings_class, strategy_class
 from flair_nas.search.trainer import SearchResult, search_genotype
-from flair_nas.settings.resolve import preset_names, resolve
-from flair_nas.settings.yaml_files import read_settings
+from flair_nas.settings.resolve import preset_names, read_settings, resolve
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,8 @@ from flair_nas.errors import FlairNasError
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.select.config import SelectConfig
 from flair_nas.settings import resolve as resolve_module
-from flair_nas.settings.fields import as_flags, get_kinds, setting
-from flair_nas.settings.resolve import load_preset, preset_names, read_run_settings, resolve
-from flair_nas.settings.validation import find_problems, raise_problems
-from flair_nas.settings.yaml_files import read_settings, to_yaml
+from flair_nas.settings.fields import as_flags, find_problems, get_kinds, raise_problems, setting
+from flair_nas.settings.resolve import load_preset, preset_names, read_run_settings, read_settings, resolve, to_yaml
 from flair_nas.tagging.config import TaggerConfig
 
 

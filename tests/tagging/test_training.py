@@ -38,18 +38,16 @@ from small_tagging import (
 )
 
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments import tagging_task
 from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
-from flair_nas.settings.resolve import preset_names, resolve
-from flair_nas.settings.yaml_files import read_settings
+from flair_nas.settings.resolve import preset_names, read_settings, resolve
 from flair_nas.tagging import epochs, training
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import describe_corpus, load_corpus
 from flair_nas.tagging.evaluation import evaluate_tagger
 from flair_nas.tagging.prediction import load_tagger
-from flair_nas.tagging.rnn_type import build_rnn
+from flair_nas.tagging.registration import build_rnn
 from flair_nas.tagging.training import train_taggers
 
 
@@ -183,12 +181,6 @@ def test_accuracy_counts_words_without_a_label(types: str, tmp_path: Path) -> No
         assert result[f"{part}_f1"] == pytest.approx(100 * sum(right) / len(rows))
     history = lines(tmp_path / "seed-1" / "history.jsonl")
     assert result["dev_f1"] == max(line["dev_f1"] for line in history) == history[result["best_epoch"] - 1]["dev_f1"]
-
-
-def test_no_two_accuracies_are_compared_where_they_differ(corpus: str, types: str) -> None:
-    for folder, label_type, differ in ((types, "ner", True), (corpus, "ner", False), (corpus, "pos", False)):
-        data = load_corpus(folder, label_type=label_type, columns={0: "text", 1: "pos", 2: "ner"})
-        assert (tagging_task.fingerprint(data) != data.sha256) is differ
 
 
 def test_training_ends_when_the_learning_rate_is_spent(corpus: str, tmp_path: Path) -> None:

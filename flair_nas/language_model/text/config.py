@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flair_nas.settings.fields import COUNT, setting
-from flair_nas.settings.validation import find_problems, raise_problems
+from flair_nas.settings.fields import COUNT, find_problems, raise_problems, setting
 
 
 @dataclass

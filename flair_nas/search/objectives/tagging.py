@@ -15,13 +15,7 @@ from flair_nas.runs.metric import Evaluation
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives.flair_model import ACCURACY, F1, FlairObjective
 from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, is_token_level, sentences_of
-from flair_nas.tagging.evaluation import (
-    LossNotFiniteError,
-    evaluate_tagger,
-    fingerprint_of,
-    labels_without_loss,
-    tags_of,
-)
+from flair_nas.tagging.evaluation import LossNotFiniteError, evaluate_tagger, labels_without_loss, tags_of
 from flair_nas.tagging.training import build_tagger, load_corpus_of
 
 log = logging.getLogger("flair_nas")
@@ -40,10 +34,9 @@ def build(config: TaggingSearchConfig, data: TaggingCorpus, accelerator: Acceler
     """Build the tagger with the supernet that the settings describe, on its device; seeds the generators."""
     flair.device = accelerator.device
     spans = not is_token_level(sentences_of(data.corpus.train), data.label_type)  # to list sentences draws
-    corpus = data._replace(sha256=fingerprint_of(data))  # else figures of two kinds would be compared
     torch.manual_seed(config.seed)
     tagger = build_tagger(config.tagger(), data)
-    return TaggingObjective(tagger, tagger, corpus, F1 if spans else ACCURACY, config, accelerator)
+    return TaggingObjective(tagger, tagger, data, F1 if spans else ACCURACY, config, accelerator)
 
 
 class TaggingObjective(FlairObjective):

@@ -15,7 +15,7 @@ from flair.datasets import FlairDatapointDataset
 from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.column_rows import DOCUMENT_SEPARATOR, Block, Row, count_columns, read_blocks
-from flair_nas.tagging.data.label_forms import SPAN_TAG, TagError, read_labels
+from flair_nas.tagging.data.label_forms import SPAN_TAG, read_labels
 
 PREDICTED = "predicted"
 """The label type under which evaluation keeps predictions."""
@@ -151,7 +151,7 @@ def read_part(
     rows = [row for block in blocks if not block.is_mark for row in block.rows]
     _check_rows(path, rows, columns, text_column)
     _check_labels(path, rows, text_column, label_column)
-    label_tags = _label_tags(path, rows, label_column)
+    label_tags = read_labels(path, {row.fields[label_column]: row.line for row in reversed(rows)})
     tags = {column: _tags(rows, column) for name, column in number.items() if name not in NO_LABELS}
     tags[label_column] = label_tags
     if label_tags is not None:
@@ -202,19 +202,6 @@ def _check_labels(path: Path, rows: Sequence[Row], text_column: int, label_colum
         raise FlairNasError(f"{where}: {len(labels)} different values beside {len(words)} different words; {sample}")
     if len(labels) > MANY_NUMBERS and all(NUMBER.fullmatch(label) for label in labels):
         raise FlairNasError(f"{where}: {len(labels)} different values, all of them numbers; {sample}")
-
-
-def _label_tags(path: Path, rows: Sequence[Row], column: int) -> Tags | None:
-    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO."""
-    try:
-        tags, note = read_labels({row.fields[column] for row in rows})
-    except TagError as error:
-        label, advice = error.args
-        line = next(row.line for row in rows if row.fields[column] == label)
-        raise FlairNasError(f"{path}:{line}: {label!r} {advice}") from None
-    if note:
-        log.log(logging.INFO if tags else logging.WARNING, "%s: %s", path, note)
-    return tags
 
 
 def _tags(rows: Sequence[Row], column: int) -> Tags | None:

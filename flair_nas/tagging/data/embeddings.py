@@ -27,9 +27,9 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
 from flair_nas.tagging.data.corpora import sentences_of
-from flair_nas.tagging.data.embedding_names import name_in_order
 from flair_nas.tagging.data.word_vectors import read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
+from flair_nas.tagging.registration import name_in_order
 
 log = logging.getLogger("flair_nas")
 

@@ -44,9 +44,8 @@ def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
 
 def changing_names(embeddings: TokenEmbeddings) -> list[str]:
     """Return the names of a stack's vectors that may differ from one call to the next."""
-    members = getattr(embeddings, "embeddings", [embeddings])
-    frozen = {name for member in frozen_members(embeddings) for name in member.get_names()}
-    return [name for member in members for name in member.get_names() if name not in frozen]
+    frozen = {member.name for member in frozen_members(embeddings)}
+    return [name for name in embeddings.get_names() if name not in frozen]
 
 
 def _describe_changing(embeddings: TokenEmbeddings) -> str:
@@ -83,11 +82,10 @@ def keep_frozen(
     randomness = random_state()  # listing sentences draws, too
     members = frozen_members(embeddings)
     sentences = _all_sentences(corpus)
-    names = [name for member in members for name in member.get_names()]
-    if not all(name in token._embeddings for sentence in sentences for token in sentence for name in names):
+    if not all(member.name in token._embeddings for s in sentences for token in s for member in members):
         if others := _describe_changing(embeddings):
             log.info("%s: embedded anew for each batch: %s", corpus.name, others)
-        _keep(members, names, sentences, corpus.name, on_disk, progress)
+        _keep(members, sentences, corpus.name, on_disk, progress)
     restore_random_state(randomness)
 
 
@@ -102,19 +100,22 @@ def _all_sentences(corpus: TaggingCorpus) -> list[Sentence]:
 
 
 def _keep(
-    members: Sequence[TokenEmbeddings], names: Sequence[str], sentences: Sequence[Sentence], corpus: str,
-    on_disk: bool | None, progress: bool,
-) -> None:  # fmt: skip
+    members: Sequence[TokenEmbeddings],
+    sentences: Sequence[Sentence],
+    corpus: str,
+    on_disk: bool | None,
+    progress: bool,
+) -> None:
     """Compute the vectors, or map those of the cache, and store them in the words."""
-    widths = _widths(members, sentences[0], names)
-    words, width = sum(map(len, sentences)), sum(widths)
+    lengths, widths = list(map(len, sentences)), [member.embedding_length for member in members]
+    words, width = sum(lengths), sum(widths)
     size = 4 * words * width  # bytes
     if on_disk is None:
         on_disk = size > psutil.virtual_memory().available / 4
 
     def blocks() -> Iterator[Tensor]:
         with tqdm(total=words, desc=f"embedding {corpus}", unit="word", disable=not progress, leave=False) as bar:
-            for block in _computed(members, sentences, names):
+            for block in _computed(members, sentences):
                 yield block
                 bar.update(len(block))
 
@@ -122,7 +123,7 @@ def _keep(
         with open(folder / "vectors.bin", "wb") as stream:
             for block in blocks():
                 stream.write(block.numpy().data)
-        return {"corpus": corpus, "embeddings": list(names)}
+        return {"corpus": corpus, "embeddings": [member.name for member in members]}
 
     if on_disk:
         folder, _ = cached_folder(VECTORS, _fingerprint(members, sentences), write, None)
@@ -135,51 +136,30 @@ def _keep(
         for block in blocks():
             matrix[row : row + len(block)] = block
             row += len(block)
-    _store(matrix, sentences, names, widths)
+    for sentence, rows in zip(sentences, matrix.split(lengths)):
+        for member, columns in zip(members, rows.split(widths, dim=1)):
+            for token, vector in zip(sentence, columns.unbind()):
+                token.set_embedding(member.name, vector)
 
 
-def _widths(members: Sequence[TokenEmbeddings], sentence: Sentence, names: Sequence[str]) -> list[int]:
-    """Return the length of the vectors of each name."""
-    _embed(members, [sentence])
-    widths = [len(sentence[0].get_embedding([name])) for name in names]
-    sentence.clear_embeddings(list(names))
-    return widths
-
-
-def _embed(members: Sequence[TokenEmbeddings], sentences: list[Sentence]) -> None:
-    with torch.no_grad():
-        for member in members:
-            member.embed(sentences)
-
-
-def _computed(
-    members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence], names: Sequence[str]
-) -> Iterator[Tensor]:
+@torch.no_grad()
+def _computed(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> Iterator[Tensor]:
     """Yield the vectors of all words in order, [words, D] of a chunk of sentences at a time."""
+    names = [member.name for member in members]
     for start in range(0, len(sentences), _CHUNK):
         chunk = sentences[start : start + _CHUNK]
         computed: dict[int, Tensor] = {}
         by_length = sorted(range(len(chunk)), key=lambda number: sum(len(token.text) for token in chunk[number]))
         for first in range(0, len(chunk), _BATCH):  # of like length, as a batch costs as much as its longest
             batch = by_length[first : first + _BATCH]
-            _embed(members, [chunk[number] for number in batch])
+            for member in members:
+                member.embed([chunk[number] for number in batch])
             for number in batch:
                 tokens = list(chunk[number])
                 vectors = [torch.stack([token.get_embedding([name]) for token in tokens]) for name in names]
                 computed[number] = torch.cat(vectors, dim=1).float().cpu()  # [words of the sentence, D]
-                chunk[number].clear_embeddings(list(names))
+                chunk[number].clear_embeddings(names)
         yield torch.cat([computed[number] for number in range(len(chunk))])
-
-
-def _store(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str], widths: Sequence[int]) -> None:
-    """Store views of each word's row of [words, D], one for each name."""
-    row = 0
-    for sentence in sentences:
-        rows = matrix[row : row + len(sentence)]
-        row += len(sentence)
-        for name, columns in zip(names, rows.split(list(widths), dim=1)):
-            for token, vector in zip(sentence, columns.unbind()):
-                token.set_embedding(name, vector)
 
 
 # --- the fingerprint ---
@@ -188,35 +168,29 @@ def _store(matrix: Tensor, sentences: Sequence[Sentence], names: Sequence[str], 
 def _fingerprint(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence]) -> str:
     """Return a digest of all that vectors depend on: words, white space, labels, weights, options and versions."""
     digest = hashlib.sha256(f"{_FORMAT} flair {flair.__version__} torch {torch.__version__}".encode())
-    for sentence in sentences:
-        _add(digest, [token.text for token in sentence])
-        _add(digest, sentence.to_plain_string())
-        _add(digest, [sentence.is_document_boundary, sentence.language_code])
+    for s in sentences:
+        words = [token.text for token in s]
+        digest.update(repr([words, s.to_plain_string(), s.is_document_boundary, s.language_code]).encode())
     for member in members:
         if field := getattr(member, "field", None):  # labels are embedded in place of words
-            _add(digest, [token.get_label(field).value for sentence in sentences for token in sentence])
+            labels = [token.get_label(field).value for sentence in sentences for token in sentence]
+            digest.update(repr(labels).encode())
         # Flair's parameters lack some options, such as `with_whitespace`
-        _add(digest, {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))})
-        _add(digest, {**member.to_params(), "name": type(member).__name__})  # the member's own name may be a path
-        _add(digest, member.state_dict())
+        options = {name: value for name, value in vars(member).items() if isinstance(value, (bool, int, float))}
+        parameters = {**member.to_params(), "name": type(member).__name__}  # the member's own name may be a path
+        digest.update(repr(_describe([options, parameters, member.state_dict()])).encode())
     return digest.hexdigest()[:32]
 
 
-def _add(digest: hashlib._Hash, value: object) -> None:
-    """Add a value to a digest, so that different values give different digests."""
+def _describe(value: object) -> object:
+    """Return plain data whose repr is different for different values."""
     if isinstance(value, Tensor):
-        _add(digest, (str(value.dtype), list(value.shape)))
-        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    elif isinstance(value, bytes):  # content of files
-        _add(digest, len(value))
-        digest.update(value)
-    elif isinstance(value, Mapping):
-        _add(digest, [part for item in value.items() for part in item])
-    elif isinstance(value, (list, tuple)):
-        digest.update(f"[{len(value)}".encode())
-        for part in value:
-            _add(digest, part)
-    elif hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)):
-        _add(digest, [type(value).__name__, vars(value)])
-    else:
-        digest.update(f"{type(value).__name__} {value!r}\0".encode(errors="surrogatepass"))
+        numbers = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
+        return [value.dtype, value.shape, hashlib.sha256(numbers).hexdigest()]
+    if isinstance(value, Mapping):
+        return [_describe(item) for item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return [_describe(part) for part in value]
+    if hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)):
+        return [type(value).__name__, _describe(vars(value))]
+    return value

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
-from flair_nas.errors import listed
+from flair_nas.errors import FlairNasError, listed
+
+log = logging.getLogger("flair_nas")
 
 SPAN_TAG = re.compile(r"[BIES]-.+")
 ONE_TYPE = "SPAN"
@@ -22,36 +26,28 @@ _NAMED = re.compile(r"[^=]+=[BIES]-.+")  # name=B-PER, among the features of CoN
 _BRACKETS = re.compile(r"\([^()*]+\*?.*|\*\)+")  # (PER* and *), as in CoNLL-2012
 
 
-class TagError(Exception):
-    """A label that is no tag; its arguments are the label and advice."""
+def read_labels(path: Path, lines: Mapping[str, int]) -> Mapping[str, str] | None:
+    """Return the BIOES tag of each label, or None if labels are of single words; log a form other than BIO.
 
-
-def read_labels(labels: Collection[str]) -> tuple[Mapping[str, str] | None, str]:
-    """Return the BIOES tag of each label, or None if labels are of single words, and a remark or an empty text.
+    Args:
+        path: the file.
+        lines: the number of its first line with each label.
 
     Raises:
-        TagError: a label is faulty.
+        FlairNasError: a label is faulty.
     """
+    labels = lines.keys()
     for label in sorted(labels):
-        if label in ("", "_"):
-            raise TagError(label, "stands for no label; write O, as BIO does, or choose another column by --columns")
-        if _NAMED.fullmatch(label):
-            raise TagError(label, "has a name before the tag; write the tag alone into a column of its own")
-        if _NESTED.fullmatch(label):
-            raise TagError(label, "is of nested spans; write a column for each layer, and choose one by --columns")
-        if _BRACKETS.fullmatch(label) and "*" in labels:
-            raise TagError(label, "marks spans by brackets, as CoNLL-2012 does; convert the file to BIO")
-        if _WITHOUT_TYPE.fullmatch(label):
-            raise TagError(label, f"has no type; write {label}PER, or {label[0]} alone for spans of one type")
+        if fault := _find_fault(label, labels):
+            raise FlairNasError(f"{path}:{lines[label]}: {label!r} {fault}")
     inside = sorted(set(labels) - {"O"})
     if all(map(SPAN_TAG.fullmatch, inside)):
-        return {label: label for label in labels}, ""
+        return {label: label for label in labels}
     strange = [label for label in inside if not _WITH_LETTER.fullmatch(label)]
     if strange and any(map(SPAN_TAG.fullmatch, inside)):
-        raise TagError(
-            strange[0],
-            "among tags such as 'B-PER'; all have to be O or begin with B-, I-, E- or S-: correct the row, or convert "
-            "the file to BIO",
+        raise FlairNasError(
+            f"{path}:{lines[strange[0]]}: {strange[0]!r} among tags such as 'B-PER'; all have to be O or begin with "
+            "B-, I-, E- or S-: correct the row, or convert the file to BIO"
         )
     inside = [label for label in inside if label != "o"] or inside
     for form in (_WITH_LETTER, _LETTER_ALONE, *_UNUSUAL):
@@ -63,14 +59,29 @@ def read_labels(labels: Collection[str]) -> tuple[Mapping[str, str] | None, str]
             continue
         types = {label: match.groupdict().get("type", ONE_TYPE) for label, match in matches.items()}
         tags = {label: f"{_LETTERS[match['letter'].upper()]}-{types[label]}" for label, match in matches.items()}
-        read = (
-            f"spans of one type, {ONE_TYPE}" if form is _LETTER_ALONE else listed([tags[label] for label in inside], 4)
+        read = listed([tags[label] for label in inside], 4)
+        read = f"spans of one type, {ONE_TYPE}" if form is _LETTER_ALONE else read
+        log.info("%s: labels %s are read as %s", path, listed(inside, 4), read)
+        return {"O": "O", "o": "O", **tags}
+    if "O" in labels:
+        log.warning(
+            "%s: labels such as %r have no B- or I-, so they are of single words, as O is, and figures count words; "
+            "for spans, write B-%s on the first word and I-%s on further ones",
+            *(path, *3 * inside[:1]),
         )
-        return {"O": "O", "o": "O", **tags}, f"labels {listed(inside, 4)} are read as {read}"
-    if "O" not in labels:
-        return None, ""
-    return (
-        None,
-        f"labels such as {inside[0]!r} have no B- or I-, so they are of single words, as O is, and figures "
-        f"count words; for spans, write B-{inside[0]} on the first word and I-{inside[0]} on further ones",
-    )
+    return None
+
+
+def _find_fault(label: str, labels: Collection[str]) -> str:
+    """Return what is wrong with a label, and what to do, or an empty text."""
+    if label in ("", "_"):
+        return "stands for no label; write O, as BIO does, or choose another column by --columns"
+    if _NAMED.fullmatch(label):
+        return "has a name before the tag; write the tag alone into a column of its own"
+    if _NESTED.fullmatch(label):
+        return "is of nested spans; write a column for each layer, and choose one by --columns"
+    if _BRACKETS.fullmatch(label) and "*" in labels:
+        return "marks spans by brackets, as CoNLL-2012 does; convert the file to BIO"
+    if _WITHOUT_TYPE.fullmatch(label):
+        return f"has no type; write {label}PER, or {label[0]} alone for spans of one type"
+    return ""

@@ -15,7 +15,7 @@ from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import load_configured_text, load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.settings.fields import as_flags
-from flair_nas.settings.yaml_files import read_settings, to_yaml
+from flair_nas.settings.resolve import read_settings, to_yaml
 
 CONFIGS = (TextSettings, LanguageModelConfig, SearchConfig)
 
