@@ -12,15 +12,12 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief, listed, shown
 from flair_nas.storage.files import hash_file
 from flair_nas.storage.paths import how_to_convert, siblings, user_path
 from flair_nas.storage.resources import resource_path
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 PARTS = ("train", "valid", "test")
 DEMO = "demo"  # the bundled text
@@ -161,20 +158,6 @@ def files_beside(file: TextPart, part: str) -> list[str]:
     return [there for name, there in siblings(path).items() if path.is_file() and _named_parts(name) == [part]]
 
 
-class _HashedFile(io.FileIO):
-    """A file that hashes and reports the bytes that are read from it by `readinto`."""
-
-    def __init__(self, path: Path, advance: Advance) -> None:
-        super().__init__(path)
-        self.advance, self.sha256 = advance, hashlib.sha256()
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        count = super().readinto(buffer) or 0
-        self.sha256.update(memoryview(buffer)[:count])
-        self.advance(count)
-        return count
-
-
 @contextlib.contextmanager
 def _file_errors(path: Path) -> Iterator[None]:
     """Raise a FlairNasError that names the file in place of an error of reading."""
@@ -193,18 +176,18 @@ def _file_part(path: Path, lowercase: bool) -> TextPart:
         kind = "a folder" if path.is_dir() else "no regular file"
         raise FlairNasError(f"{path}: this is {kind}; give a file of text")
     with _file_errors(path):
-        digest, size = hash_file(path), path.stat().st_size
-    if size == 0:
+        state, digest = path.stat(), hash_file(path)
+    if state.st_size == 0:
         raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
 
     def read(advance: Advance) -> Iterator[str]:
-        return itertools.chain.from_iterable(_read_file(path, digest, lowercase, advance))
+        return itertools.chain.from_iterable(_read_file(path, state, lowercase, advance))
 
-    return TextPart(str(path), size, digest, read)
+    return TextPart(str(path), state.st_size, digest, read)
 
 
-def _read_file(path: Path, digest: str, lowercase: bool, advance: Advance) -> Iterator[list[str]]:
-    """Yield the words of a file, in pieces of bounded size.
+def _read_file(path: Path, state: os.stat_result, lowercase: bool, advance: Advance) -> Iterator[list[str]]:
+    """Yield the words of a file, in pieces of bounded size; refuse one that has changed since it had a state.
 
     Lines end as in Python's text files, at any of ``\\n``, ``\\r\\n`` and ``\\r``; the end of the file ends the last.
     """
@@ -212,14 +195,15 @@ def _read_file(path: Path, digest: str, lowercase: bool, advance: Advance) -> It
     def words(text: str) -> list[str]:
         return (text.lower() if lowercase else text).replace("\n", f" {LINE_END} ").split()
 
-    lines, ended, held = 0, True, ""  # held: the start of a word that goes on in the next piece
-    with _file_errors(path), _HashedFile(path, advance) as file:
-        buffered = io.BufferedReader(file)
-        packed = path.suffix == ".gz" or buffered.peek(2)[:2] == _GZIP_MAGIC
-        unpacked = gzip.GzipFile(fileobj=buffered) if packed else buffered
+    reported, lines, ended, held = 0, 0, True, ""  # held: the start of a word that goes on in the next piece
+    with _file_errors(path), open(path, "rb") as file:
+        packed = path.suffix == ".gz" or file.peek(2)[:2] == _GZIP_MAGIC
+        unpacked = gzip.GzipFile(fileobj=file) if packed else file
         # bytes that are not UTF-8 become halves of characters, whose line `_check_characters` names
         stream = io.TextIOWrapper(unpacked, "utf-8-sig", "surrogateescape")
         while text := stream.read(_PIECE):
+            advance(file.raw.tell() - reported)
+            reported = file.raw.tell()
             _check_characters(path, text, lines)
             lines += text.count("\n")
             ended = text.endswith("\n")
@@ -230,7 +214,9 @@ def _read_file(path: Path, digest: str, lowercase: bool, advance: Advance) -> It
                 held += text
         if not ended:
             yield words(held + "\n")
-        _check_unchanged(str(path), file.sha256.hexdigest() == digest)
+        now = os.fstat(file.fileno())
+        unchanged = all(getattr(now, name) == getattr(state, name) for name in ("st_ino", "st_size", "st_mtime_ns"))
+        _check_unchanged(str(path), unchanged)
 
 
 def _check_characters(path: Path, text: str, lines: int) -> None:
