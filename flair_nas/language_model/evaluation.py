@@ -25,21 +25,13 @@ from flair_nas.language_model.text.sources import TextSource
 
 
 class TextScore(NamedTuple):
-    """The score of a language model on a text.
+    """The score of a language model on a text."""
 
-    Args:
-        loss: mean nats per predicted token.
-        perplexity: e to the loss.
-        tokens: number of predicted tokens; each line ends in one.
-        unknown_share: share of the words that the model does not know.
-        sentences: the score of each line if each was read by itself; else empty.
-    """
-
-    loss: float
-    perplexity: float
-    tokens: int
-    unknown_share: float
-    sentences: tuple[StreamScore, ...] = ()
+    loss: float  # mean nats per predicted token
+    perplexity: float  # e to the loss
+    tokens: int  # number of predicted tokens; each line ends in one
+    unknown_share: float  # share of the words that the model does not know
+    sentences: tuple[StreamScore, ...] = ()  # the score of each line if each was read by itself; else empty
 
 
 def evaluate_language_model(
@@ -84,21 +76,13 @@ def evaluate_language_model(
 
 @dataclass(frozen=True)
 class WordChange:
-    """The losses of two models on a word.
+    """The losses of two models on a word."""
 
-    Args:
-        word: the word.
-        train_count: number of occurrences in the text that the models were trained on.
-        occurrences: number of occurrences in the text that they are compared on.
-        loss_a: mean loss of the first model over these occurrences, in nats.
-        loss_b: mean loss of the second model.
-    """
-
-    word: str
-    train_count: int
-    occurrences: int
-    loss_a: float
-    loss_b: float
+    word: str  # the word
+    train_count: int  # number of occurrences in the text that the models were trained on
+    occurrences: int  # number of occurrences in the text that they are compared on
+    loss_a: float  # mean loss of the first model over these occurrences, in nats
+    loss_b: float  # mean loss of the second model
 
     @property
     def difference(self) -> float:
@@ -108,19 +92,12 @@ class WordChange:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two language models on the same text.
+    """Two language models on the same text."""
 
-    Args:
-        tokens: number of tokens that each predicted.
-        loss_a: mean loss of the first model, in nats.
-        loss_b: mean loss of the second model.
-        words: every word of the text, by rising difference, then in the order of the vocabulary.
-    """
-
-    tokens: int
-    loss_a: float
-    loss_b: float
-    words: tuple[WordChange, ...]
+    tokens: int  # number of tokens that each predicted
+    loss_a: float  # mean loss of the first model, in nats
+    loss_b: float  # mean loss of the second model
+    words: tuple[WordChange, ...]  # every word of the text, by rising difference, then in the order of the vocabulary
 
     @property
     def difference(self) -> float:

@@ -20,17 +20,11 @@ _DIVISOR = 4  # of the adaptive softmax: each cluster of rarer words is narrower
 
 
 class LanguageModelLoss(NamedTuple):
-    """The training loss of one segment.
+    """The training loss of one segment."""
 
-    Args:
-        total: cross-entropy and penalties, a scalar.
-        cross_entropy: mean nats per token, a scalar.
-        state: the final state of the layer, detached; the next segment begins with it.
-    """
-
-    total: Tensor
-    cross_entropy: Tensor
-    state: LayerState
+    total: Tensor  # cross-entropy and penalties, a scalar
+    cross_entropy: Tensor  # mean nats per token, a scalar
+    state: LayerState  # the final state of the layer, detached; the next segment begins with it
 
 
 class LanguageModel(nn.Module):

@@ -37,21 +37,13 @@ _FORMAT, _VERSION = "flair-nas/language-model", 1
 
 @dataclass(frozen=True, eq=False)
 class SavedLanguageModel:
-    """A trained language model.
+    """A trained language model."""
 
-    Args:
-        model: the model, in evaluation mode.
-        vocabulary: its words, with their counts in the training part.
-        config: the settings of its training.
-        genotype: the architecture of its layer; None for an LSTM or a GRU.
-        origin: name and fingerprint of the text, epoch and validation loss.
-    """
-
-    model: LanguageModel
-    vocabulary: Vocabulary
-    config: LanguageModelConfig
-    genotype: Genotype | None
-    origin: dict[str, Any]
+    model: LanguageModel  # the model, in evaluation mode
+    vocabulary: Vocabulary  # its words, with their counts in the training part
+    config: LanguageModelConfig  # the settings of its training
+    genotype: Genotype | None  # the architecture of its layer; None for an LSTM or a GRU
+    origin: dict[str, Any]  # name and fingerprint of the text, epoch and validation loss
 
 
 def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:

@@ -44,19 +44,12 @@ def makespan(seconds: Sequence[float], workers: int) -> float:
 
 
 class Workload(NamedTuple):
-    """Candidates of a rung, with what is done of them already.
+    """Candidates of a rung, with what is done of them already."""
 
-    Args:
-        candidates: number of candidates.
-        pace: pace of their runs.
-        passed: by rung, the number of candidates that have come through it with their first seed.
-        judged: number of fresh runs that are trained and scored.
-    """
-
-    candidates: int
-    pace: Pace
-    passed: Sequence[int]
-    judged: int = 0
+    candidates: int  # number of candidates
+    pace: Pace  # pace of their runs
+    passed: Sequence[int]  # by rung, the number of candidates that have come through it with their first seed
+    judged: int = 0  # number of fresh runs that are trained and scored
 
 
 def max_fitting(counts: Iterable[int], seconds: Callable[[int], float], limit: float, default: int) -> int:

@@ -22,40 +22,24 @@ _WIDE = 10.0  # points of F1
 
 @dataclass(frozen=True)
 class Scored:
-    """A candidate with its score.
+    """A candidate with its score."""
 
-    Args:
-        candidate: layer and learning rate.
-        figure: mean metric over seeds, such as F1.
-        interval: 95 % confidence interval of the mean.
-    """
-
-    candidate: Candidate
-    figure: float
-    interval: tuple[float, float]
+    candidate: Candidate  # layer and learning rate
+    figure: float  # mean metric over seeds, such as F1
+    interval: tuple[float, float]  # 95 % confidence interval of the mean
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The comparison of the baseline with the best other candidate.
+    """The comparison of the baseline with the best other candidate."""
 
-    Args:
-        part: part of the data that they are scored on: test, or dev if there is no test.
-        judges: seeds that score them.
-        winner: the better one.
-        other: the worse one; None if it did not work.
-        interval: 95 % confidence interval of the difference, above zero if the winner is better; None without another.
-        probability: probability that the winner is better, over seeds and sentences; None without another.
-        fresh: True if the seeds took no part in the choice.
-    """
-
-    part: str
-    judges: tuple[int, ...]
-    winner: Scored
-    other: Scored | None
-    interval: tuple[float, float] | None
-    probability: float | None
-    fresh: bool = True
+    part: str  # part of the data that they are scored on: test, or dev if there is no test
+    judges: tuple[int, ...]  # seeds that score them
+    winner: Scored  # the better one
+    other: Scored | None  # the worse one; None if it did not work
+    interval: tuple[float, float] | None  # of the difference, 95 %, above zero if the winner is better
+    probability: float | None  # that the winner is better, over seeds and sentences; without another both are None
+    fresh: bool = True  # True if the seeds took no part in the choice
 
     @property
     def seeds(self) -> int:

@@ -41,19 +41,12 @@ _MAY_CHANGE = (
 
 @dataclass(frozen=True)
 class Selection:
-    """The result of a selection.
+    """The result of a selection."""
 
-    Args:
-        answer: the better layer, its lead, and how sure that is.
-        report: answer and all figures, as Markdown.
-        out: folder of the selection.
-        config: settings, without what the budget had no time for.
-    """
-
-    answer: Answer
-    report: str
-    out: Path
-    config: SelectSettings
+    answer: Answer  # the better layer, its lead, and how sure that is
+    report: str  # answer and all figures, as Markdown
+    out: Path  # folder of the selection
+    config: SelectSettings  # settings, without what the budget had no time for
 
 
 def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = False) -> Selection:
