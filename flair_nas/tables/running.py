@@ -104,37 +104,30 @@ class _Running:
         cells = [(row, column) for row in self.rows for column in self.table.columns]
         searches = [self._search_job(row, column) for row, column in cells if row.search is not None]
         seeds = self.config.seeds or self.table.seeds
-        self._note_cells(self._jobs(self.table.rows, seeds))
+        self._note_cells(seeds)
         self._prepare(seeds)
         self._do(searches, "searches")
         self._do([job for row, column in cells if (job := self._size_job(row, column)) is not None], "hidden sizes")
-        self._note_cells(self._jobs(self.table.rows, seeds))
-        jobs = self._jobs(self.rows, seeds)
-        self._do(jobs, "runs")
+        self._note_cells(seeds)
+        known = [(r, c) for c in self.table.columns for r in self.rows if self._first_job(r, c) is None]
+        self._do([self._job(row, column, seed) for seed in seeds for row, column in known], "runs")
         write_text(self.run.folder / "table.md", to_markdown(self.table, make_grid(self.table, self.ledger)))
         open_searches = sum(not self._is_done(job) for job in searches)
-        before = [job for row, column in cells if (job := self._first_job(row, column)) is not None]
-        left = sum(not self._is_done(job) for job in jobs) + sum(not self._is_done(job) for job in before) * len(seeds)
+        left = sum(not self._is_done(self._job(row, column, seed)) for row, column in cells for seed in seeds)
         parts = [f"{open_searches} searches"] * bool(open_searches) + [f"{left} runs"] * bool(left)
         return f"{' and '.join(parts)} are still to be done" if parts else ""
 
-    def _jobs(self, rows: Sequence[Row], seeds: Sequence[int]) -> list[Job]:
-        """Return the runs of rows whose layer and size are known, seed by seed."""
-        cells = [(row, column) for column in self.table.columns for row in rows]
-        jobs = [self._job(row, column, seed) for seed in seeds for row, column in cells]
-        return [job for job in jobs if job is not None]
+    def _note_cells(self, seeds: Sequence[int]) -> None:
+        """Write down the runs of each cell of the table, done or not, from which it is shown.
 
-    def _note_cells(self, jobs: Sequence[Job]) -> None:
-        """Write down the runs of each cell of the table, done or not, from which it is shown."""
+        In their place is the job that they wait for, as its failure is shown.
+        """
         cells: dict[str, list[str]] = {}
         measured: dict[str, str] = {}
         for row in self.table.rows:
             for column in self.table.columns:
-                start = f"{slug(column.name)}-{slug(row.name)}-"
-                names = [job.name for job in jobs if job.name.startswith(start)]
-                if not names and (first := self._first_job(row, column)) is not None:
-                    names = [first.name]  # its failure is shown
-                cells[f"{row.name} / {column.name}"] = names
+                names = (self._job(row, column, seed).name for seed in seeds)
+                cells[f"{row.name} / {column.name}"] = list(dict.fromkeys(names))
                 if (size := self._size_job(row, column)) is not None:
                     measured[f"{row.name} / {column.name}"] = size.name
         self.ledger.plan |= {"cells": cells, "measured": measured}
@@ -143,14 +136,10 @@ class _Running:
     def _prepare(self, seeds: Sequence[int]) -> None:
         """Describe the data of columns that have runs left, and do once what each run would do."""
         for column in self.table.columns:
-            if not self._is_spent() and any(self._is_open(row, column, seed) for row in self.rows for seed in seeds):
+            jobs = (self._job(row, column, seed) for row in self.rows for seed in seeds)
+            if not self._is_spent() and not all(map(self._is_done, jobs)):
                 settings = run_settings(self.rows[0], self._placed(column), "lstm")
                 TASKS[column.task].work.prepare(settings, self._read(column), progress=False)
-
-    def _is_open(self, row: Row, column: Column, seed: int) -> bool:
-        """Return True if a run, or the search before it, is still to be done."""
-        job = self._job(row, column, seed) or self._first_job(row, column)
-        return job is not None and not self._is_done(job)
 
     def _is_spent(self) -> bool:
         limit = parse_time(self.config.budget) if self.config.budget else None
@@ -209,18 +198,14 @@ class _Running:
         name = f"size-{_name(row, column, {**own, key: _name(other, column, others, data)}, data)}"
         return Job(name, find, (column.task, own, others))
 
-    def _job(self, row: Row, column: Column, seed: int) -> Job | None:
-        """Return a run; None if its layer or its size is unknown."""
-        column, rnn, task = self._placed(column), self._find_layer(row, column), TASKS[column.task]
-        if rnn is None:
-            return None
-        settings = run_settings(row, column, rnn)
-        sizing = self._size_job(row, column)
-        if sizing is not None:  # a size is kept with the runs, as another budget forgets the plan
-            size = self.ledger.runs.get(sizing.name, {}).get("hidden_size")
-            if size is None:
-                return None
-            settings["hidden_size"] = size
+    def _job(self, row: Row, column: Column, seed: int) -> Job:
+        """Return a run, or the job that it waits for."""
+        if (first := self._first_job(row, column)) is not None:
+            return first
+        column, task = self._placed(column), TASKS[column.task]
+        settings = run_settings(row, column, self._find_layer(row, column) or "")
+        if (sizing := self._size_job(row, column)) is not None:  # a budget forgets the plan, not the runs
+            settings["hidden_size"] = self.ledger.runs[sizing.name]["hidden_size"]
         whole = dataclasses.asdict(task.settings(**{**settings, **task.work.seeded(seed)}))
         name = f"{_name(row, column, whole, self._fingerprint(column))}-seed{seed}"
         return Job(name, task.work.train, (whole, str(self.run.folder / "runs" / name), True), column.name)
