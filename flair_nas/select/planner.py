@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
-import operator
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,6 @@ MARGIN = 0.85
 """Fraction of the time left that is planned with; the rest is for runs that take longer than measured."""
 MIN_JUDGES = 2
 """Fresh seeds that a comparison should have: one seed of each layer does not tell which is better."""
-_MAX_RANDOM = 1000
 
 
 class Pace(NamedTuple):
@@ -79,32 +76,6 @@ class Planner:
         # a candidate that is still to be trained may win, and then wants fresh seeds of its own
         judged = min(load.judged, fresh) if total else load.judged
         return total + makespan([epochs * pace.epoch + pace.overhead] * (2 * fresh - judged), self.workers)
-
-    def max_random(self, load: Workload, step: int, begun: int, left: float) -> int:
-        """Return the number of random cells that there is time for, of `step` candidates each.
-
-        Candidates of those that were begun are among the load of the first rung.
-        """
-
-        def fits(more: int) -> bool:
-            larger = load._replace(candidates=load.candidates + more * step)
-            return self.remaining(larger, self.config.fresh_seeds) <= MARGIN * left
-
-        return begun + sum(1 for _ in itertools.takewhile(fits, range(1, _MAX_RANDOM - begun + 1)))
-
-
-def choose_changes(
-    steps: Iterable[dict[str, Any]], seconds: Callable[[dict[str, Any], int], float], judges: int, left: float
-) -> dict[str, Any] | None:
-    """Return the fewest changes of settings with which a selection fits, or None if it fits with none.
-
-    Each of the steps is made besides those before. `seconds` gives the time with changes and a number of fresh seeds.
-    Without any of these judges the answer is undecided.
-    """
-    for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
-        if seconds(changes, judges) <= MARGIN * left or not seconds(changes, 0):  # one that is finished stays
-            return changes
-    return changes if seconds(changes, 0) <= left else None
 
 
 def reductions(config: SelectSettings, min_epochs: int, cell: str) -> Iterator[dict[str, Any]]:

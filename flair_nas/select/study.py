@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import math
+import operator
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,12 +23,13 @@ from flair_nas.select.candidates import (
     random_layers,
 )
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.planner import MARGIN, MIN_JUDGES, choose_changes, describe_changes, max_fitting, reductions
+from flair_nas.select.planner import MARGIN, MIN_JUDGES, describe_changes, max_fitting, reductions
 from flair_nas.select.runs import Goal, Runs, make_goals
 
 log = logging.getLogger("flair_nas")
 
 _OVERTIME = 1.05
+_MAX_RANDOM = 1000
 _FEW_EACH = 4  # random cells by worker that may train at once, however few have trained before
 
 
@@ -84,17 +87,21 @@ class Study:
         self.runs = self._change(changes)
 
     def _choose_changes(self) -> dict[str, Any]:
+        """Return the fewest changes with which the selection fits; without any fresh seed the answer is undecided."""
         config, judges = self.config, min(MIN_JUDGES, self.config.fresh_seeds)
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
-        steps = list(reductions(config, max(begun, self.runs.rungs[0]), bundled_best_first()[0]))
+        steps = reductions(config, max(begun, self.runs.rungs[0]), bundled_best_first()[0])
         self.runs.named_workload()  # what is timed here is spent
-        changes = choose_changes(steps, lambda changes, fresh: self.needs(fresh, changes=changes), judges, self.left)
-        if changes is not None:
+        left = self.left
+        for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
+            fits = self.needs(judges, changes=changes) <= MARGIN * left
+            if fits or not self.needs(0, changes=changes):  # one that is finished stays
+                return changes
+        needs = (self.needs(0, changes=changes), self.needs(judges, changes=changes), self.needs(judges))
+        if needs[0] <= left:
             return changes
-        smallest: dict[str, Any] = {name: value for step in steps for name, value in step.items()}
-        needs = (self.needs(0, changes=smallest), self.needs(judges, changes=smallest), self.needs(judges))
         least, judged, whole = (format_time(seconds / MARGIN + self.ledger.seconds) for seconds in needs)
-        runs = self._change(smallest)
+        runs = self._change(changes)
         epoch = runs.named_workload().pace.epoch
         layers = " and ".join(dict.fromkeys(c.layer.name for c in runs.named() if not runs.has_failed(c)))
         raise FlairNasError(
@@ -147,12 +154,19 @@ class Study:
         return config.random if config.random is not None else self.ledger.decide("random", choose)
 
     def _max_random(self, layers: Sequence[Layer], begun: int, step: int) -> int:
-        runs = self.runs
+        """Return the number of random cells that there is time for, of `step` candidates each."""
+        runs, limit = self.runs, MARGIN * self.left
         candidates = make_candidates(self.config, [*layers, *random_layers(self.config, begun)])
         if (pace := runs.pace(candidates)) is None:
             raise FlairNasError(f"no run of rung 1 worked: {runs.errors()}")
         good = [candidate for candidate in candidates if not runs.has_failed(candidate)]
-        return runs.planner.max_random(runs.workload(good, pace), step, begun, self.left)
+        load = runs.workload(good, pace)  # with the cells that were begun
+
+        def fits(more: int) -> bool:
+            larger = load._replace(candidates=load.candidates + more * step)
+            return runs.planner.remaining(larger, self.config.fresh_seeds) <= limit
+
+        return begun + sum(1 for _ in itertools.takewhile(fits, range(1, _MAX_RANDOM - begun + 1)))
 
     # --- the rungs ---
 
