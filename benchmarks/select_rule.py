@@ -95,7 +95,7 @@ def rules(epochs: int, budget: int, most: int) -> dict[str, tuple[Choose, int]]:
     for first in FIRST:
         for keep in KEEP:
             rule = Rule(first, keep)
-            count = min(rule.max_candidates(budget * epochs, epochs), most)
+            count = sum(rule.cost(count, epochs) <= budget * epochs for count in range(1, most + 1))
             found[f"halving from {first:g}, keeping {keep:.2f}"] = by_halving(rule, epochs), count
     return found
 

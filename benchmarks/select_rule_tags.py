@@ -82,9 +82,10 @@ def worth_of_rule(layers: list[dict[int, dict]], rule: Rule, by: str, budget: in
     """The mean test F1 of the layer that a rule takes, of as many as so many full trainings are enough for."""
     draw = np.random.default_rng(1)
     mean = [float(np.mean([run["test"] for run in runs.values()])) for runs in layers]
-    count = min(rule.max_candidates(budget * max(EPOCHS), max(EPOCHS)), len(layers))
+    last = max(EPOCHS)
+    count = sum(rule.cost(count, last) <= budget * last for count in range(1, len(layers) + 1))
     of_layers = [[np.array(costs(run, by)) for run in runs.values()] for runs in layers]
-    choose = by_halving(rule, max(EPOCHS))
+    choose = by_halving(rule, last)
     total = 0.0
     for _ in range(TRIALS):
         of = draw.choice(len(layers), count, replace=False)

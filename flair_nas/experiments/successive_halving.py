@@ -36,13 +36,6 @@ class Rule:
         lengths = [after - before for before, after in zip([0, *rungs], rungs)]
         return sum(count * length for count, length in zip(self.counts(candidates, rungs), lengths))
 
-    def max_candidates(self, budget: float, epochs: int) -> int:
-        """Return the number of candidates that a budget in epochs is enough for."""
-        count = 0
-        while self.cost(count + 1, epochs) <= budget:
-            count += 1
-        return count
-
 
 def survivors(costs: Mapping[str, float], count: int, protected: Collection[str] = ()) -> list[str]:
     """Return the candidates that go on: those with the smallest costs, in the order of `costs`.

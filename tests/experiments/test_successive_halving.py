@@ -42,13 +42,6 @@ def test_any_rule_begins_with_all_and_ends_with_one_at_least(rule: Rule, epochs:
     assert epochs <= rule.cost(candidates, epochs) <= candidates * epochs
 
 
-@given(RULES, st.integers(1, 60), st.floats(0, 500))
-def test_a_budget_is_used_and_kept(rule: Rule, epochs: int, budget: float) -> None:
-    count = rule.max_candidates(budget, epochs)
-    assert count == 0 or rule.cost(count, epochs) <= budget
-    assert rule.cost(count + 1, epochs) > budget
-
-
 @pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=3), st.floats(), min_size=1), st.integers(1, 9))
 def test_survivors_are_the_better_ones_in_their_order(costs: dict[str, float], count: int) -> None:
