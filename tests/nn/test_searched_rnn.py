@@ -298,6 +298,26 @@ def test_very_short_and_very_long_sequences() -> None:
     assert all(g.isfinite().all() for g in gradients([output], list(rnn.parameters())))
 
 
+def test_dead_nodes_have_parameters_but_no_influence_and_no_gradient() -> None:
+    live = (Edge("tanh", 0),), (Edge("relu", 1), Edge("sigmoid", 0))
+    rnn = make_rnn(cell(*live, (Edge("sigmoid", 1),), (Edge("identity", 3),), output=(2,)))
+    small = make_rnn(cell(*live))
+    x = torch.stack(make_sequences((4, 4)), dim=1)
+    weights = rnn.cells[0].weight_nodes
+    assert weights.shape == (4, H, 2 * H)
+    before = rnn(x)[0]
+    before.sum().backward()
+    assert weights.grad[:2].abs().min() > 0
+    assert not weights.grad[2:].any()
+    with torch.no_grad():
+        weights[2:] = 1e3
+        for name, weight in small.cells[0].named_parameters():
+            source = rnn.cells[0].get_parameter(name)
+            weight.copy_(source[:2] if name == "weight_nodes" else source)
+    assert torch.equal(rnn(x)[0], before)
+    assert_same([small(x)[0]], [before])
+
+
 # --- dropout
 
 
