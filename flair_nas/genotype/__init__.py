@@ -8,7 +8,10 @@ from flair_nas.genotype.sampling import random_genotype as random_genotype
 from flair_nas.genotype.vocabulary import CARRIES as CARRIES
 from flair_nas.genotype.vocabulary import DEFAULT_CARRY as DEFAULT_CARRY
 from flair_nas.genotype.vocabulary import DEFAULT_GATE as DEFAULT_GATE
+from flair_nas.genotype.vocabulary import DEFAULT_RECURRENCE as DEFAULT_RECURRENCE
 from flair_nas.genotype.vocabulary import GATE_FORMS as GATE_FORMS
+from flair_nas.genotype.vocabulary import NO_NODES as NO_NODES
 from flair_nas.genotype.vocabulary import OPERATIONS as OPERATIONS
 from flair_nas.genotype.vocabulary import OPTION_NAMES as OPTION_NAMES
+from flair_nas.genotype.vocabulary import RECURRENCES as RECURRENCES
 from flair_nas.genotype.vocabulary import GenotypeError as GenotypeError

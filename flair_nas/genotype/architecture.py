@@ -27,9 +27,12 @@ from flair_nas.genotype.vocabulary import (
     DEFAULT_CARRY,
     DEFAULT_COMBINE,
     DEFAULT_GATE,
+    DEFAULT_RECURRENCE,
     FORMAT,
     GATE_FORMS,
+    NO_NODES,
     OPTION_NAMES,
+    RECURRENCES,
     VERSION,
     GenotypeError,
     Json,
@@ -48,7 +51,7 @@ class Genotype:
     and `origin` do not count; compare `options` too if the function matters.
 
     Args:
-        nodes: for each node 1..N of the cell, its kept edges.
+        nodes: for each node 1..N of the cell, its kept edges; without nodes, h_t is s_0.
         output: the nodes that h_t is the mean of; all of them when empty.
         state_gate: ESS's f', over the last inputs, or None.
         input_gate: ESS's g', over the last states, or None.
@@ -57,6 +60,9 @@ class Genotype:
         gate: ``product`` (v * gate, the paper) or ``residual`` (v * (1 + gate)).
         carry: with a state gate, s_0 keeps a part of h_{t-1} (``ungated``) or of ĥ_{t-1} (``gated``; the state can then
             grow from step to step without bound).
+        recurrence: s_0 depends on h_{t-1} through a matrix (``full``), or on s_0 of the step before through a vector
+            (``elementwise``; no matrix product then depends on the step before). The latter needs the highway form and
+            has no gates.
         origin: the provenance: method, corpus, paper or command, date, figures.
 
     Raises:
@@ -73,6 +79,7 @@ class Genotype:
     combine: str = field(default=DEFAULT_COMBINE, compare=False)
     gate: str = field(default=DEFAULT_GATE, compare=False)
     carry: str = field(default=DEFAULT_CARRY, compare=False)
+    recurrence: str = field(default=DEFAULT_RECURRENCE, compare=False)
     origin: Mapping[str, Json] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,9 +90,17 @@ class Genotype:
                 check_gate(gate, name)
         if not isinstance(self.highway, bool):
             raise GenotypeError("true or false", actual=self.highway, place="options.highway")
-        for name, allowed in (("combine", COMBINATIONS), ("gate", GATE_FORMS), ("carry", CARRIES)):
+        choices = (COMBINATIONS, GATE_FORMS, CARRIES, RECURRENCES)
+        for name, allowed in zip(("combine", "gate", "carry", "recurrence"), choices):
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), actual=getattr(self, name), place=f"options.{name}")
+        if self.recurrence == "elementwise":
+            gates = self.state_gate is not None, self.input_gate is not None
+            faults = {"highway=false": not self.highway, "a state gate": gates[0], "an input gate": gates[1]}
+            if any(faults.values()):
+                fault = next(name for name, present in faults.items() if present)
+                expected = f"full: an elementwise recurrence has no gates and highway=true, and this has {fault}"
+                raise GenotypeError(expected, actual=self.recurrence, place="options.recurrence")
         if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):
             raise GenotypeError("an object with text keys", actual=self.origin, place="origin")
         try:
@@ -96,8 +111,14 @@ class Genotype:
 
     @property
     def options(self) -> dict[str, bool | str]:
-        """The options that change the function without being part of the structure."""
-        return {name: getattr(self, name) for name in OPTION_NAMES}
+        """The options that change the function without being part of the structure.
+
+        `recurrence` is left out if it is ``full``, as in files of version 2.
+        """
+        options = {name: getattr(self, name) for name in OPTION_NAMES}
+        if self.recurrence == DEFAULT_RECURRENCE:
+            del options["recurrence"]
+        return options
 
     @property
     def live_nodes(self) -> tuple[int, ...]:
@@ -129,7 +150,11 @@ class Genotype:
             for n, edges in enumerate(self.nodes, start=1)
         )
         title = "cell" if self.highway else "cell, without highway"
-        result = f"s0 of x[t] and h[t-1], h[t] = mean of {_node_names(self.output)}"
+        past = "h[t-1]"
+        if self.recurrence == "elementwise":
+            title, past = "cell, elementwise recurrence", "s0[t-1]"
+        mean = f"mean of {_node_names(self.output)}" if self.nodes else "s0"
+        result = f"s0 of x[t] and {past}, h[t] = {mean}"
         graphs = [Graph(title, result, (Vertex("s0", "s0"), *nodes))]
         residual = "1 + " if self.gate == "residual" else ""
         for gate, title, past, letter, gated in (
@@ -162,9 +187,10 @@ class Genotype:
 
         ``-`` joins nodes, ``+`` the edges of a node; an edge is the operation and the node that it reads. Output nodes
         follow ``:`` unless all nodes are. The gates follow as ``/state=`` and ``/input=``; each node of a gate begins
-        with its entry operation. Example: ``tanh0-relu1+tanh0:2/state=tanh-relu+sigmoid1``.
+        with its entry operation. Example: ``tanh0-relu1+tanh0:2/state=tanh-relu+sigmoid1``. A cell without nodes is
+        ``s0``.
         """
-        text = "-".join("+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes)
+        text = "-".join("+".join(f"{edge.op}{edge.tail}" for edge in edges) for edges in self.nodes) or NO_NODES
         if len(self.output) < len(self.nodes):
             text += ":" + ".".join(map(str, self.output))
         for name, gate in (("state", self.state_gate), ("input", self.input_gate)):
@@ -208,7 +234,7 @@ class Genotype:
 
         return {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION if not self.nodes or self.recurrence != DEFAULT_RECURRENCE else 2,
             "cell": {"nodes": [[*map(asdict, edges)] for edges in self.nodes], "output": list(self.output)},
             "state_gate": gate_data(self.state_gate),
             "input_gate": gate_data(self.input_gate),

@@ -90,8 +90,6 @@ def check_nodes(nodes: object) -> tuple[tuple[Edge, ...], ...]:
     check_size(nodes, place)
     if not is_list(nodes) or not all(is_list(edges) for edges in nodes):
         raise GenotypeError("for each node a sequence of edges", actual=nodes, place=place)
-    if not nodes:
-        raise GenotypeError("at least one node", actual=[], place=place)
     ordered = tuple(in_order(edges) for edges in nodes)
     for number, edges in enumerate(ordered, start=1):
         if not edges:
@@ -101,12 +99,18 @@ def check_nodes(nodes: object) -> tuple[tuple[Edge, ...], ...]:
 
 
 def check_output(output: object, nodes: int) -> tuple[int, ...]:
-    """Return the output nodes in order, all nodes if none is named; raise an error if they are faulty."""
+    """Return the output nodes in order, all nodes if none is named; raise an error if they are faulty.
+
+    A cell without nodes has the output s_0.
+    """
     if not is_list(output):
         raise GenotypeError("a sequence of node numbers", actual=output, place="cell.output")
+    if not nodes and tuple(output) in ((), (0,)):
+        return (0,)
     for index, number in enumerate(output):
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= nodes:
-            raise GenotypeError(f"a node, 1 to {nodes}", actual=number, place=f"cell.output[{index}]")
+            expected = f"a node, 1 to {nodes}" if nodes else "0, for s_0, as the cell has no nodes"
+            raise GenotypeError(expected, actual=number, place=f"cell.output[{index}]")
     if len(set(output)) < len(output):
         raise GenotypeError("each output node once", actual=tuple(output), place="cell.output")
     return tuple(sorted(output)) or tuple(range(1, nodes + 1))

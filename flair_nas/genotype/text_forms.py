@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from flair_nas.errors import shown
 from flair_nas.genotype.parts import Edge, Gate, GateNode, check_size, is_list
-from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
+from flair_nas.genotype.vocabulary import FORMAT, MAX_NODES, NO_NODES, OPTION_NAMES, VERSION, GenotypeError, Json
 
 _MAX_PRINTED = 100 * MAX_NODES  # characters, since Python's parser needs much memory for each
 
@@ -57,6 +57,8 @@ def fields_from_data(data: object) -> dict[str, Json]:
     cell = _object(top["cell"], "cell", ("nodes", "output"))
     nodes = _list(cell["nodes"], "cell.nodes")
     check_size(nodes, "cell.nodes")
+    if not nodes and version < 3:
+        raise GenotypeError("at least one node in a file of this version", actual=[], place="cell.nodes")
     output = _list(cell["output"], "cell.output")
     if not output:
         raise GenotypeError("at least one output node", actual=[], place="cell.output")
@@ -67,7 +69,8 @@ def fields_from_data(data: object) -> dict[str, Json]:
         "input_gate": _gate(top.get("input_gate"), "input_gate"),
         "origin": top.get("origin", {}),
     }
-    names = OPTION_NAMES if version > 1 else tuple(name for name in OPTION_NAMES if name != "carry")
+    newer_options = {1: ("carry", "recurrence"), 2: ("recurrence",)}.get(version, ())
+    names = tuple(name for name in OPTION_NAMES if name not in newer_options)
     fields |= _object(top.get("options", {}), "options", (), names)
     if version == 1 and fields["state_gate"] is not None:
         fields["carry"] = "gated"
@@ -123,7 +126,7 @@ def fields_from_line(text: str) -> dict[str, Json]:
     cell, colon, outputs = cell.partition(":")
     if colon and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})*", outputs):
         raise GenotypeError("output nodes joined by dots, such as :2.5", actual=outputs, place="cell.output")
-    nodes = cell.split("-")
+    nodes = [] if cell == NO_NODES else cell.split("-")
     check_size(nodes, "cell.nodes")
     fields: dict[str, Json] = {
         "nodes": [_line_edges(node.split("+"), f"cell.nodes[{index}]") for index, node in enumerate(nodes)],
@@ -155,6 +158,8 @@ def fields_from_darts(recurrent: object, concat: Iterable[object] | None) -> dic
     """Read the fields of the named tuple; scalars of NumPy become Python's own."""
     if not is_list(recurrent):
         raise GenotypeError("a list of (operation, tail) pairs", actual=recurrent, place="recurrent")
+    if not recurrent:
+        raise GenotypeError("at least one node", actual=[], place="recurrent")
     check_size(recurrent, "recurrent")
     nodes = []
     for index, entry in enumerate(recurrent):

@@ -9,20 +9,28 @@ from flair_nas.errors import FlairNasError, brief
 OPERATIONS = ("drop", "tanh", "relu", "sigmoid", "identity")
 """Names of the operations, in the order of the columns of architecture weights."""
 
-OPTION_NAMES = ("highway", "combine", "gate", "carry")
+OPTION_NAMES = ("highway", "combine", "gate", "carry", "recurrence")
 """Fields of a genotype that change its function without being part of its structure."""
 
 COMBINATIONS = ("sum", "mean")
 GATE_FORMS = ("product", "residual")
 CARRIES = ("ungated", "gated")
-DEFAULT_COMBINE, DEFAULT_GATE, DEFAULT_CARRY = "mean", "residual", "ungated"
+RECURRENCES = ("full", "elementwise")
+DEFAULT_COMBINE, DEFAULT_GATE, DEFAULT_CARRY, DEFAULT_RECURRENCE = "mean", "residual", "ungated", "full"
+
+NO_NODES = "s0"
+"""One-line form of a cell without nodes, whose h_t is s_0."""
 
 MAX_NODES = 1000
 """Node limit of a cell or a gate; published cells have up to 12 nodes."""
 
 FORMAT = "flair-nas/genotype"
-VERSION = 2
-"""Version of the JSON form. Version 1 had no option `carry`: a cell with a state gate carried the gated state."""
+VERSION = 3
+"""Newest version of the JSON form; each file has the lowest that can hold its genotype.
+
+Version 1 had no option `carry`: a cell with a state gate carried the gated state. Version 2 had no option `recurrence`
+and no cell without nodes.
+"""
 
 Json: TypeAlias = Any
 """Data as JSON's reader returns it."""

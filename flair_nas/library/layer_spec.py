@@ -68,7 +68,8 @@ def parse_layer_spec(
 def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None) -> str:
     """Return the layer spec of a genotype, without its origin, and of arguments of `SearchedRNN`."""
     defaults = Genotype(genotype.nodes).options
-    options = {name: value for name, value in genotype.options.items() if value != defaults[name]} | dict(numbers or {})
+    changed = {name: value for name, value in genotype.options.items() if value != defaults.get(name)}
+    options = changed | dict(numbers or {})
     return ",".join([genotype.one_line(), *(f"{name}={value}" for name, value in options.items())])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.genotype import OPERATIONS, Genotype, GenotypeError
+from flair_nas.genotype import NO_NODES, OPERATIONS, Genotype, GenotypeError
 from flair_nas.storage.paths import meant, user_path
 from flair_nas.storage.resources import resource_path
 
@@ -84,7 +84,7 @@ def _is_file(source: str | Path) -> bool:
 
 
 def _is_written(text: str) -> bool:
-    """Return True if a text has an edge or JSON; a misspelt name such as `dart-v1` has no operation."""
-    if text.lstrip().startswith("{") or "Genotype(" in text:
+    """Return True if a text has an edge, no nodes, or JSON; a misspelt name such as `dart-v1` has no operation."""
+    if text.lstrip().startswith("{") or "Genotype(" in text or re.split("[/:]", text)[0] == NO_NODES:
         return True
     return any(op in text for op in OPERATIONS[1:]) and any(map(str.isdigit, text))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import Genotype
+from flair_nas.genotype import DEFAULT_RECURRENCE, Genotype
 from flair_nas.nn.gates import Device, GateBase, InterCellGate
 from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.engine import CellProgram
@@ -41,6 +41,7 @@ class CellBase(nn.Module):
         hidden_size: H.
         nodes: N.
         width: W, 2H, or H in the plain form.
+        recurrence: ``full``, or ``elementwise``, in which the state that is carried is s_0 instead of h_t.
         device: device of the weights.
         dtype: dtype of the weights.
     """
@@ -54,13 +55,15 @@ class CellBase(nn.Module):
         hidden_size: int,
         nodes: int,
         width: int,
+        recurrence: str = DEFAULT_RECURRENCE,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.input_size, self.hidden_size = input_size, hidden_size
+        self.input_size, self.hidden_size, self.recurrence = input_size, hidden_size, recurrence
+        hidden_shape = (hidden_size,) if recurrence == "elementwise" else (hidden_size, width)
         self.weight_input = nn.Parameter(torch.empty(input_size, width, device=device, dtype=dtype))
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, width, device=device, dtype=dtype))
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_shape, device=device, dtype=dtype))
         self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, device=device, dtype=dtype))
         self.state_gate: GateBase | None = None
         self.input_gate: GateBase | None = None
@@ -74,11 +77,17 @@ class CellBase(nn.Module):
             self.input_gate = InterCellGate(genotype.input_gate, *sizes[::-1], genotype.gate, device, dtype)
 
     def reset_parameters(self) -> None:
-        """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1)."""
+        """Draw all weights from the global generator; architecture weights start at 1e-3 N(0, 1).
+
+        The vector v of an elementwise recurrence starts uniform in ±0.5: each entry multiplies one number, so the bound
+        does not depend on H.
+        """
         own_range = self._range(self.hidden_size)
         for name, weight in self.named_parameters(recurse=False):
             if name == "arch":
                 nn.init.normal_(weight, std=1e-3)
+            elif name == "weight_hidden" and self.recurrence == "elementwise":
+                nn.init.uniform_(weight, -0.5, 0.5)
             else:
                 nn.init.uniform_(weight, -own_range, own_range)
         for gate in (self.state_gate, self.input_gate):
@@ -89,7 +98,7 @@ class CellBase(nn.Module):
         return self.range_of(width) if self.init_range is None else self.init_range
 
     def step(self, x: Tensor, h: Tensor, mask: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
-        """Compute one time step by the equations; engines do so for a whole sequence.
+        """Compute one time step of a full recurrence by the equations; engines do so for a whole sequence.
 
         Args:
             x: x_t, or x̂_t if there is an input gate, [B, D].
@@ -99,6 +108,18 @@ class CellBase(nn.Module):
 
         Returns:
             h_t, [B, H].
+        """
+        raise NotImplementedError
+
+    def run_nodes(self, state: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Compute h_t from s_0 by the equations.
+
+        Args:
+            state: s_0, [B, H], or of an elementwise recurrence that of all steps, [S, H].
+            mask: variational dropout mask of the states where they enter a product, of the same shape, or None.
+
+        Returns:
+            h_t, of the same shape.
         """
         raise NotImplementedError
 
@@ -117,7 +138,7 @@ class SearchedCell(CellBase):
     Other arguments are those of `CellBase`.
 
     Shape of the parameters, with W = 2H (H in the plain form), columns [gate | candidate], no biases:
-        weight_input [D, W], weight_hidden [H, W], weight_nodes [N, H, W],
+        weight_input [D, W], weight_hidden [H, W], or v [H] of an elementwise recurrence, weight_nodes [N, H, W],
         state_gate.weight_entry [m, D, H], state_gate.weight_nodes [m, H, H],
         input_gate.weight_entry [m, H, D], input_gate.weight_nodes [m, D, D].
     """
@@ -132,7 +153,7 @@ class SearchedCell(CellBase):
         dtype: torch.dtype | None = None,
     ) -> None:
         width = (2 if genotype.highway else 1) * hidden_size
-        super().__init__(input_size, hidden_size, len(genotype.nodes), width, device=device, dtype=dtype)
+        super().__init__(input_size, hidden_size, len(genotype.nodes), width, genotype.recurrence, device, dtype)
         self.genotype, self.init_range = genotype, init_range
         self.set_gates(genotype, device, dtype)
         self.reset_parameters()
@@ -142,7 +163,11 @@ class SearchedCell(CellBase):
         genotype = self.genotype
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
         carry = h if previous is None or genotype.carry == "gated" else previous
-        states = {0: edge(torch.tanh, pre, carry, genotype.highway)}
+        return self.run_nodes(edge(torch.tanh, pre, carry, genotype.highway), mask)
+
+    def run_nodes(self, state: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Compute h_t from s_0 by the equations (I-DARTS eq. 1); see `CellBase.run_nodes`."""
+        genotype, states = self.genotype, {0: state}
         for i in genotype.live_nodes:
             weight, edges = self.weight_nodes[i - 1], genotype.nodes[i - 1]
             pres = {j: product(masked(states[j], mask), weight) for j in {e.tail for e in edges}}  # s_j W_i

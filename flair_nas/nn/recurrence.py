@@ -9,6 +9,8 @@ from torch import Tensor
 
 from flair_nas.nn.cell import CellBase
 from flair_nas.nn.kernels import columns, dispatch
+from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS
+from flair_nas.nn.kernels.elementwise_loop import loop_by_equations, run_loop
 from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
 from flair_nas.nn.kernels.native import run
@@ -37,7 +39,7 @@ class Layer(Protocol):
 
 
 def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start: Start) -> tuple[Tensor, Start]:
-    """Run one layer in one direction.
+    """Run one layer in one direction. The state of an elementwise recurrence is s_0.
 
     Args:
         cell: the cell.
@@ -63,12 +65,31 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
     if input_mask is not None:
         data = data * input_mask[packing.column]
     # torch.compile may trace the equations; engines take no empty batch
-    run = run_equations if dispatch.wants_equations() or not packing.batch else run_engine
+    by_equations = dispatch.wants_equations() or not packing.batch
+    if cell.recurrence == "elementwise":
+        state = run_elementwise_start(cell, data, packing, hidden, mask, by_equations)  # [S, H]
+        output = cell.run_nodes(state, None if mask is None else mask[packing.column])
+        return output, (state[packing.ends()], inputs, states)
+    run = run_equations if by_equations else run_engine
     output = run(cell, (data, packing, hidden, states, past, mask))
     if cell.input_gate is not None:
         earlier = torch.cat([hidden, states.flatten(0, 1), output])  # [m * B + S, H]
         states = packing.last(earlier, cell.input_gate.history)[1:]
     return output, (output[packing.ends()], inputs, states)
+
+
+def run_elementwise_start(
+    cell: CellBase, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, by_equations: bool
+) -> Tensor:
+    """Compute s_0 of all steps of an elementwise recurrence, [S, H]; its other states need no step before.
+
+    With [c | z] = x W_x, s_{0,t} = s_{0,t-1} + σ(c_t + v ⊙ s_{0,t-1}) ⊙ (tanh(z_t) - s_{0,t-1}).
+    """
+    c, z = product(data, cell.weight_input).chunk(2, dim=1)  # [S, H] each
+    weight = cell.weight_hidden[None] if mask is None else cell.weight_hidden * mask  # [1, H] or [B, H]
+    if by_equations:
+        return loop_by_equations(c, torch.tanh(z), weight, hidden, packing.sizes)
+    return run_loop(c, FAST_FUNCTIONS["tanh"](z), weight, hidden, packing)
 
 
 def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:

@@ -36,18 +36,21 @@ PLAIN_JSON = st.recursive(
 
 
 @st.composite
-def genotypes(draw: st.DrawFn, gated: bool = True) -> Genotype:
-    nodes = tuple(draw(edge_lists(range(i), 1)) for i in range(1, draw(st.integers(1, 7)) + 1))
-    numbers = st.sampled_from(range(1, len(nodes) + 1))
-    gate = st.none() | gates() if gated else st.none()
+def genotypes(draw: st.DrawFn, gated: bool = True, version: int = 3) -> Genotype:
+    """Draw a genotype that files of this version can hold."""
+    nodes = tuple(draw(edge_lists(range(i), 1)) for i in range(1, draw(st.integers(int(version < 3), 7)) + 1))
+    numbers = st.sampled_from(range(1, len(nodes) + 1) if nodes else [0])
+    recurrence = draw(st.sampled_from(["full"] * 2 + ["elementwise"] * (version > 2)))
+    gate = st.none() | gates() if gated and recurrence == "full" else st.none()
     return Genotype(
         nodes=nodes,
         output=tuple(draw(st.lists(numbers, unique=True))),  # in any order; empty stands for all
         state_gate=draw(gate),
         input_gate=draw(gate),
-        highway=draw(st.booleans()),
+        highway=recurrence == "elementwise" or draw(st.booleans()),
         combine=draw(st.sampled_from(["sum", "mean"])),
         gate=draw(st.sampled_from(["product", "residual"])),
         carry=draw(st.sampled_from(["ungated", "gated"])),
+        recurrence=recurrence,
         origin=draw(st.dictionaries(st.text(), PLAIN_JSON, max_size=3)),
     )

@@ -16,7 +16,7 @@ OPERATIONS = {"identity": lambda z: z, "sigmoid": torch.sigmoid, "tanh": torch.t
 class State(NamedTuple):
     """What one sequence hands to its continuation. The newest vector comes first in both histories."""
 
-    hidden: Tensor  # [H], h_{t-1}
+    hidden: Tensor  # [H], h_{t-1}, or s_0 of the step before in an elementwise recurrence
     inputs: list[Tensor]  # x_{t-1} .. x_{t-m}, each [D]; empty without a state gate
     states: list[Tensor]  # h_{t-2} .. h_{t-m}, each [H]; empty without an input gate
 
@@ -40,8 +40,26 @@ def run_cell(
         s = {0: carry + torch.sigmoid(c) * (torch.tanh(z) - carry)}
     else:
         s = {0: torch.tanh(product)}
+    return run_nodes(genotype, weights, s[0], h_mask)
+
+
+def run_elementwise_cell(
+    genotype: Any, weights: dict[str, Tensor], x: Tensor, before: Tensor, x_mask: Tensor, h_mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the next hidden state [H] and s_0 [H] from the input x [D] and s_0 of the step before."""
+    c, z = ((x * x_mask) @ weights["weight_input"]).chunk(2)
+    gate = torch.sigmoid(c + weights["weight_hidden"] * h_mask * before)
+    s_0 = before + gate * (torch.tanh(z) - before)
+    return run_nodes(genotype, weights, s_0, h_mask), s_0
+
+
+def run_nodes(genotype: Any, weights: dict[str, Tensor], s_0: Tensor, h_mask: Tensor) -> Tensor:
+    """Return the hidden state [H] from s_0 [H]."""
+    if not genotype.nodes:
+        return s_0
+    s = {0: s_0}
     for i, edges in enumerate(genotype.nodes, start=1):
-        total = torch.zeros_like(h)
+        total = torch.zeros_like(s_0)
         for edge in edges:
             total = total + apply_edge(edge.op, s[edge.tail], weights["weight_nodes"][i - 1], genotype.highway, h_mask)
         s[i] = total / len(edges) if genotype.combine == "mean" else total
@@ -79,6 +97,11 @@ def run_sequence(
     past_h = [h, *older_h]  # h_{t-1} .. h_{t-m}
     outputs = []
     for x in xs:
+        if genotype.recurrence == "elementwise":
+            h, s_0 = run_elementwise_cell(genotype, weights, x, past_h[0], x_mask, h_mask)
+            outputs.append(h)
+            past_h = [s_0]
+            continue
         gated_h, gated_x = past_h[0], x
         if genotype.state_gate:
             f = run_gate(

@@ -49,7 +49,7 @@ def _weights(recurrence: Recurrence, sources: Mapping[str, Tensor]) -> dict[Hash
     weights: dict[Hashable, Tensor] = {"hidden": _transposed(sources["weight_hidden"].to(dtype))}
     sides = 2 if plan.highway else 1
     nodes = [node.chunk(sides, dim=1) for node in sources["weight_nodes"].to(dtype).unbind()]  # [H, H] each
-    weights |= _stacked_heads(plan.pairs, [nodes[number - 1] for number in (1, *plan.nodes)])
+    weights |= _stacked_heads(plan.pairs, [(), *(nodes[number - 1] for number in plan.nodes)])
     if recurrence.gate is not None:
         weights["input"] = _transposed(sources["weight_input"].to(dtype))
         weights["entry"] = _transposed(sources["weight_entry"].to(dtype).transpose(0, 1).flatten(1))
