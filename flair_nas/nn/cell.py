@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, reduce
 
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import DEFAULT_RECURRENCE, Genotype
+from flair_nas.genotype import DEFAULT_RECURRENCE, OPERATIONS, Genotype
 from flair_nas.nn.gates import Device, GateBase, InterCellGate
 from flair_nas.nn.init import default_range
 from flair_nas.nn.kernels.engine import CellProgram
@@ -15,11 +16,12 @@ from flair_nas.nn.kernels.plan import cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
 
 
-def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
+def edge(operation: str | Tensor, pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
     """Compute one edge (j -> i, op): s_j + σ(c) (op(z) - s_j) with [c | z] = s_j W_i, or op(s_j W_i).
 
     Args:
-        operation: op.
+        operation: op, or the mixing weights of all operations, [5]; the edge is then Σ_k p_k times that of op_k, and
+            drop adds nothing (DARTS; I-DARTS eq. 4).
         pre: s_j W_i, [B, 2H], or [B, H] without highway.
         state: s_j, [B, H].
         highway: use the first form; the second is the papers' plain form.
@@ -27,10 +29,17 @@ def edge(operation: Callable[[Tensor], Tensor], pre: Tensor, state: Tensor, high
     Returns:
         [B, H].
     """
+    if isinstance(operation, Tensor):
+        terms = [p * edge(name, pre, state, highway) for p, name in zip(operation, OPERATIONS) if name != "drop"]
+        return torch.stack(terms).sum(0)
     if not highway:
-        return operation(pre)
+        return FUNCTIONS[operation](pre)
     c, z = pre.chunk(2, dim=1)
-    return state + torch.sigmoid(c) * (operation(z) - state)
+    return state + torch.sigmoid(c) * (FUNCTIONS[operation](z) - state)
+
+
+Edges = Callable[[str | Tensor, Tensor, Tensor], Tensor]
+"""A function that computes an edge in the highway form: `edge` or a faster one."""
 
 
 class CellBase(nn.Module):
@@ -111,12 +120,13 @@ class CellBase(nn.Module):
         """
         raise NotImplementedError
 
-    def run_nodes(self, state: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Compute h_t from s_0 by the equations.
+    def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
+        """Compute h_t from s_0.
 
         Args:
             state: s_0, [B, H], or of an elementwise recurrence that of all steps, [S, H].
             mask: variational dropout mask of the states where they enter a product, of the same shape, or None.
+            edge: computes the edges.
 
         Returns:
             h_t, of the same shape.
@@ -163,18 +173,18 @@ class SearchedCell(CellBase):
         genotype = self.genotype
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, W]
         carry = h if previous is None or genotype.carry == "gated" else previous
-        return self.run_nodes(edge(torch.tanh, pre, carry, genotype.highway), mask)
+        form = partial(edge, highway=genotype.highway)
+        return self.run_nodes(form("tanh", pre, carry), mask, form)
 
-    def run_nodes(self, state: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Compute h_t from s_0 by the equations (I-DARTS eq. 1); see `CellBase.run_nodes`."""
+    def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
+        """Compute h_t from s_0 (I-DARTS eq. 1); see `CellBase.run_nodes`."""
         genotype, states = self.genotype, {0: state}
         for i in genotype.live_nodes:
             weight, edges = self.weight_nodes[i - 1], genotype.nodes[i - 1]
             pres = {j: product(masked(states[j], mask), weight) for j in {e.tail for e in edges}}  # s_j W_i
-            terms = [edge(FUNCTIONS[e.op], pres[e.tail], states[e.tail], genotype.highway) for e in edges]
-            total = torch.stack(terms).sum(0)  # [B, H]
+            total = reduce(torch.add, [edge(e.op, pres[e.tail], states[e.tail]) for e in edges])  # [B, H]
             states[i] = total / len(edges) if genotype.combine == "mean" else total
-        return torch.stack([states[i] for i in genotype.output]).mean(0)
+        return reduce(torch.add, [states[i] for i in genotype.output]) / len(genotype.output)
 
     def program(self) -> CellProgram:
         """Return everything that engines need besides the weights."""

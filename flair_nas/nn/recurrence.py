@@ -7,13 +7,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from flair_nas.nn.cell import CellBase
+from flair_nas.nn.cell import CellBase, Edges, edge
 from flair_nas.nn.kernels import columns, dispatch
-from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS
-from flair_nas.nn.kernels.elementwise_loop import loop_by_equations, run_loop
+from flair_nas.nn.kernels.elementwise_loop import Loop, loop_by_equations, run_loop
 from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
-from flair_nas.nn.kernels.native import run
+from flair_nas.nn.kernels.native import elementwise, run
 from flair_nas.nn.kernels.tracing import untraced
 from flair_nas.nn.operations import masked, product, product_dtype
 from flair_nas.nn.packing import Packing
@@ -67,8 +66,8 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
     # torch.compile may trace the equations; engines take no empty batch
     by_equations = dispatch.wants_equations() or not packing.batch
     if cell.recurrence == "elementwise":
-        state = run_elementwise_start(cell, data, packing, hidden, mask, by_equations)  # [S, H]
-        output = cell.run_nodes(state, None if mask is None else mask[packing.column])
+        run_all = run_elementwise if by_equations else run_elementwise_engine
+        output, state = run_all(cell, data, packing, hidden, mask)
         return output, (state[packing.ends()], inputs, states)
     run = run_equations if by_equations else run_engine
     output = run(cell, (data, packing, hidden, states, past, mask))
@@ -78,18 +77,35 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
     return output, (output[packing.ends()], inputs, states)
 
 
-def run_elementwise_start(
-    cell: CellBase, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, by_equations: bool
-) -> Tensor:
-    """Compute s_0 of all steps of an elementwise recurrence, [S, H]; its other states need no step before.
+def run_elementwise(
+    cell: CellBase,
+    data: Tensor,
+    packing: Packing,
+    hidden: Tensor,
+    mask: Tensor | None,
+    loop: Loop = loop_by_equations,
+    edge: Edges = edge,
+) -> tuple[Tensor, Tensor]:
+    """Run an elementwise recurrence: s_0 of all steps, then each node for all steps at once.
 
     With [c | z] = x W_x, s_{0,t} = s_{0,t-1} + σ(c_t + v ⊙ s_{0,t-1}) ⊙ (tanh(z_t) - s_{0,t-1}).
+
+    Returns:
+        Packed output and s_0, [S, H] each.
     """
-    c, z = product(data, cell.weight_input).chunk(2, dim=1)  # [S, H] each
-    weight = cell.weight_hidden[None] if mask is None else cell.weight_hidden * mask  # [1, H] or [B, H]
-    if by_equations:
-        return loop_by_equations(c, torch.tanh(z), weight, hidden, packing.sizes)
-    return run_loop(c, FAST_FUNCTIONS["tanh"](z), weight, hidden, packing)
+    weight = cell.weight_hidden[None] if mask is None else cell.weight_hidden * mask  # v, [1, H] or [B, H]
+    state = loop("tanh", product(data, cell.weight_input), weight, hidden, packing.sizes)
+    return cell.run_nodes(state, None if mask is None else mask[packing.column], edge), state
+
+
+@untraced
+def run_elementwise_engine(
+    cell: CellBase, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Run an elementwise recurrence with the fastest loop and edges available."""
+    engine = dispatch.engine_for(True, cell.weight_input, product_dtype(cell.weight_input))
+    functions = (elementwise.run_loop, elementwise.run_edge) if engine == "native" else (run_loop, edge)
+    return run_elementwise(cell, data, packing, hidden, mask, *functions)
 
 
 def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:
@@ -121,7 +137,7 @@ def run_engine(cell: CellBase, inputs: Inputs) -> Tensor:
     """Run a cell by the fastest engine available."""
     data, packing, hidden, states, past, mask = inputs
     program, dtype = cell.program(), product_dtype(cell.weight_hidden)
-    engine = ENGINES[dispatch.engine_for(program.plan, cell.weight_hidden, dtype)]
+    engine = ENGINES[dispatch.engine_for(program.plan.highway, cell.weight_hidden, dtype)]
     sources = {"hidden": hidden, "weight_hidden": cell.weight_hidden, "weight_nodes": cell.weight_nodes}
     if program.mixing is not None:
         sources["mixing"] = program.mixing

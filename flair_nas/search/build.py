@@ -80,8 +80,8 @@ def build_supernet(
         if config.learn == "inter":
             assert fixed is not None
             return InterCellSupernet(*sizes, fixed, **options)
-        range_of = strategy_class(config.strategy).range_of
-        return CellSupernet(*sizes, config.nodes, fixed_gates=fixed, range_of=range_of, **options)
+        options.update(recurrence=config.recurrence, range_of=strategy_class(config.strategy).range_of)
+        return CellSupernet(*sizes, config.nodes, fixed_gates=fixed, **options)
 
     check_fits(build, accelerator.device, f"hidden_size {config.hidden_size}, nodes {config.nodes}")
     torch.manual_seed(config.seed)

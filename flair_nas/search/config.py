@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flair_nas.errors import FlairNasError
-from flair_nas.genotype import CARRIES, DEFAULT_CARRY, GATE_FORMS, Genotype
+from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_FORMS, RECURRENCES, Genotype
 from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy_class
@@ -83,6 +83,10 @@ class SearchSettings:
     carry: str = setting(
         DEFAULT_CARRY, "with gates, the past in s_0: h (ungated), or h times the state gate (gated)",
         choices=CARRIES, before="gated",
+    )  # fmt: skip
+    recurrence: str = setting(
+        DEFAULT_RECURRENCE, "s_0 depends on the past through a matrix (full) or a vector (elementwise, without gates)",
+        choices=RECURRENCES,
     )  # fmt: skip
     fixed: str | None = setting(
         None, "genotype (options after commas) with the fixed cell (learn inter) or gates (learn intra)"
@@ -166,6 +170,8 @@ class SearchSettings:
              "inter_learning_rate is of gates that are searched: learn must be inter or joint"),
             (self.learn == "inter" and (self.avoid_first or self.most_identity is not None),
              "avoid_first and most_identity are of a cell that is searched: learn must be intra or joint"),
+            (self.recurrence == "elementwise" and (self.history or self.fixed is not None),
+             "recurrence elementwise is of cells without gates: history must be 0, and fixed left out"),
             (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
             (self.convergence and self.phase_steps is not None and self.convergence_steps >= self.phase_steps,
              f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "

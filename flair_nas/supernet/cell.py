@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_GATE, GATE_FORMS, OPERATIONS, Genotype
-from flair_nas.nn.cell import CellBase, SearchedCell, edge
+from flair_nas.genotype import (
+    CARRIES,
+    DEFAULT_CARRY,
+    DEFAULT_GATE,
+    DEFAULT_RECURRENCE,
+    GATE_FORMS,
+    OPERATIONS,
+    RECURRENCES,
+    Genotype,
+)
+from flair_nas.nn.cell import CellBase, Edges, SearchedCell, edge
 from flair_nas.nn.init import check_arguments, papers_range
 from flair_nas.nn.kernels.engine import CellProgram, Normalisation
 from flair_nas.nn.kernels.plan import relaxed_cell_plan
-from flair_nas.nn.operations import FUNCTIONS, masked, product
+from flair_nas.nn.operations import masked, product
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrence import Layer, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
@@ -36,7 +46,9 @@ class CellSupernet(CellBase):
         carry: the carry of s_0 if there is a state gate, one of `CARRIES`.
         gate_links: the nodes of a gate read one another.
         fixed_gates: a genotype; its gates, form and carry replace the relaxed gates.
-        batch_norm: normalise the nodes' states.
+        recurrence: ``full``, or ``elementwise``, without gates.
+        batch_norm: normalise the nodes' states: over the sequences of a step, or of an elementwise recurrence over
+            all tokens. The state that it carries, s_0, is not normalised.
         input_dropout: variational dropout of the input, one mask per sequence.
         recurrent_dropout: variational dropout of the states where they enter a product.
         init_range: initialisation bound of the weights. Architecture weights start at 1e-3 N(0, 1).
@@ -46,7 +58,7 @@ class CellSupernet(CellBase):
         sampler: makes mixing weights of architecture weights in training.
 
     Shape of the parameters:
-        weight_input [D, 2H], weight_hidden [H, 2H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;
+        weight_input [D, 2H], weight_hidden [H, 2H] or [H], weight_nodes [N, H, 2H], as in a layer of `SearchedRNN`;
         arch [N (N + 1) / 2, 5], rows by head, then tail, columns as `OPERATIONS`; those of `GateSupernet` as
         state_gate (E = D, G = H) and input_gate (E = H, G = D).
 
@@ -66,6 +78,7 @@ class CellSupernet(CellBase):
         carry: str = DEFAULT_CARRY,
         gate_links: bool = True,
         fixed_gates: Genotype | None = None,
+        recurrence: str = DEFAULT_RECURRENCE,
         batch_norm: bool = True,
         input_dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
@@ -75,10 +88,13 @@ class CellSupernet(CellBase):
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "nodes": nodes, "history": history}
         dropouts = {"input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
         check_arguments(init_range, **sizes, **dropouts)
-        for name, value, known in (("gate", gate, GATE_FORMS), ("carry", carry, CARRIES)):
+        choices = {"gate": (gate, GATE_FORMS), "carry": (carry, CARRIES), "recurrence": (recurrence, RECURRENCES)}
+        for name, (value, known) in choices.items():
             if value not in known:
                 raise ValueError(f"{name} must be {' or '.join(known)}, got {value!r}")
-        super().__init__(input_size, hidden_size, nodes, 2 * hidden_size)
+        if recurrence == "elementwise" and (history or fixed_gates is not None):
+            raise ValueError("an elementwise recurrence has no gates: history must be 0 and fixed_gates None")
+        super().__init__(input_size, hidden_size, nodes, 2 * hidden_size, recurrence)
         self.nodes, self.relaxation, self.init_range, self.range_of = nodes, relaxation, init_range, range_of
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
         self.arch = nn.Parameter(torch.empty(nodes * (nodes + 1) // 2, len(OPERATIONS)))
@@ -130,6 +146,8 @@ class CellSupernet(CellBase):
             return
         if len(genotype.nodes) != self.nodes or not genotype.highway:
             raise ValueError(f"the supernet has {self.nodes} highway nodes, which the genotype {genotype} has not")
+        if genotype.recurrence != self.recurrence:
+            raise ValueError(f"the supernet has recurrence={self.recurrence}, which the genotype {genotype} has not")
         for gate, own_gate in ((genotype.state_gate, self.state_gate), (genotype.input_gate, self.input_gate)):
             if (gate.history if gate else 0) != (own_gate.history if own_gate else 0):
                 raise ValueError(f"the supernet's gates have another history than those of the genotype {genotype}")
@@ -170,7 +188,7 @@ class CellSupernet(CellBase):
             gates: dict[str, Any] = {"state_gate": fixed.state_gate, "input_gate": fixed.input_gate}
             return Genotype(nodes, **gates, gate=fixed.gate, carry=fixed.carry)
         if not (isinstance(self.state_gate, GateSupernet) and isinstance(self.input_gate, GateSupernet)):
-            return Genotype(nodes)
+            return Genotype(nodes, recurrence=self.recurrence)
         return Genotype(
             nodes,
             state_gate=self.state_gate.derive(edges_per_node),
@@ -206,19 +224,17 @@ class CellSupernet(CellBase):
         every s_i pass one shared batch normalisation without affine parameters, over the batch. h_t is the mean of
         s_1..s_N.
         """
-        pairs = iter(self.mixing_weights())
         pre = product(x, self.weight_input) + product(masked(h, mask), self.weight_hidden)  # [c_0 | z_0], [B, 2H]
         carry = h if previous is None or self.carry == "gated" else previous
-        states = [self._normalise(edge(torch.tanh, pre, carry))]
+        return self.run_nodes(edge("tanh", pre, carry), mask)
+
+    def run_nodes(self, state: Tensor, mask: Tensor | None = None, edge: Edges = edge) -> Tensor:
+        """Compute h_t from s_0; see `CellBase.run_nodes`."""
+        mixing, states = iter(self.mixing_weights()), [self._normalise(state)]
         for weight in self.weight_nodes:
-            terms: list[Tensor] = []
-            for state in states:
-                pre = product(masked(state, mask), weight)  # s_j W_i, [B, 2H]
-                for p, (name, operation) in zip(next(pairs), FUNCTIONS.items()):
-                    if name != "drop":
-                        terms.append(p * edge(operation, pre, state))
-            states.append(self._normalise(torch.stack(terms).sum(0)))
-        return torch.stack(states[1:]).mean(0)
+            terms = [edge(next(mixing), product(masked(state, mask), weight), state) for state in states]  # [B, H] each
+            states.append(self._normalise(reduce(torch.add, terms)))
+        return reduce(torch.add, states[1:]) / self.nodes
 
     def program(self) -> CellProgram:
         """Return everything that engines need besides the weights."""

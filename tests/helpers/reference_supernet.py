@@ -125,12 +125,18 @@ def run_relaxed_cell(
 ) -> Tensor:
     """Return the next hidden state [B, H] from the input x [B, D], the gated state h and what s_0 carries, [B, H]."""
     c, z = halves((x * x_mask) @ weights["weight_input"] + (h * h_mask) @ weights["weight_hidden"])
-    s = {0: norm(carry + torch.sigmoid(c) * (torch.tanh(z) - carry))}
+    s_0 = carry + torch.sigmoid(c) * (torch.tanh(z) - carry)
+    return run_relaxed_nodes(weights, relaxation, s_0, h_mask, norm)
+
+
+def run_relaxed_nodes(weights: dict[str, Tensor], relaxation: str, s_0: Tensor, h_mask: Tensor, norm: Any) -> Tensor:
+    """Return the hidden state of each row from s_0; rows are sequences, or tokens of all steps."""
+    s = {0: norm(s_0)}
     probabilities = relax(weights["arch"], relaxation)
     edges = edges_of_rows(len(probabilities))
     nodes = edges[-1][0]
     for i in range(1, nodes + 1):
-        total = torch.zeros_like(h)
+        total = torch.zeros_like(s_0)
         for (head, j), p in zip(edges, probabilities, strict=True):
             if head != i:
                 continue
@@ -141,6 +147,21 @@ def run_relaxed_cell(
                 total = total + p[k] * (s[j] + torch.sigmoid(c) * (OPERATIONS[op](z) - s[j]))
         s[i] = norm(total)
     return sum(s[i] for i in range(1, nodes + 1)) / nodes
+
+
+def run_elementwise_sequence(
+    weights: dict[str, Tensor], relaxation: str, xs: Tensor, before: Tensor, norm: Any, x_mask: Tensor, h_mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the hidden states [T, B, H] and the last s_0 [B, H]; statistics are those of all tokens together."""
+    starts = []
+    for x in xs:
+        c, z = halves((x * x_mask) @ weights["weight_input"])
+        gate = torch.sigmoid(c + weights["weight_hidden"] * h_mask * before)
+        before = before + gate * (torch.tanh(z) - before)
+        starts.append(before)
+    masks = torch.cat([h_mask.expand_as(before)] * len(xs))
+    output = run_relaxed_nodes(weights, relaxation, torch.cat(starts), masks, norm)
+    return output.view(len(xs), *before.shape), before
 
 
 # --- the gates
@@ -197,6 +218,9 @@ def run_sequence(
     h = xs.new_zeros(batch, len(weights["weight_hidden"])) if state is None else state.hidden
     x_mask = torch.ones_like(xs[0]) if x_mask is None else x_mask
     h_mask = torch.ones_like(h) if h_mask is None else h_mask
+    if weights["weight_hidden"].dim() == 1:
+        output, s_0 = run_elementwise_sequence(weights, relaxation, xs, h, norm, x_mask, h_mask)
+        return output, State(s_0, [], [])
 
     def gate_of(name: str, past: list[Tensor]) -> Tensor:
         """Return what the gate [B, G] makes of its entry vectors."""

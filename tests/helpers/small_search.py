@@ -51,7 +51,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-shared with gates": {"strategy": "random-shared", **JOINT},
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
     "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
-    "decided": {"selection": "perturbation", "selection_steps": 1, "sampling": "straight-through"},
+    "decided": {
+        "selection": "perturbation",
+        "selection_steps": 1,
+        "sampling": "straight-through",
+        "recurrence": "elementwise",
+    },
 }
 
 

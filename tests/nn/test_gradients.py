@@ -22,10 +22,12 @@ pytestmark = pytest.mark.slow
 
 D, H, T, B = 3, 4, 3, 3  # as many steps as the gates look back on, and one
 CELL = Genotype.parse("tanh0-relu1+tanh1-sigmoid0")
+ELEMENTWISE = dataclasses.replace(CELL, recurrence="elementwise")
 GATED = Genotype.parse("tanh0-relu1+tanh1-sigmoid0/state=tanh-sigmoid+relu1/input=tanh-relu+tanh1")
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "cell": lambda: SearchedRNN(D, H, CELL, recurrent_dropout=0.5),
     "without highway": lambda: SearchedRNN(D, H, dataclasses.replace(CELL, highway=False)),
+    "elementwise": lambda: SearchedRNN(D, H, ELEMENTWISE, recurrent_dropout=0.5),
     "state gate": lambda: SearchedRNN(D, H, dataclasses.replace(GATED, input_gate=None)),
     "gates": lambda: SearchedRNN(D, H, GATED),
     "two layers, both directions": lambda: SearchedRNN(D, H, GATED, num_layers=2, bidirectional=True),
@@ -35,6 +37,8 @@ TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 COMPILED = [
     ("native", "cell", "aot_eager"),
     ("native", "supernet", "aot_eager"),
+    ("native", "elementwise", "aot_eager"),
+    ("columns", "elementwise", "aot_eager"),
     ("native", "gates", "cudagraphs"),
     ("columns", "supernet", "aot_eager"),
     ("plain", "cell", "aot_eager"),

@@ -361,6 +361,55 @@ def test_variational_dropout_equals_the_reference_with_the_masks_it_drew() -> No
     assert_same(outputs, expected)
 
 
+def test_variational_dropout_of_an_elementwise_recurrence_equals_the_reference_with_the_masks_it_drew() -> None:
+    size, batch, p = 32, len(LENGTHS), 0.5
+    genotype = cell((Edge("relu", 0),), (Edge("tanh", 1), Edge("relu", 0)), output=(1, 2), recurrence="elementwise")
+    rnn = make_rnn(genotype, size, size, input_dropout=p, recurrent_dropout=p)
+    bare = make_rnn(replace(genotype, nodes=(), output=()), size, size, input_dropout=p, recurrent_dropout=p)
+    weights = dict(bare.cells[0].named_parameters())
+
+    def show(x: float, h: float) -> Tensor:
+        """Return s_0 after one step, [batch, size], for z = the masked x, and a gate of σ(the masked h)."""
+        with torch.no_grad():
+            weights["weight_input"].copy_(torch.cat([torch.zeros(size, size), torch.eye(size)], dim=1))
+            weights["weight_hidden"].fill_(1)
+            torch.manual_seed(11)
+            inputs = [torch.full((length, size), x).double() for length in LENGTHS]
+            outputs, _ = run_packed(bare, inputs, torch.full((1, batch, size), h).double())
+        return torch.stack([output[0] for output in outputs])
+
+    x_mask, h_mask = torch.atanh(2 * show(1.0, 0.0)), torch.logit(1 - show(0.0, 1.0))
+    for mask in (x_mask, h_mask):
+        rounded = mask.round()
+        assert_same([mask], [rounded], 1e-9)
+        assert set(rounded.unique().tolist()) == {0.0, 1 / (1 - p)}
+        mask.copy_(rounded)
+
+    sequences, weights = make_sequences(LENGTHS, size), dict(rnn.cells[0].named_parameters())
+    state = make_state(rnn, batch)
+    leaves = [state.requires_grad_(), *weights.values()]
+    torch.manual_seed(11)
+    outputs, _ = run_packed(rnn, sequences, state)
+    starts = [State(h, [], []) for h in state[0]]
+    expected = [run_sequence(genotype, weights, *case)[0] for case in zip(sequences, starts, x_mask, h_mask)]
+    assert_same(outputs, expected)
+    assert_same(gradients(outputs, leaves), gradients(expected, leaves))
+
+
+def test_the_loop_of_an_elementwise_recurrence_passes_gradcheck() -> None:
+    rnn = make_rnn(cell((Edge("tanh", 0),), (Edge("sigmoid", 1),), recurrence="elementwise"))
+    inputs = [tensor.requires_grad_() for tensor in (*make_sequences(), make_state(rnn, len(LENGTHS)))]
+    names = [name for name, _ in rnn.named_parameters()]
+
+    def run(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        *sequences, state = tensors[: len(inputs)]
+        packed = pack_sequence(sequences, enforce_sorted=False)
+        output, final = torch.func.functional_call(rnn, dict(zip(names, tensors[len(inputs) :])), (packed, state))
+        return output.data, final
+
+    assert torch.autograd.gradcheck(run, [*inputs, *rnn.parameters()])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("genotype", [UNGATED, GATED], ids=["ungated", "gated"])
 def test_dropout_is_drawn_from_the_seed_and_sleeps_in_evaluation(genotype: Genotype) -> None:

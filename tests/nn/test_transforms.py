@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -13,7 +14,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils.rnn import pack_sequence
 
-from flair_nas import Genotype, LanguageModel, SearchedRNN
+from flair_nas import Genotype, LanguageModel, SearchedRNN, load_genotype
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.supernet import CellSupernet
 
@@ -22,6 +23,7 @@ GATED = Genotype.parse("tanh0-relu1+tanh1/state=tanh-relu+tanh1/input=tanh-relu+
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "gates": lambda: SearchedRNN(D, H, GATED),
     "supernet": lambda: CellSupernet(D, H, 2, init_range=0.5),
+    "elementwise": lambda: SearchedRNN(D, H, dataclasses.replace(load_genotype("tanh0"), recurrence="elementwise")),
     "LSTM": lambda: VariationalLSTM(D, H, recurrent_dropout=0.5).eval(),
     "GRU": lambda: VariationalGRU(D, H, recurrent_dropout=0.5).eval(),
 }

@@ -117,7 +117,8 @@ def check_against_oracle(case: Case, xs: Tensor, hx: Any = None, tolerance: floa
     if case.batch_norm:
         statistics = [case.net.norm.running_mean, case.net.norm.running_var]
         assert_same(statistics, [norm.running_mean, norm.running_var], tolerance, "running statistics")
-        assert norm.calls == (len(xs) * (case.net.nodes + 1) if case.net.training else 0)
+        steps = 1 if case.net.recurrence == "elementwise" else len(xs)
+        assert norm.calls == (steps * (case.net.nodes + 1) if case.net.training else 0)
 
 
 # --- forward and backward
@@ -168,6 +169,7 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, carry: str,
     gate=st.sampled_from(["product", "residual"]),
     carry=st.sampled_from(["ungated", "gated"]),
     gate_links=st.booleans(),
+    recurrence=st.sampled_from(["full", "full", "elementwise"]),
     batch_norm=st.booleans(),
     training=st.booleans(),
     steps=st.integers(1, 4),
@@ -175,6 +177,8 @@ def test_cell_supernet_with_fixed_gates_equals_the_oracle(kept: str, carry: str,
     carried=st.booleans(),
 )
 def test_any_supernet_equals_the_oracle(steps: int, batch: int, carried: bool, **options: Any) -> None:
+    if options["recurrence"] == "elementwise":
+        options["history"] = 0
     case = Case(**options)
     check_against_oracle(case, inputs(steps, batch), case.state(batch) if carried else None, 1e-10)
 
@@ -182,11 +186,11 @@ def test_any_supernet_equals_the_oracle(steps: int, batch: int, carried: bool, *
 @pytest.mark.slow
 @relaxations
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("history", [0, 3])
+@pytest.mark.parametrize("history, recurrence", [(0, "full"), (3, "full"), (0, "elementwise")])
 def test_every_engine_equals_the_equations(
-    history: int, training: bool, relaxation: str, kernels: str, monkeypatch: pytest.MonkeyPatch
+    history: int, recurrence: str, training: bool, relaxation: str, kernels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"history": history, "input_dropout": 0.3, "recurrent_dropout": 0.3}
+    options = {"history": history, "recurrence": recurrence, "input_dropout": 0.3, "recurrent_dropout": 0.3}
     collected = []
     for engine in (kernels, "plain"):
         monkeypatch.setenv("FLAIR_NAS_KERNELS", engine)
@@ -219,10 +223,10 @@ def test_frozen_parameters_change_nothing_for_the_others(wanted: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("history", [0, 2])
-def test_mixed_precision_stays_close(history: int) -> None:
+@pytest.mark.parametrize("history, recurrence", [(0, "full"), (2, "full"), (0, "elementwise")])
+def test_mixed_precision_stays_close(history: int, recurrence: str) -> None:
     """Under autocast the products are bfloat16: three digits, and gradients for every parameter in its own dtype."""
-    case = Case(history=history, training=False)  # nothing is amplified
+    case = Case(history=history, recurrence=recurrence, training=False)  # nothing is amplified
     case.net.float()
     leaves, errors = list(case.net.parameters()), []
     for seed in range(9):  # of many inputs, as one whose states lie at the kink of relu may be far off, rightly
@@ -512,6 +516,7 @@ def test_batch_norm_wants_more_than_one_sequence_in_training() -> None:
         {"nodes": 0},
         {"history": -1},
         {"gate": "sum"},
+        {"recurrence": "linear"},
         {"input_dropout": 1.0},
         {"recurrent_dropout": -0.1},
         {"init_range": 0.0},
@@ -548,12 +553,14 @@ def test_evaluation_by_the_statistics_of_the_batch_is_training_without_its_trace
 
 @pytest.mark.parametrize(
     "chosen",
-    ["tanh0-relu1", "tanh0-relu1-relu1/state=tanh/input=tanh", "tanh0-relu1-relu2"],
-    ids=["nodes", "gates", ""],
+    ["tanh0-relu1", "tanh0-relu1-relu1/state=tanh/input=tanh", "tanh0-relu1-relu2", "elementwise"],
+    ids=["nodes", "gates", "highway", "recurrence"],
 )
 def test_only_genotypes_of_the_space_can_be_chosen(chosen: str) -> None:
     net = CellSupernet(3, 4, 3)
-    genotype = Genotype.parse(chosen)
+    genotype = Genotype.parse("tanh0-relu1-relu2" if chosen == "elementwise" else chosen)
+    if chosen == "elementwise":
+        genotype = replace(genotype, recurrence="elementwise")
     if chosen.count("-") == 2 and "/" not in chosen:
         net.choose(genotype)
         genotype = replace(genotype, highway=False)

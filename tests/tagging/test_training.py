@@ -273,7 +273,12 @@ def test_a_resume_restores_what_each_part_remembers(corpus: str, tmp_path: Path,
     changes: dict[str, Any] = {
         "searched cell": {"rnn": "tanh0-relu1,recurrent_dropout=0.25,input_dropout=0.1"},
         "pooled embeddings": {"embeddings": [f"pooled-flair:{tmp_path / 'lm.pt'}"]},
-        "characters": {"embeddings": ["char"], "crf": False, "word_dropout": 0.1},
+        "characters": {
+            "embeddings": ["char"],
+            "crf": False,
+            "word_dropout": 0.1,
+            "rnn": "tanh0,recurrence=elementwise,recurrent_dropout=0.25",
+        },
     }[kind]
     write_character_model(tmp_path / "lm.pt")
     config = settings(corpus, **changes)

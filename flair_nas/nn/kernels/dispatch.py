@@ -9,7 +9,6 @@ from torch import Tensor
 
 from flair_nas.errors import FlairNasError, did_you_mean
 from flair_nas.nn.kernels.native import build
-from flair_nas.nn.kernels.plan import CellPlan
 from flair_nas.nn.kernels.tracing import is_transformed
 
 VARIABLE = "FLAIR_NAS_KERNELS"
@@ -25,11 +24,11 @@ def wants_equations() -> bool:
     return setting() == "plain" or is_transformed()
 
 
-def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
+def engine_for(highway: bool, weight: Tensor, product: torch.dtype) -> str:
     """Return the engine of one recurrence; it is chosen once per sequence.
 
     Args:
-        plan: plan of the cell.
+        highway: the cell has the highway form.
         weight: one of its weights, for device and dtype.
         product: dtype of the products; under autocast it is lower than the weight's.
 
@@ -43,7 +42,7 @@ def engine_for(plan: CellPlan, weight: Tensor, product: torch.dtype) -> str:
     if chosen(weight.device) == "columns":
         return "columns"
     problem = ""
-    if not plan.highway:
+    if not highway:
         problem = "no cells with highway=False"
     elif weight.dtype not in (torch.float32, torch.float64):
         problem = f"no weights in {weight.dtype}"

@@ -31,7 +31,7 @@ def draw(config: SearchSettings, number: int) -> Genotype:
     """Draw the architecture of a number, from the space that the settings describe."""
     seed = config.seed * 1_000_003 + number  # any two pairs of small numbers give two seeds
     drawn = random_genotype(seed, config.nodes, config.edges_per_node, config.history, config.gate_links)
-    return dataclasses.replace(drawn, gate=config.gate, carry=config.carry)
+    return dataclasses.replace(drawn, gate=config.gate, carry=config.carry, recurrence=config.recurrence)
 
 
 class Candidates(Strategy):
@@ -188,6 +188,11 @@ class IndependentRandomSearch(Candidates):
                 problems.append(
                     f"candidates: {text} is not of this space, highway cells of {config.nodes} nodes with gates over "
                     f"{config.history} steps"
+                )
+            elif genotype.recurrence != config.recurrence:
+                problems.append(
+                    f"candidates: {text} has recurrence={genotype.recurrence}, and all cells of a search have that of "
+                    f"the setting recurrence, {config.recurrence}"
                 )
         return problems
 

@@ -28,6 +28,7 @@ GENOTYPES = {
     "ess-ptb": load_genotype("ess-ptb"),
     "gated carry": dataclasses.replace(load_genotype("ess-ptb"), carry="gated"),
     "two edges": random_genotype(3, edges_per_node=2),
+    "elementwise": dataclasses.replace(random_genotype(3, edges_per_node=2), recurrence="elementwise"),
 }
 LENGTHS = (9, 5, 5, 2, 1)
 
@@ -222,7 +223,7 @@ def test_what_native_kernels_cannot_run_runs_on_columns_or_is_an_error(monkeypat
         with pytest.raises(FlairNasError, match=f"FLAIR_NAS_KERNELS=native: .*{problem}"):
             rnn(data)
         monkeypatch.setenv("FLAIR_NAS_KERNELS", "auto")
-        assert dispatch.engine_for(cell.program().plan, cell.weight_hidden, data.dtype) == "columns"
+        assert dispatch.engine_for(rnn.genotype.highway, cell.weight_hidden, data.dtype) == "columns"
         assert rnn(data)[0].shape == (4, 3, 37) and rnn(data)[0].dtype == data.dtype
 
 
@@ -291,7 +292,7 @@ def test_a_gate_without_inner_edges_has_no_gradient_for_them() -> None:
 
 
 def test_a_library_with_other_operations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    run._problem_type.cache_clear()
+    run._check_names.cache_clear()
     monkeypatch.setattr(run, "OPERATIONS", (*run.OPERATIONS, "silu"))
     with pytest.raises(FlairNasError, match="know drop, tanh, .*operations.h must have the same"):
         layer("darts-v2")(torch.randn(4, 3, 20))

@@ -1,5 +1,6 @@
 // The functions that Python calls.
 #include "backward.h"
+#include "elementwise.h"
 #include "forward.h"
 
 namespace {
@@ -52,6 +53,25 @@ const char* flair_nas_gate_forms() {
 
 // Asks for huge pages for memory that PyTorch allocated.
 void flair_nas_advise(void* data, long bytes) { advise(data, bytes); }
+
+#define ELEMENTWISE(T, name)                                                                                             \
+  void flair_nas_edge_forward_##name(long threads, long rows, long size, long code, const T* mixing, const T* pre,     \
+                                     const T* state, T* out) {                                                         \
+    edge_forward<T>(threads, rows, size, code, mixing, pre, state, out);                                               \
+  }                                                                                                                    \
+  void flair_nas_edge_backward_##name(long threads, long rows, long size, long code, const T* mixing,                  \
+                                      const T* grad_out, const T* pre, const T* state, T* grad_pre, T* grad_state,     \
+                                      T* grad_mixing) {                                                                \
+    edge_backward<T>(threads, rows, size, code, mixing, grad_out, pre, state, grad_pre, grad_state, grad_mixing);      \
+  }                                                                                                                    \
+  void flair_nas_loop_forward_##name(const Loop<T>* loop, T* states) { loop->forward(states); }                        \
+  void flair_nas_loop_backward_##name(const Loop<T>* loop, const T* states, const T* grad_states, T* grad_pre,         \
+                                      T* grad_weight, T* grad_first) {                                                 \
+    loop->backward(states, grad_states, grad_pre, grad_weight, grad_first);                                            \
+  }
+ELEMENTWISE(float, float32)
+ELEMENTWISE(double, float64)
+#undef ELEMENTWISE
 
 int flair_nas_forward_float32(const Problem<float, float>* problem) { return run<Forward<float, float>>(problem); }
 int flair_nas_backward_float32(const Problem<float, float>* problem) { return run<Backward<float, float>>(problem); }

@@ -25,8 +25,7 @@ _TYPES = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
 
 @lru_cache(maxsize=8)
-def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
-    """Return the struct that functions of the library take, with the members, all 0 or null, that the library names."""
+def _check_names(library: ctypes.CDLL) -> None:
     for function, names in (("flair_nas_operations", OPERATIONS), ("flair_nas_gate_forms", GATE_FORMS)):
         native_names = build.call_text(library, function).split()
         if native_names != list(names):
@@ -34,14 +33,21 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
                 f"the native kernels know {', '.join(native_names)}, Python {', '.join(names)}: "
                 "flair_nas/nn/operations.py and kernels/native/operations.h must have the same in one order"
             )
+
+
+@lru_cache(maxsize=8)
+def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
+    """Return the struct that functions of the library take, with the members, all 0 or null, that the library names."""
     members = [member.rsplit(" ", 1) for member in build.call_text(library, "flair_nas_members").split(";") if member]
     fields = [(name, ctypes.c_void_p if kind.endswith("*") else _TYPES[kind]) for kind, name in members]
     return type("Problem", (ctypes.Structure,), {"_fields_": fields})
 
 
-def _library() -> ctypes.CDLL:
+def loaded_library() -> ctypes.CDLL:
+    """Return the native kernels, which the caller knows to be there."""
     library = build.library()
     assert library is not None
+    _check_names(library)
     return library
 
 
@@ -95,7 +101,7 @@ class _Sizes:
     """The sizes of a recurrence; Hp and Dp are H and D rounded up to whole vector registers."""
 
     def __init__(self, recurrence: Recurrence, dtype: torch.dtype) -> None:
-        lanes = _library().flair_nas_vector_bytes() // dtype.itemsize
+        lanes = loaded_library().flair_nas_vector_bytes() // dtype.itemsize
         self.steps, self.batch, self.rows = len(recurrence.sizes), recurrence.sizes[0], sum(recurrence.sizes)
         self.states = len(recurrence.cell.scale)
         self.history = len(recurrence.gate.entries) if recurrence.gate else 0
@@ -107,7 +113,7 @@ class _Sizes:
 def _in_huge_pages(tensor: Tensor) -> Tensor:
     """Return the tensor, which is not filled yet, after asking the system for huge pages."""
     size = tensor.numel() * tensor.element_size()
-    _library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(size))
+    loaded_library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(size))
     return tensor
 
 
@@ -216,9 +222,9 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         members |= {"momentum": normalisation.momentum, "epsilon": normalisation.epsilon}
     if recurrence.gate is not None:
         members |= {"form": GATE_FORMS.index(recurrence.gate.form), "gate_pairs": len(recurrence.gate.pairs.tails)}
-    function = getattr(_library(), f"flair_nas_{name}_{str(recurrence.product).removeprefix('torch.')}")
+    function = getattr(loaded_library(), f"flair_nas_{name}_{str(recurrence.product).removeprefix('torch.')}")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
-        error = function(ctypes.byref(_problem_type(_library())(**members)))
+        error = function(ctypes.byref(_problem_type(loaded_library())(**members)))
     if error:
         raise MemoryError(
             f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
