@@ -29,7 +29,7 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
-from flair_nas.tagging.config import FLAIR_TYPES, OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.config import LAYER_NAMES, OF_THE_CORPUS, TaggerConfig
 
 if TYPE_CHECKING:
     from flair.data import Sentence
@@ -114,8 +114,8 @@ def add_parser(verbs: Actions) -> None:
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag train``."""
     config, out = settings_of_run(arguments, TaggerConfig, "tagging")
-    if config.rnn.upper() not in FLAIR_TYPES:
-        parse_layer_spec(config.rnn, FLAIR_TYPES, "--rnn")  # before Flair is loaded, which takes seconds
+    if config.rnn.upper() not in LAYER_NAMES:
+        parse_layer_spec(config.rnn, LAYER_NAMES, "--rnn")  # before Flair is loaded, which takes seconds
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.training import train_taggers

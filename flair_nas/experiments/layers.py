@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flair_nas.library.layer_spec import parse_layer_spec
-from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.config import LAYER_NAMES
 
 
 def identity(rnn: str) -> str:
@@ -14,9 +14,9 @@ def identity(rnn: str) -> str:
     Raises:
         FlairNasError: the name is unknown.
     """
-    if rnn.upper() in FLAIR_TYPES:
+    if rnn.upper() in LAYER_NAMES:
         return rnn.lower()
-    genotype, numbers = parse_layer_spec(rnn, FLAIR_TYPES)
+    genotype, numbers = parse_layer_spec(rnn, LAYER_NAMES)
     return f"{genotype.one_line()} {genotype.options} {sorted(numbers.items())}"
 
 

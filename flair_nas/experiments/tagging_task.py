@@ -21,10 +21,10 @@ from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import get_kinds
-from flair_nas.tagging.config import FLAIR_TYPES, CorpusSettings, TaggerConfig
+from flair_nas.tagging.config import LAYER_NAMES, CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
 
-LAYERS = FLAIR_TYPES
+LAYERS = LAYER_NAMES
 _FEW_LABELS = 100
 _STEPS = 4  # batches measured together, as they differ in length
 _CORPUS_SETTINGS = tuple(get_kinds(CorpusSettings))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -21,6 +23,7 @@ from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
+from flair_nas.nn.parallel import PARALLEL_CELLS, ParallelRNN
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
@@ -28,8 +31,12 @@ from flair_nas.settings.resolve import is_of_another_command
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import no_model, user_path
 
-_TORCH_LAYERS = {"lstm": VariationalLSTM, "gru": VariationalGRU}
-OTHER_LAYERS = tuple(_TORCH_LAYERS)
+_NAMED_LAYERS: dict[str, Callable[..., nn.Module]] = {
+    "lstm": VariationalLSTM,
+    "gru": VariationalGRU,
+    **{name: partial(ParallelRNN, kind=name) for name in PARALLEL_CELLS},
+}
+OTHER_LAYERS = tuple(_NAMED_LAYERS)
 """Values of `rnn` that are no genotypes."""
 
 _FORMAT, _VERSION = "flair-nas/language-model", 1
@@ -42,12 +49,12 @@ class SavedLanguageModel:
     model: LanguageModel  # the model, in evaluation mode
     vocabulary: Vocabulary  # its words, with their counts in the training part
     config: LanguageModelConfig  # the settings of its training
-    genotype: Genotype | None  # the architecture of its layer; None for an LSTM or a GRU
+    genotype: Genotype | None  # the architecture of its layer; None for another layer
     origin: dict[str, Any]  # name and fingerprint of the text, epoch and validation loss
 
 
 def parse_layer(config: LanguageModelConfig) -> tuple[Genotype | None, dict[str, float]]:
-    """Return the genotype of the setting `rnn`, None for an LSTM or a GRU, and its options."""
+    """Return the genotype of the setting `rnn`, None for another layer, and its options."""
     if config.rnn.lower() in OTHER_LAYERS:
         return None, {}
     return parse_layer_spec(config.rnn, OTHER_LAYERS, "rnn")
@@ -67,7 +74,9 @@ def build_language_model(
     try:
         rnn: nn.Module
         if genotype is None:
-            rnn = _TORCH_LAYERS[config.rnn.lower()](embedding_size, config.hidden_size, config.layers, **dropouts)
+            rnn = _NAMED_LAYERS[config.rnn.lower()](
+                embedding_size, config.hidden_size, num_layers=config.layers, **dropouts
+            )
         else:
             init_range = config.init_range or papers_range(config.hidden_size)
             numbers: dict[str, Any] = {"init_range": init_range} | dropouts | options

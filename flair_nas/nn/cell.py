@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from flair_nas.genotype import DEFAULT_RECURRENCE, OPERATIONS, Genotype
 from flair_nas.nn.gates import Device, GateBase, InterCellGate
 from flair_nas.nn.init import default_range
+from flair_nas.nn.kernels.elementwise_loop import Loop
 from flair_nas.nn.kernels.engine import CellProgram
 from flair_nas.nn.kernels.plan import cell_plan
 from flair_nas.nn.operations import FUNCTIONS, masked, product
+from flair_nas.nn.packing import Packing
 
 
 def edge(operation: str | Tensor, pre: Tensor, state: Tensor, highway: bool = True) -> Tensor:
@@ -43,12 +45,11 @@ Edges = Callable[[str | Tensor, Tensor, Tensor], Tensor]
 
 
 class CellBase(nn.Module):
-    """Parts that discrete and relaxed cells share.
+    """Parts that all cells share.
 
     Args:
         input_size: D.
         hidden_size: H.
-        nodes: N.
         width: W, 2H, or H in the plain form.
         recurrence: ``full``, or ``elementwise``, in which the state that is carried is s_0 instead of h_t.
         device: device of the weights.
@@ -56,13 +57,14 @@ class CellBase(nn.Module):
     """
 
     init_range: float | None  # initialisation bound of the weights; if None, `range_of` makes it from a width
+    weight_hidden: nn.Parameter
+    weight_nodes: nn.Parameter
     range_of: Callable[[int], float] = staticmethod(default_range)  # of H, for gates of the rows of each matrix
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        nodes: int,
         width: int,
         recurrence: str = DEFAULT_RECURRENCE,
         device: Device = None,
@@ -70,12 +72,16 @@ class CellBase(nn.Module):
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.recurrence = input_size, hidden_size, recurrence
-        hidden_shape = (hidden_size,) if recurrence == "elementwise" else (hidden_size, width)
         self.weight_input = nn.Parameter(torch.empty(input_size, width, device=device, dtype=dtype))
-        self.weight_hidden = nn.Parameter(torch.empty(hidden_shape, device=device, dtype=dtype))
-        self.weight_nodes = nn.Parameter(torch.empty(nodes, hidden_size, width, device=device, dtype=dtype))
         self.state_gate: GateBase | None = None
         self.input_gate: GateBase | None = None
+
+    def add_weights(self, nodes: int, device: Device = None, dtype: torch.dtype | None = None) -> None:
+        """Add the weights of a searched cell with this number of nodes: W_h, or v, and W_1..W_N."""
+        size, width = self.hidden_size, self.weight_input.shape[1]
+        shape = (size,) if self.recurrence == "elementwise" else (size, width)
+        self.weight_hidden = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.weight_nodes = nn.Parameter(torch.empty(nodes, size, width, device=device, dtype=dtype))
 
     def set_gates(self, genotype: Genotype, device: Device = None, dtype: torch.dtype | None = None) -> None:
         """Make this cell's gates those of a genotype."""
@@ -133,6 +139,28 @@ class CellBase(nn.Module):
         """
         raise NotImplementedError
 
+    def run_elementwise(
+        self, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, loop: Loop, edge: Edges
+    ) -> tuple[Tensor, Tensor]:
+        """Run an elementwise recurrence: s_0 of all steps, then each node for all steps at once.
+
+        With [c | z] = x W_x, s_{0,t} = s_{0,t-1} + σ(c_t + v ⊙ s_{0,t-1}) ⊙ (tanh(z_t) - s_{0,t-1}).
+
+        Args:
+            data: packed input, [S, D].
+            packing: positions of the tokens.
+            hidden: s_0 before the first step, [B, H].
+            mask: variational dropout mask of the states where they enter a product, [B, H], or None.
+            loop: runs the loop over the steps.
+            edge: computes the edges.
+
+        Returns:
+            Packed output and s_0, [S, H] each.
+        """
+        weight = self.weight_hidden[None] if mask is None else self.weight_hidden * mask  # v, [1, H] or [B, H]
+        state = loop("tanh", product(data, self.weight_input), weight, hidden, packing.sizes)
+        return self.run_nodes(state, None if mask is None else mask[packing.column], edge), state
+
     def program(self) -> CellProgram:
         """Return everything that engines need besides the weights."""
         raise NotImplementedError
@@ -163,7 +191,8 @@ class SearchedCell(CellBase):
         dtype: torch.dtype | None = None,
     ) -> None:
         width = (2 if genotype.highway else 1) * hidden_size
-        super().__init__(input_size, hidden_size, len(genotype.nodes), width, genotype.recurrence, device, dtype)
+        super().__init__(input_size, hidden_size, width, genotype.recurrence, device, dtype)
+        self.add_weights(len(genotype.nodes), device, dtype)
         self.genotype, self.init_range = genotype, init_range
         self.set_gates(genotype, device, dtype)
         self.reset_parameters()

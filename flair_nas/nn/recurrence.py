@@ -7,9 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from flair_nas.nn.cell import CellBase, Edges, edge
+from flair_nas.nn.cell import CellBase, edge
 from flair_nas.nn.kernels import columns, dispatch
-from flair_nas.nn.kernels.elementwise_loop import Loop, loop_by_equations, run_loop
+from flair_nas.nn.kernels.elementwise_loop import loop_by_equations, run_loop
 from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
 from flair_nas.nn.kernels.native import elementwise, run
@@ -51,7 +51,7 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
         Packed output, [S, H], and the final state.
     """
     hidden, inputs, states = start
-    data = data.to(cell.weight_hidden.dtype)  # under autocast the input may come from a product of lower precision
+    data = data.to(cell.weight_input.dtype)  # under autocast the input may come from a product of lower precision
     input_mask = _mask(layer.training and layer.input_dropout, data, packing.batch)  # [B, D]
     mask = _mask(layer.training and layer.recurrent_dropout, hidden, packing.batch)  # [B, H]
     past = None
@@ -66,8 +66,10 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
     # torch.compile may trace the equations; engines take no empty batch
     by_equations = dispatch.wants_equations() or not packing.batch
     if cell.recurrence == "elementwise":
-        run_all = run_elementwise if by_equations else run_elementwise_engine
-        output, state = run_all(cell, data, packing, hidden, mask)
+        if by_equations:
+            output, state = cell.run_elementwise(data, packing, hidden, mask, loop_by_equations, edge)
+        else:
+            output, state = run_elementwise_engine(cell, data, packing, hidden, mask)
         return output, (state[packing.ends()], inputs, states)
     run = run_equations if by_equations else run_engine
     output = run(cell, (data, packing, hidden, states, past, mask))
@@ -77,27 +79,6 @@ def run_cell(cell: CellBase, layer: Layer, data: Tensor, packing: Packing, start
     return output, (output[packing.ends()], inputs, states)
 
 
-def run_elementwise(
-    cell: CellBase,
-    data: Tensor,
-    packing: Packing,
-    hidden: Tensor,
-    mask: Tensor | None,
-    loop: Loop = loop_by_equations,
-    edge: Edges = edge,
-) -> tuple[Tensor, Tensor]:
-    """Run an elementwise recurrence: s_0 of all steps, then each node for all steps at once.
-
-    With [c | z] = x W_x, s_{0,t} = s_{0,t-1} + σ(c_t + v ⊙ s_{0,t-1}) ⊙ (tanh(z_t) - s_{0,t-1}).
-
-    Returns:
-        Packed output and s_0, [S, H] each.
-    """
-    weight = cell.weight_hidden[None] if mask is None else cell.weight_hidden * mask  # v, [1, H] or [B, H]
-    state = loop("tanh", product(data, cell.weight_input), weight, hidden, packing.sizes)
-    return cell.run_nodes(state, None if mask is None else mask[packing.column], edge), state
-
-
 @untraced
 def run_elementwise_engine(
     cell: CellBase, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None
@@ -105,7 +86,7 @@ def run_elementwise_engine(
     """Run an elementwise recurrence with the fastest loop and edges available."""
     engine = dispatch.engine_for(True, cell.weight_input, product_dtype(cell.weight_input))
     functions = (elementwise.run_loop, elementwise.run_edge) if engine == "native" else (run_loop, edge)
-    return run_elementwise(cell, data, packing, hidden, mask, *functions)
+    return cell.run_elementwise(data, packing, hidden, mask, *functions)
 
 
 def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:

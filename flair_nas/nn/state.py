@@ -48,7 +48,7 @@ def initial_state(cells: Sequence[CellBase], hx: object, batch: int) -> Recurren
     Raises:
         ValueError: `hx` does not match the cells.
     """
-    weight = cells[0].weight_hidden
+    weight = cells[0].weight_input
     count = len(cells)
     shape = (count, batch, cells[0].hidden_size)
     input_shapes = [(c.state_gate.history if c.state_gate is not None else 0, batch, c.input_size) for c in cells]

@@ -16,7 +16,7 @@ from flair_nas.genotype import random_genotype
 from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.select.config import SelectSettings
-from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.config import LAYER_NAMES
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,16 @@ def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -
         texts.setdefault(identity(text), text)
     layers = []
     for text in texts.values():
-        name = text.lower() if text.upper() in FLAIR_TYPES else text
+        name = text.lower() if text.upper() in LAYER_NAMES else text
         layers.append(Layer(name, text, config.hidden_size))
-        if config.gates and text.upper() not in FLAIR_TYPES and (gated := _with_gates(text, config.gates)):
+        if config.gates and text.upper() not in LAYER_NAMES and (gated := _with_gates(text, config.gates)):
             layers.append(Layer(f"{name}-gates", gated, config.hidden_size))
     return layers
 
 
 def _with_gates(text: str, history: int) -> str | None:
     """Return a layer spec with random gates around its cell, or None if it has gates."""
-    genotype, numbers = parse_layer_spec(text, FLAIR_TYPES)
+    genotype, numbers = parse_layer_spec(text, LAYER_NAMES)
     if genotype.state_gate is not None or genotype.input_gate is not None:
         return None
     drawn = random_genotype(1, history=history)

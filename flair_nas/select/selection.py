@@ -28,7 +28,7 @@ from flair_nas.select.report import Answer, format_report, make_answer
 from flair_nas.select.runs import Runs
 from flair_nas.select.study import Study
 from flair_nas.storage.files import write_text
-from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.config import LAYER_NAMES
 
 log = logging.getLogger("flair_nas")
 
@@ -66,7 +66,7 @@ def select_layer(config: SelectSettings, out: str | Path, *, progress: bool = Fa
     """
     not_while_imported()
     for layer in named_layers(config):  # before the corpus is loaded, which takes time
-        warn_of_risks(layer.rnn, FLAIR_TYPES)
+        warn_of_risks(layer.rnn, LAYER_NAMES)
     with (
         open_run(out, config, may_change=_MAY_CHANGE, quantity="selection", command="flair-nas select") as run,
         make_pool(config) as pool,

@@ -94,7 +94,8 @@ class CellSupernet(CellBase):
                 raise ValueError(f"{name} must be {' or '.join(known)}, got {value!r}")
         if recurrence == "elementwise" and (history or fixed_gates is not None):
             raise ValueError("an elementwise recurrence has no gates: history must be 0 and fixed_gates None")
-        super().__init__(input_size, hidden_size, nodes, 2 * hidden_size, recurrence)
+        super().__init__(input_size, hidden_size, 2 * hidden_size, recurrence)
+        self.add_weights(nodes)
         self.nodes, self.relaxation, self.init_range, self.range_of = nodes, relaxation, init_range, range_of
         self.input_dropout, self.recurrent_dropout = input_dropout, recurrent_dropout
         self.arch = nn.Parameter(torch.empty(nodes * (nodes + 1) // 2, len(OPERATIONS)))

@@ -42,7 +42,7 @@ from flair_nas.tables.spec import (
     slug,
     table_file,
 )
-from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.config import LAYER_NAMES
 
 log = logging.getLogger("flair_nas")
 
@@ -80,7 +80,7 @@ def run_table(config: TableConfig, out: str | Path) -> tuple[Table, Ledger, str]
     ):
         running = _Running(run, pool, table)
         for text in dict.fromkeys(row.rnn for row in running.rows if row.rnn):
-            warn_of_risks(text, FLAIR_TYPES)
+            warn_of_risks(text, LAYER_NAMES)
         run.accept()
         write_text(run.folder / COPY, table_file(source).read_text(encoding="utf-8"))
         return table, running.ledger, running.run_all()

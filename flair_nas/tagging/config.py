@@ -9,6 +9,8 @@ from typing import Any, Literal
 from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting, takes_flair_names
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
+LAYER_NAMES = (*FLAIR_TYPES, "SRU", "MINGRU")
+"""Names of layers that have no genotype."""
 """The recurrent layers that Flair builds itself; left to Flair."""
 
 OF_THE_CORPUS = ("char", "one-hot")
@@ -62,7 +64,7 @@ class TaggerConfig(CorpusSettings):
 
     rnn: str = setting(
         "i-darts-ptb",
-        "lstm, gru, a genotype's name, its file or address, or a one-line genotype; options after commas",
+        "lstm, gru, sru, mingru, a genotype's name, its file or address, or a one-line genotype; options after commas",
         flair="rnn_type",
     )
     embeddings: list[str] = setting(

@@ -20,8 +20,10 @@ from torch import nn
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
+from flair_nas.nn.parallel import PARALLEL_CELLS, ParallelRNN
+from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.tagging.config import FLAIR_TYPES
+from flair_nas.tagging.config import FLAIR_TYPES, LAYER_NAMES
 
 if TYPE_CHECKING:
     from flair.embeddings.base import TokenEmbeddings
@@ -118,7 +120,7 @@ def _complete(tagger: SequenceTagger) -> None:
         tagger.embedding2nn = nn.Linear(tagger.embeddings.embedding_length, width)
         sizes = tagger.rnn_layers, tagger.hidden_size, tagger.bidirectional, width
         tagger.rnn = type(tagger).RNN(tagger.rnn_type, *sizes)
-    if isinstance(tagger.rnn, SearchedRNN):
+    if isinstance(tagger.rnn, RecurrentLayer):
         use_fast_crf(tagger)
 
 
@@ -134,8 +136,8 @@ def _saved_width(state: Mapping[str, Any]) -> Any:
 
 
 def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
-    """Return Flair's state of a model, changed in place to hold the genotype of its layer if that is a searched one."""
-    if isinstance(rnn, SearchedRNN):
+    """Return Flair's state of a model, changed in place to describe its layer if that is one of flair-nas."""
+    if isinstance(rnn, RecurrentLayer):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
     return state
@@ -148,12 +150,12 @@ def build_rnn(
     num_layers: int = 1,
     bidirectional: bool = False,
     dropout: float = 0.0,
-) -> SearchedRNN:
+) -> RecurrentLayer:
     """Build the layer of an `rnn_type`, batch first as Flair needs it.
 
     Args:
         rnn_type: a layer spec such as ``i-darts-ptb,recurrent_dropout=0.25,combine=mean`` (a genotype's name, file or
-            one line, then options), a result of `describe_rnn`, or a `Genotype`.
+            one line, then options), a name of `LAYER_NAMES`, a result of `describe_rnn`, or a `Genotype`.
         input_size: D.
         hidden_size: H.
         num_layers: layers on top of one another.
@@ -165,6 +167,9 @@ def build_rnn(
             option is faulty.
     """
     options: dict[str, Any] = {"dropout": dropout}
+    sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": True}
+    if isinstance(rnn_type, str) and rnn_type.lower() in PARALLEL_CELLS:
+        return ParallelRNN(input_size, hidden_size, rnn_type.lower(), **sizes, **options)
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
     elif _is_described(rnn_type):
@@ -172,7 +177,7 @@ def build_rnn(
         genotype = Genotype.from_dict(config["genotype"])
         options |= {name: config[name] for name in LAYER_OPTIONS}
     else:
-        genotype, numbers = parse_layer_spec(rnn_type, FLAIR_TYPES)
+        genotype, numbers = parse_layer_spec(rnn_type, LAYER_NAMES)
         options |= numbers
         if carries_gated_by_default(genotype, rnn_type):
             warnings.warn(
@@ -181,22 +186,23 @@ def build_rnn(
                 stacklevel=2,
             )
     try:
-        return SearchedRNN(
-            input_size, hidden_size, genotype, num_layers, bidirectional=bidirectional, batch_first=True, **options
-        )
+        return SearchedRNN(input_size, hidden_size, genotype, **sizes, **options)
     except ValueError as error:
         raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
 
 
-def describe_rnn(rnn: SearchedRNN) -> str:
+def describe_rnn(rnn: RecurrentLayer) -> str:
     """Return an `rnn_type` that holds the genotype and dropouts of a layer, so that it needs no library."""
+    if isinstance(rnn, ParallelRNN):
+        return rnn.kind.upper()
+    assert isinstance(rnn, SearchedRNN)
     config = {name: getattr(rnn, name) for name in LAYER_OPTIONS}
     return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})
 
 
 def is_self_contained(rnn_type: str) -> bool:
     """Return True if an `rnn_type` is one of Flair's own or a result of `describe_rnn`, so that it opens no file."""
-    return rnn_type in FLAIR_TYPES or _is_described(rnn_type)
+    return rnn_type in LAYER_NAMES or _is_described(rnn_type)
 
 
 def _is_described(rnn_type: str) -> bool:

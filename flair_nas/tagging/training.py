@@ -33,7 +33,7 @@ from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
-from flair_nas.tagging.config import FLAIR_TYPES, TaggerConfig
+from flair_nas.tagging.config import LAYER_NAMES, TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
@@ -127,7 +127,7 @@ def _train_seeds(run: Run[TaggerConfig], corpus: TaggingCorpus, parts: Sequence[
         )
     describe_corpus(corpus)
     _warn_of_length(config, corpus.corpus)
-    warn_of_risks(config.rnn, FLAIR_TYPES)
+    warn_of_risks(config.rnn, LAYER_NAMES)
     runs = {seed: run.part(f"seed-{seed}") for seed in config.seeds}
     done = {seed: _read_result(runs[seed], corpus, seed, parts) for seed in config.seeds}
     results = [done[seed] or _train_seed(runs[seed], corpus, seed, parts, progress) for seed in config.seeds]
@@ -180,9 +180,9 @@ def _warn_of_length(config: TaggerConfig, corpus: Corpus[Sentence]) -> None:
 
 def rnn_type(config: TaggerConfig) -> str:
     """Return Flair's `rnn_type` for `rnn` and `init_range`; Flair's own types are in capitals."""
-    if config.rnn.upper() in FLAIR_TYPES:
+    if config.rnn.upper() in LAYER_NAMES:
         return config.rnn.upper()
-    numbers = parse_layer_spec(config.rnn, FLAIR_TYPES)[1]
+    numbers = parse_layer_spec(config.rnn, LAYER_NAMES)[1]
     if config.init_range is None or "init_range" in numbers:
         return config.rnn
     return f"{config.rnn},init_range={config.init_range}"

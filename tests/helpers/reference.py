@@ -5,6 +5,7 @@ shared, cached or batched, nothing is imported from the package, and autograd do
 of the papers: H hidden size, D input size, T time steps, B sequences, N nodes of a cell, m history length of a gate.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -127,8 +128,33 @@ def run_sequence(
     return torch.stack(outputs), State(past_h[0], past_x, past_h[1:])
 
 
+def run_sru(weights: dict[str, Tensor], xs: Tensor, c: Tensor, x_mask: Any = 1.0, c_mask: Any = 1.0) -> Any:
+    """Run SRU in one direction over one sequence xs [T, D]; return its hidden states [T, H] and the last c [H]."""
+    v_f, v_r, (b_f, b_r) = weights["weight_hidden"], weights["weight_reset"], weights["bias"]
+    outputs = []
+    for x in xs:
+        x = x * x_mask
+        u, p_f, p_r, *skip = (x @ weights["weight_input"]).split(len(c))  # [H] each
+        f = torch.sigmoid(p_f + v_f * (c * c_mask) + b_f)
+        r = torch.sigmoid(p_r + v_r * (c * c_mask) + b_r)
+        c = f * c + (1 - f) * u
+        outputs.append(r * c + (1 - r) * (skip[0] if skip else math.sqrt(3) * x))
+    return torch.stack(outputs), State(c, [], [])
+
+
+def run_mingru(weights: dict[str, Tensor], xs: Tensor, h: Tensor) -> Any:
+    """Run minGRU in one direction over one sequence xs [T, D]; return its hidden states [T, H] and the last state."""
+    outputs = []
+    for x in xs:
+        gate, candidate = (x @ weights["weight_input"] + weights["bias"]).chunk(2)  # [H] each
+        z = torch.sigmoid(gate)
+        h = (1 - z) * h + z * torch.tanh(candidate)
+        outputs.append(h)
+    return torch.stack(outputs), State(h, [], [])
+
+
 def run_layers(rnn: Any, sequences: list[Tensor], states: list[list[State]] | None = None) -> tuple[list, list]:
-    """Run a whole SearchedRNN, without dropout, over ragged sequences [T_b, D], each on its own.
+    """Run a whole SearchedRNN or ParallelRNN, without dropout, over ragged sequences [T_b, D], each on its own.
 
     `states[b][k]` is the state of sequence b in layer-direction k = layer * directions + direction. Return the outputs,
     one [T_b, H * directions] per sequence, and the final states in the same order as `states`.
@@ -143,7 +169,12 @@ def run_layers(rnn: Any, sequences: list[Tensor], states: list[list[State]] | No
                 k = layer * directions + direction
                 weights = dict(rnn.cells[k].named_parameters())
                 start = None if states is None else states[b][k]
-                side, end = run_sequence(rnn.genotype, weights, xs.flip(0) if direction else xs, start)
+                ordered = xs.flip(0) if direction else xs
+                if "bias" in weights:
+                    first = xs.new_zeros(rnn.hidden_size) if start is None else start.hidden
+                    side, end = (run_sru if "weight_reset" in weights else run_mingru)(weights, ordered, first)
+                else:
+                    side, end = run_sequence(rnn.genotype, weights, ordered, start)
                 sides.append(side.flip(0) if direction else side)
                 final.append(end)
             xs = torch.cat(sides, dim=-1)  # [T_b, H * directions], the input of the next layer

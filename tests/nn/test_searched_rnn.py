@@ -20,7 +20,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
 from flair_nas.library.named import bundled_names, load_genotype
-from flair_nas.nn.searched_rnn import RecurrentState, SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.nn.state import RecurrentState
 
 pytestmark = pytest.mark.usefixtures("kernels")  # all of it on every engine
 

@@ -14,7 +14,8 @@ from reference_supernet import derive_gate as gate_by_brute_force
 from torch import Tensor, nn
 
 from flair_nas.genotype import Edge, Gate, GateNode, Genotype, random_genotype
-from flair_nas.nn.searched_rnn import RecurrentState, SearchedRNN
+from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.nn.state import RecurrentState
 from flair_nas.supernet import CellSupernet, InterCellSupernet, derive
 
 pytestmark = pytest.mark.usefixtures("kernels")  # all of it on every engine

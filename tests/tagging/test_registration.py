@@ -185,6 +185,7 @@ def train_all_kinds(tagger: type[SequenceTagger], folder: Path) -> dict[str, lis
     taggers = {
         "name": make_tagger(corpus, tagger=tagger),
         "file": make_tagger(corpus, tagger=tagger, rnn_type=f"{genotype_file},recurrent_dropout=0.1"),
+        "sru": make_tagger(corpus, tagger=tagger, rnn_type="SRU"),
         "elementwise": make_tagger(corpus, tagger=tagger, rnn_type="tanh0-relu0,recurrence=elementwise"),
         "layer": make_tagger(corpus, tagger=tagger, rnn=SearchedRNN(WIDTH, HIDDEN, GATED, 2, bidirectional=True)),
     }
@@ -198,7 +199,7 @@ def test_trains_and_saves_in_any_order_of_imports_and_loads_in_a_new_process(tmp
     files = {}
     for number, (order, imports) in enumerate(ORDERS.items()):
         trained = in_new_process(imports + TRAIN, folder=str(tmp_path / str(number)))
-        assert len(trained) == 4, order
+        assert len(trained) == 5, order
         files |= trained
     assert_load_anywhere(files, ("SequenceTagger", "Classifier"), tmp_path)
 

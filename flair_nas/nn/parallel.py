@@ -1,0 +1,162 @@
+"""Published recurrences without a sequential matrix product, as baselines: SRU and minGRU."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from flair_nas.nn.cell import CellBase, Edges
+from flair_nas.nn.gates import Device
+from flair_nas.nn.kernels.elementwise_loop import Loop
+from flair_nas.nn.operations import product
+from flair_nas.nn.packing import Packing
+from flair_nas.nn.recurrent_layer import RecurrentLayer
+
+_SCALE = math.sqrt(3)  # of the skip term: √(1 + 2 e^b), where b = 0 is the bias of the reset gate at the start
+
+
+class SRUCell(CellBase):
+    """Cell of the Simple Recurrent Unit (Lei et al., 2018). Its state is c.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        device: device of the weights.
+        dtype: dtype of the weights.
+
+    Shape of the parameters:
+        weight_input [D, 3H], columns [u | forget gate | reset gate], or [D, 4H] with [... | skip] if D is not H;
+        weight_hidden [H], v_f; weight_reset [H], v_r; bias [2, H], b_f and b_r.
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
+        width = (3 if input_size == hidden_size else 4) * hidden_size
+        super().__init__(input_size, hidden_size, width, "elementwise", device, dtype)
+        self.weight_hidden = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
+        self.weight_reset = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(2, hidden_size, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights from the global generator, as the authors' code does."""
+        nn.init.uniform_(self.weight_input, -math.sqrt(3 / self.input_size), math.sqrt(3 / self.input_size))
+        for weight in (self.weight_hidden, self.weight_reset):
+            nn.init.uniform_(weight, -math.sqrt(1.5), math.sqrt(1.5))
+        nn.init.zeros_(self.bias)
+        with torch.no_grad():
+            _, forget, reset, *skip = self.weight_input.split(self.hidden_size, dim=1)
+            for gate in (forget, reset):
+                gate.mul_(math.sqrt(0.5))
+            for matrix in skip:
+                matrix.mul_(_SCALE)
+
+    def run_elementwise(
+        self, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, loop: Loop, edge: Edges
+    ) -> tuple[Tensor, Tensor]:
+        """Run the cell over a ragged batch (Lei et al., 2018, eq. 3 to 7).
+
+        f_t = σ(p_f + v_f ⊙ c_{t-1} + b_f), c_t = f_t ⊙ c_{t-1} + (1 - f_t) ⊙ u_t,
+        r_t = σ(p_r + v_r ⊙ c_{t-1} + b_r), h_t = r_t ⊙ c_t + (1 - r_t) ⊙ x̂_t.
+
+        Args and returns are those of `CellBase.run_elementwise`.
+        """
+        u, forget, reset, *skip = product(data, self.weight_input).split(self.hidden_size, dim=1)  # [S, H] each
+        v_forget, v_reset = self.weight_hidden[None], self.weight_reset[None]  # [1, H] each
+        if mask is not None:
+            v_forget, v_reset = v_forget * mask, (v_reset * mask)[packing.column]  # [B, H], [S, H]
+        pre = torch.cat([-(forget + self.bias[0]), u], dim=1)  # [S, 2H]; 1 - σ(f) = σ(-f)
+        states = loop("identity", pre, -v_forget, hidden, packing.sizes)  # [S, H]
+        rows = packing.lagged_rows(packing.time, packing.column, 1, 1)  # of c_{t-1}
+        before = functional.embedding(rows, torch.cat([hidden, states]))  # [S, H]
+        gate = torch.sigmoid(torch.addcmul(reset + self.bias[1], v_reset, before))
+        return torch.lerp(skip[0] if skip else data * _SCALE, states, gate), states
+
+
+class MinGRUCell(CellBase):
+    """Cell of minGRU (Feng et al., 2024) with tanh as its candidate.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        device: device of the weights.
+        dtype: dtype of the weights.
+
+    Shape of the parameters:
+        weight_input [D, 2H], columns [gate | candidate]; bias [2H].
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, device: Device = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__(input_size, hidden_size, 2 * hidden_size, "elementwise", device, dtype)
+        self.bias = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all weights from the global generator, as `torch.nn.Linear` does."""
+        for weight in (self.weight_input, self.bias):
+            nn.init.uniform_(weight, -1 / math.sqrt(self.input_size), 1 / math.sqrt(self.input_size))
+
+    def run_elementwise(
+        self, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, loop: Loop, edge: Edges
+    ) -> tuple[Tensor, Tensor]:
+        """Run the cell over a ragged batch: h_t = (1 - z_t) ⊙ h_{t-1} + z_t ⊙ tanh(x_t W_h + b_h).
+
+        z_t = σ(x_t W_z + b_z). Args and returns are those of `CellBase.run_elementwise`.
+        """
+        pre = product(data, self.weight_input) + self.bias  # [S, 2H]
+        states = loop("tanh", pre, torch.zeros_like(hidden[:1]), hidden, packing.sizes)  # without v
+        return states, states
+
+
+PARALLEL_CELLS = {"sru": SRUCell, "mingru": MinGRUCell}
+"""Cells by the names of their layers."""
+
+
+class ParallelRNN(RecurrentLayer):
+    """A layer of a published recurrence without a sequential matrix product, used as `torch.nn.GRU` is.
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        kind: ``sru`` or ``mingru``.
+
+    Other arguments are those of `SearchedRNN`.
+
+    Raises:
+        ValueError: an unknown kind, a number out of range, or minGRU with `recurrent_dropout`.
+    """
+
+    __module__ = "flair_nas"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        kind: str,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if kind not in PARALLEL_CELLS:
+            raise ValueError(f"kind must be {' or '.join(PARALLEL_CELLS)}, got {kind!r}")
+
+        if kind == "mingru" and recurrent_dropout:
+            raise ValueError("no state of mingru enters a product, so recurrent_dropout must be 0")
+
+        def make_cell(size: int) -> CellBase:
+            return PARALLEL_CELLS[kind](size, hidden_size, device, dtype)
+
+        directions = num_layers, bidirectional, batch_first
+        super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
+        self.kind = kind

@@ -1,0 +1,199 @@
+"""A recurrent layer: cells in several layers and both directions, over padded tensors and packed batches."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from flair_nas.errors import brief
+from flair_nas.nn.cell import CellBase
+from flair_nas.nn.init import check_arguments
+from flair_nas.nn.operations import product_dtype
+from flair_nas.nn.packing import Packing
+from flair_nas.nn.recurrence import Start, run_cell
+from flair_nas.nn.state import RecurrentState, initial_state
+
+
+class RecurrentLayer(nn.Module):
+    """A layer of cells, used as `torch.nn.GRU` is.
+
+    Args:
+        make_cell: makes a cell from its input size.
+
+    Other arguments are those of `SearchedRNN`.
+
+    Attributes:
+        cells: a cell per layer and direction, at index layer * num_directions + direction.
+
+    Raises:
+        ValueError: a size that is not positive, a probability outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        make_cell: Callable[[int], CellBase],
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        dropouts = {"dropout": dropout, "input_dropout": input_dropout, "recurrent_dropout": recurrent_dropout}
+        check_arguments(None, **sizes, **dropouts)
+        if dropout and num_layers == 1:
+            warnings.warn("dropout acts between layers, so it does nothing with num_layers=1", stacklevel=3)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.num_layers, self.bidirectional, self.batch_first = num_layers, bool(bidirectional), bool(batch_first)
+        self.dropout, self.input_dropout, self.recurrent_dropout = dropout, input_dropout, recurrent_dropout
+        self.cells = nn.ModuleList(
+            make_cell(hidden_size * self.num_directions if layer else input_size)
+            for layer in range(num_layers)
+            for _ in range(self.num_directions)
+        )
+
+    @property
+    def num_directions(self) -> int:
+        """2 for a bidirectional layer, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def all_weights(self) -> list[list[nn.Parameter]]:
+        """Parameters of each layer and direction, as `torch.nn.GRU` lists them."""
+        return [list(cell.parameters()) for cell in self.cells]
+
+    def flatten_parameters(self) -> None:
+        """Do nothing; `torch.nn.GRU` has it, so callers may call it."""
+
+    def reset_parameters(self) -> None:
+        """Draw all weights from the global generator."""
+        for cell in self._cells():
+            cell.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """Return the arguments, for printing."""
+        sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
+        names = (*sizes, "dropout", "input_dropout", "recurrent_dropout")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | RecurrentState | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor | RecurrentState]:
+        """Run the layer over whole sequences.
+
+        Args:
+            input: [T, B, D], or [B, T, D] with `batch_first` (B may be 0), or one sequence [T, D], or a
+                `PackedSequence`.
+            hx: the initial state: the final state of an earlier call, or a tensor
+                [num_layers * num_directions, B, H] (then gates see no history), or None for zeros.
+
+        Returns:
+            The output in the form of the input, with num_directions * H features, and the final state: a tensor
+            [num_layers * num_directions, B, H], or a `RecurrentState` when the genotype has gates.
+
+        Raises:
+            ValueError: tensors that do not match the layer.
+        """
+        if isinstance(input, PackedSequence):
+            data, sizes, order, restore = input.data, input.batch_sizes, input.sorted_indices, input.unsorted_indices
+            self._check_input(data, 2, "PackedSequence with data [tokens, D]")
+            counts = sizes.tolist()
+            _check_sizes(counts, len(data))
+            state = _permuted(initial_state(self._cells(), hx, counts[0]), order)
+            output, state = self._run(data, counts, state)
+            return PackedSequence(output, sizes, order, restore), self._final(state, restore)
+        single = input.dim() == 2
+        form = "[T, D]" if single else "[B, T, D]" if self.batch_first else "[T, B, D]"
+        self._check_input(input, 2 if single else 3, form)
+        dense = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input  # [T, B, D]
+        steps, batch = dense.shape[:2]
+        if not steps:
+            raise ValueError(f"this layer takes sequences of at least one step; got {list(input.shape)}")
+        if single:
+            hx = _with_batch(hx)  # one sequence has a state without the batch dimension, as in nn.GRU
+        state = initial_state(self._cells(), hx, batch)
+        output, state = self._run(dense.flatten(0, 1), [batch] * steps, state)
+        output = output.unflatten(0, (steps, batch))
+        final = self._final(state, None)
+        if single:
+            return output.squeeze(1), final.squeeze(1) if isinstance(final, Tensor) else final.map(
+                lambda part: part.squeeze(1)
+            )
+        return output.transpose(0, 1) if self.batch_first else output, final
+
+    # --- checks and states ---
+
+    def _cells(self) -> list[CellBase]:
+        return cast("list[CellBase]", list(self.cells))
+
+    def _check_input(self, data: Tensor, dimensions: int, form: str) -> None:
+        weight = self._cells()[0].weight_input
+        got = f"got {list(data.shape)}, {data.dtype}, on {data.device}"
+        if data.dim() != dimensions or data.shape[-1] != self.input_size:
+            raise ValueError(f"this layer takes {form} with D = input_size = {self.input_size}; {got}")
+        if data.device != weight.device:
+            raise ValueError(f"input and weights must be on one device; the weights are on {weight.device}; {got}")
+        if data.dtype == weight.dtype:
+            return
+        # under autocast, products cast any floating dtype
+        if not data.is_floating_point() or product_dtype(weight) == weight.dtype:
+            raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
+
+    def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
+        state, cell = _permuted(state, restore), self._cells()[0]
+        gated = cell.state_gate is not None or cell.input_gate is not None
+        return state if gated else state.hidden
+
+    # --- the recurrence ---
+
+    def _run(self, data: Tensor, sizes: list[int], state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Run all layers over packed data, [S, D]; return the output, [S, num_directions * H], and the final state."""
+        packing = Packing(sizes, data.device)
+        backward = packing.reversed_rows() if self.bidirectional else None
+        ends: list[Start] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self.num_directions):
+                index = layer * self.num_directions + direction
+                cell = self._cells()[index]
+                ordered = data[backward] if direction else data
+                start = (state.hidden[index], state.inputs[index], state.states[index])
+                output, end = run_cell(cell, self, ordered, packing, start)
+                outputs.append(output[backward] if direction else output)  # reversing twice restores the order
+                ends.append(end)
+            data = torch.cat(outputs, dim=1) if self.bidirectional else outputs[0]
+            if layer < self.num_layers - 1:
+                data = nn.functional.dropout(data, self.dropout, self.training)
+        hidden, inputs, states = zip(*ends)
+        return data, RecurrentState(torch.stack(hidden), inputs, states)
+
+
+def _check_sizes(sizes: list[int], tokens: int) -> None:
+    """Refuse sizes that PyTorch's functions never make; an engine would read beyond the data."""
+    falling = all(now >= after > 0 for now, after in itertools.pairwise([*sizes, 1]))
+    if not (sizes and falling and sum(sizes) == tokens):
+        raise ValueError(
+            f"batch_sizes of a PackedSequence must be positive, never grow, and be {tokens} in all, got {brief(sizes)}"
+        )
+
+
+def _permuted(state: RecurrentState, order: Tensor | None) -> RecurrentState:
+    return state if order is None else state.map(lambda tensor: tensor[:, order])
+
+
+def _with_batch(state: Tensor | RecurrentState | None) -> Tensor | RecurrentState | None:
+    if isinstance(state, Tensor) and state.dim() == 2:
+        return state.unsqueeze(1)
+    if isinstance(state, RecurrentState) and state.hidden.dim() == 2:
+        return state.map(lambda tensor: tensor.unsqueeze(1))
+    return state
