@@ -6,7 +6,7 @@ import contextlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flair_nas.runs.metric import Metric
 from flair_nas.storage.files import whole_file
@@ -53,6 +53,52 @@ def draw_comparison(panels: Mapping[str, Mapping[str, Sequence[float]]], path: s
             axes.invert_yaxis()
             axes.set_xlabel(title)
             axes.grid(axis="x", alpha=0.3)
+
+
+class Point(NamedTuple):
+    """A layer in a picture of metric and time."""
+
+    name: str
+    seconds: float
+    figure: float  # its metric
+    marked: bool = False  # it is a baseline
+
+
+def draw_seconds(points: Sequence[Point], path: str | Path, labels: tuple[str, str], higher_is_better: bool) -> None:
+    """Draw the metric of layers against their time, and join those that no other layer beats in both.
+
+    Args:
+        points: the layers; marked ones are drawn as squares.
+        path: the file, whose suffix is the format: .svg, .png or .pdf.
+        labels: labels of time and metric.
+        higher_is_better: a higher metric is better.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    front = find_front(points, higher_is_better)
+    with _figure_file(path, 7.2, 4.6) as figure:
+        axes = figure.add_subplot()
+        axes.plot([p.seconds for p in front], [p.figure for p in front], "--", color="#0072b2", linewidth=1)
+        for point in points:
+            colour = "#d55e00" if point.marked else "#0072b2" if point in front else "#777777"
+            axes.plot(point.seconds, point.figure, "s" if point.marked else "o", color=colour, markersize=6)
+            axes.annotate(point.name, point[1:3], (5, 4), textcoords="offset points", fontsize=8, color=colour)
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        axes.margins(x=0.15)
+        if not higher_is_better:
+            axes.invert_yaxis()
+        axes.grid(alpha=0.3)
+
+
+def find_front(points: Sequence[Point], higher_is_better: bool) -> list[Point]:
+    """Return the points than which no other is both as fast and better, from the fastest to the best."""
+    sign = 1 if higher_is_better else -1
+    front: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.seconds, -sign * point.figure)):
+        if not front or sign * point.figure > sign * front[-1].figure:
+            front.append(point)
+    return front
 
 
 def draw_progress(history: Sequence[Mapping[str, Any]], path: str | Path, metric: Metric) -> None:

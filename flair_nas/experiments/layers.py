@@ -1,9 +1,11 @@
-"""Identity and size of the layers that are compared."""
+"""Identity, size and time of the layers that are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from flair_nas.experiments.tasks import TASKS, Settings
+from flair_nas.experiments.worker_setup import be_quiet, time_ratio
 from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.tagging.config import LAYER_NAMES
 
@@ -29,3 +31,17 @@ def matched_size(count: Callable[[int], int], target: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) < target else (low, middle)
     return min((low, high), key=lambda size: abs(count(size) - target))
+
+
+def time_layers(task: str, layers: Sequence[Settings], other: Settings) -> list[float]:
+    """Return the time of a training step of each layer, divided by that of another one.
+
+    Args:
+        task: name of the task.
+        layers: settings of a run with each layer, on the same data.
+        other: settings of a run with the layer that they are compared with.
+    """
+    be_quiet()
+    make_step = TASKS[task].work.stepper(other)
+    reference = make_step(other)
+    return [time_ratio(make_step(settings), reference) for settings in layers]

@@ -21,7 +21,7 @@ from flair_nas.library.layer_spec import to_layer_spec
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import get_kinds
-from flair_nas.tagging.config import LAYER_NAMES, CorpusSettings, TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, LAYER_NAMES, CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
 
 LAYERS = LAYER_NAMES
@@ -77,7 +77,7 @@ def counter(data: Any) -> Callable[[Settings], int]:
 def _layer(config: TaggerConfig, width: int) -> nn.Module:
     """Return the layer of a run, for word vectors of a width."""
     sizes: dict[str, Any] = {"hidden_size": config.hidden_size, "num_layers": config.layers, "bidirectional": True}
-    if config.rnn.upper() in LAYERS:
+    if config.rnn.upper() in FLAIR_TYPES:
         layer: nn.Module = getattr(nn, config.rnn.upper())(width, **sizes)
         return layer
     return build_rnn(config.rnn, input_size=width, **sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+
+_ROUNDS = 15  # their median counts, as other work may slow one of two steps
 
 
 def be_quiet() -> None:
@@ -54,3 +58,16 @@ def time_steps(step: Callable[[], object], steps: int) -> float:
     for _ in range(steps):
         step()
     return (time.perf_counter() - started) / steps
+
+
+def time_ratio(step: Callable[[], object], other: Callable[[], object]) -> float:
+    """Return the median time of one step divided by the other's, timed in turn, as other work then slows both alike."""
+    for first in (step, other):  # which allocates memory and loads kernels
+        first()
+    return statistics.median(_seconds(step) / _seconds(other) for _ in range(_ROUNDS))
+
+
+def _seconds(step: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    step()
+    return time.perf_counter() - started

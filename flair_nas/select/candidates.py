@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.layers import identity, matched_size
-from flair_nas.genotype import random_genotype
+from flair_nas.experiments.tasks import TAGGING, Task
+from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
 from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import LAYER_NAMES
+
+SMALL_CELLS = ("tanh0", "relu0", "relu0-tanh1")
+"""Cells of one or two nodes, compared first if no candidates are named (docs/figures.md has their figures)."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +56,31 @@ def is_baseline(layer: Layer, config: SelectSettings) -> bool:
     return (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
 
 
-def bundled_best_first() -> list[str]:
-    """Sort the bundled genotypes by published perplexity on the Penn Treebank; those without one come last."""
+def usual_layers(task: Task) -> list[str]:
+    """Return the layers to compare if none is named, the most promising ones first.
+
+    These are for tags the small cells and the GRU, then bundled genotypes by published perplexity on the Penn Treebank;
+    for a text the best of these, the GRU, and the rest.
+    """
 
     def published(name: str) -> float:
         figures = load_genotype(name).origin.get("figures", {})
         return float(figures.get("ptb_test_perplexity_published", math.inf))
 
-    return sorted(bundled_names(), key=published)  # stable
+    best, *others = sorted((name for name in bundled_names() if name not in SMALL_CELLS), key=published)  # stable
+    return [*SMALL_CELLS, "gru", best, *others] if task is TAGGING else [best, "gru", *others, *SMALL_CELLS]
 
 
-def named_layers(config: SelectSettings, bundled: Sequence[str] | None = None) -> list[Layer]:
+def named_layers(config: SelectSettings, usual: Sequence[str] | None = None) -> list[Layer]:
     """Return the baseline, the LSTM, and the layers that the settings name; with `gates`, cells also with random gates.
 
-    If the settings name no candidates, these are the GRU and the bundled genotypes, of which None means all.
+    If the settings name no candidates, these are the usual ones, of which None means all.
 
     Raises:
         FlairNasError: a name is unknown, or its layer is not for this task.
     """
     torch_layers, texts = config.task.work.LAYERS, dict[str, str]()
-    usual = ["gru", *(bundled_best_first() if bundled is None else bundled)]
-    for text in [config.rnn, "lstm", *(config.candidates or usual)]:
+    for text in [config.rnn, "lstm", *(config.candidates or (usual_layers(config.task) if usual is None else usual))]:
         if text.upper() not in torch_layers:
             names = text.split(",")  # a file's name may have commas, and options follow one
             if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
@@ -98,15 +107,35 @@ def _with_gates(text: str, history: int) -> str | None:
 
 
 def random_layers(config: SelectSettings, count: int) -> list[Layer]:
-    """Return random cells, each also with gates if these are wanted; the first cells are the same for any count."""
+    """Return random cells, each also with gates if these are wanted; the first cells are the same for any count.
+
+    There are less than `count` if there are no more cells with so many nodes.
+    """
     layers = []
-    for number in range(1, count + 1):
-        cell = random_genotype(number)
+    for number, cell in enumerate(itertools.islice(_distinct_cells(config.nodes), count), start=1):
         layers.append(Layer(f"random-{number}", cell.one_line(), config.hidden_size))
         if config.gates:
-            gated = random_genotype(number, history=config.gates)
+            drawn = random_genotype(number, history=config.gates)
+            gated = dataclasses.replace(cell, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
             layers.append(Layer(f"random-{number}-gates", gated.one_line(), config.hidden_size))
     return layers
+
+
+def _distinct_cells(sizes: Sequence[int]) -> Iterator[Genotype]:
+    """Draw cells with these numbers of nodes in turn, all different and none of the small ones; stop after the last."""
+    seen, misses = {Genotype.parse(text) for text in SMALL_CELLS}, 0
+    for number in itertools.count(1):
+        size = sizes[(number - 1) % len(sizes)]
+        draws = (random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(50))
+        cell = next((cell for cell in draws if cell not in seen), None)
+        if cell is not None:
+            seen.add(cell)
+            misses = 0
+            yield cell
+            continue
+        misses += 1
+        if misses == len(sizes):
+            return
 
 
 def matched_lstm(

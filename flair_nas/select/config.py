@@ -54,8 +54,8 @@ class SelectSettings(PoolSettings):
     budget: str = setting("2h", "time for everything: 90m, 2h; it says how many cells are compared", check=check_time)
     candidates: list[str] = setting(
         [],
-        "layers to compare with it besides random cells, as for --rnn (gru and as many bundled genotypes as the "
-        "budget is enough for)",
+        "layers to compare with it besides random cells, as for --rnn (as many of the small cells, gru and the bundled "
+        "genotypes as the budget is enough for)",
     )
     searches: list[str] = setting(
         [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates)",
@@ -65,6 +65,12 @@ class SelectSettings(PoolSettings):
     match: bool = setting(True, "also an LSTM with as many parameters as the largest layer")
     random: int | None = setting(
         None, "random cells to compare (as many as the budget is enough for)", low=0, high=10_000
+    )
+    nodes: list[int] = setting(
+        [1, 2, 3, 4, 6], "numbers of nodes of random cells, in turn", low=1, high=100, check=all_different, before=[8]
+    )
+    at_most_seconds: float | None = setting(
+        None, "leave out layers whose training step takes more than this times that of an LSTM", low=1e-6, high=1e6
     )
     gates: int = setting(
         0, "history length m of random gates, with which each cell is compared, too; 0: without", low=0, high=100
@@ -131,6 +137,7 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
 
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     learning_rate: float = setting(20.0, "learning rate", low=1e-12, high=1e6)
+    nodes: list[int] = setting([8], "numbers of nodes of random cells, in turn", low=1, high=100, check=all_different)
     rates: list[float] = setting(
         [1.0, 0.5], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flair_nas.drawing.charts import Point
 from flair_nas.experiments.config import format_time, parse_time
 from flair_nas.experiments.counts import unpack_counts
 from flair_nas.experiments.ledger import Ledger, Run
@@ -15,6 +16,9 @@ from flair_nas.experiments.tasks import Task
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import Candidate, is_baseline
 from flair_nas.select.config import SelectSettings
+
+PICTURE = "seconds.svg"
+"""File of the picture, in the folder of the report."""
 
 _SURE = 0.95
 _WIDE = 10.0  # points of F1
@@ -228,9 +232,26 @@ def format_report(
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     lines += [text for _, text in sorted(_row(candidate, answer, ledger, config) for candidate in candidates)]
+    if len(make_points(candidates, ledger, config)) > 1:
+        lines += ["", f"![{task.title} on {task.dev} against seconds an epoch]({PICTURE})"]
     searches = {name: run for name, run in ledger.runs.items() if name.startswith("search-") and "error" in run}
     lines += [line for name, run in searches.items() for line in ("", f"{name} failed: {run['error']}")]
     return "\n".join(lines) + "\n"
+
+
+def make_points(candidates: Sequence[Candidate], ledger: Ledger, config: SelectSettings) -> list[Point]:
+    """Return each layer that came to the end, with its best rate: seconds an epoch, and mean metric on dev."""
+    task, points = config.task, dict[str, Point]()
+    for candidate in candidates:
+        runs = [ledger.runs.get(candidate.run(seed), {}) for seed in config.seeds]
+        ended = [run for run in runs if len(run.get("dev", ())) >= config.epochs or run.get("exhausted", False)]
+        if not ended:
+            continue
+        name, figure = candidate.layer.name, statistics.mean(task.best(run["dev"]) for run in ended)
+        if name not in points or task.gain(figure, points[name].figure) > 0:
+            marked = is_baseline(candidate.layer, config)
+            points[name] = Point(name, epoch_seconds(ended), figure, marked)
+    return list(points.values())
 
 
 def _row(

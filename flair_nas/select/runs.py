@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import re
@@ -12,13 +13,13 @@ from typing import NamedTuple
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, Pool
+from flair_nas.experiments.layers import identity
 from flair_nas.experiments.ledger import Ledger, Run
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
-    bundled_best_first,
     make_candidates,
     named_layers,
     random_layers,
@@ -52,6 +53,7 @@ class Runs:
     ledger: Ledger
     pool: Pool
     folder: Path  # parent of the run folders
+    usual: list[str]  # layers to compare if the settings name none
     estimates: list[Run] = field(default_factory=list)  # timed batches: the pace before anything is trained
     is_new: bool = False  # True once anything was trained
     is_prepared: bool = False  # True once the words of frozen embeddings are embedded
@@ -152,9 +154,9 @@ class Runs:
         judging = make_goals(candidates, self.config.fresh(), epochs, score=True)
         return Workload(len(candidates), pace, done, len(judging) - len(self.to_do(judging)))
 
-    def named_workload(self, bundled: Sequence[str] = ()) -> Workload:
+    def named_workload(self, usual: Sequence[str] = ()) -> Workload:
         """Return the candidates of `named` that have not failed, and those that are still to be searched or matched."""
-        named = self.named(bundled)
+        named = self.named(usual)
         good = [candidate for candidate in named if not self.has_failed(candidate)]
         load = self.workload(good, self.pace(good) or self.estimated_pace(named))
         pending = len(self.searches_to_do()) + (self.config.match and not self.matched())
@@ -193,31 +195,32 @@ class Runs:
 
     # --- layers ---
 
-    def named(self, bundled: Sequence[str] = ()) -> list[Candidate]:
-        """Return the candidates that any budget has: the named ones, one bundled and one random cell, and all begun."""
+    def named(self, usual: Sequence[str] = ()) -> list[Candidate]:
+        """Return the candidates that any budget has: the named ones, or a usual one, a random cell, and all begun."""
         config = self.config
         random = max(1, self.num_random()) if config.random is None else config.random
-        layers = named_layers(config, bundled or self.begun_bundled() or bundled_best_first()[:1])
+        layers = named_layers(config, usual or self.begun_usual() or self.usual[:1])
         layers += [*self.searched(), *(self.matched() if config.match else []), *random_layers(config, random)]
         return make_candidates(config, layers)
 
     def _is_begun(self, candidate: Candidate) -> bool:
         return bool(self.run(candidate, self.config.seeds[0]).get("dev"))
 
-    def begun_bundled(self) -> list[str]:
-        """Return the bundled cells that were trained with an earlier budget, which stay."""
+    def begun_usual(self) -> list[str]:
+        """Return the usual layers that were trained with an earlier budget, which stay."""
         if not self.ledger.runs:
             return []
-        layers = named_layers(self.config, bundled_best_first())
-        begun = {c.layer.rnn for c in make_candidates(self.config, layers) if self._is_begun(c)}
-        return [name for name in bundled_best_first() if name in begun]
+        candidates = make_candidates(self.config, named_layers(self.config, self.usual))
+        begun = {identity(c.layer.rnn) for c in candidates if self._is_begun(c)}
+        return [name for name in self.usual if identity(name) in begun]
 
     def num_random(self) -> int:
         """Return the number of random cells that were trained with an earlier budget, which stay."""
-        config, count, each = self.config, 0, len(random_layers(self.config, 1))
-        while any(map(self._is_begun, make_candidates(config, random_layers(config, count + 1)[-each:]))):
-            count += 1
-        return count
+        config, each, trained = self.config, len(random_layers(self.config, 1)), len(self.ledger.runs)
+        layers = random_layers(config, trained + 1)
+        cells = (layers[start : start + each] for start in range(0, len(layers), each))
+        begun = itertools.takewhile(lambda cell: any(map(self._is_begun, make_candidates(config, cell))), cells)
+        return sum(1 for _ in begun)
 
     def searches_to_do(self) -> dict[str, str]:
         """Return the searches that have not ended, by their names in the ledger."""

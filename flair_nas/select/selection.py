@@ -1,7 +1,7 @@
 """Selection of a layer: rungs of successive halving on dev, several seeds of the best, then fresh ones on test.
 
 OUT/config.yaml      the settings            OUT/runs/NAME-seedN/    a folder of each training
-OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer
+OUT/ledger.json      plan, runs, time spent  OUT/report.md           the answer, with seconds.svg
 OUT/model.pt         its model               OUT/model.safetensors   and config.json: a tagger's as data
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flair_nas.drawing.charts import draw_seconds
 from flair_nas.experiments.jobs import Job, Pool
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
@@ -22,9 +23,17 @@ from flair_nas.experiments.successive_halving import Rule
 from flair_nas.library.layer_spec import warn_of_risks
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
-from flair_nas.select.candidates import Layer, make_candidates, matched_lstm, named_layers, random_layers
+from flair_nas.select.candidates import (
+    Layer,
+    make_candidates,
+    matched_lstm,
+    named_layers,
+    random_layers,
+    usual_layers,
+)
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.report import Answer, format_report, make_answer
+from flair_nas.select.limit import within_limit
+from flair_nas.select.report import PICTURE, Answer, format_report, make_answer, make_points
 from flair_nas.select.runs import Runs
 from flair_nas.select.study import Study
 from flair_nas.storage.files import write_text
@@ -34,6 +43,7 @@ log = logging.getLogger("flair_nas")
 
 _MAY_CHANGE = (
     *("budget", "candidates", "searches", "search_epochs", "random", "rates", "match", "fresh_seeds"),
+    *("nodes", "at_most_seconds"),
     *("workers", "device"),
     *("data_root", "text", "delimiter", "comment"),  # place and format of the data; the ledger has their fingerprint
 )
@@ -102,8 +112,8 @@ def estimate_selection(config: SelectSettings, out: str | Path | None = None) ->
         ledger.check(work.fingerprint(work.read(config.one())))
         study = _make_study(config, ledger, pool, Path(empty))
         study.fit_settings()
-        bundled, runs, config = study.choose_bundled(), study.runs, study.config
-        names = dict.fromkeys(c.layer.name for c in runs.named(bundled) if not runs.has_failed(c))
+        usual, runs, config = study.choose_usual(), study.runs, study.config
+        names = dict.fromkeys(c.layer.name for c in runs.named(usual) if not runs.has_failed(c))
         pending = len(runs.searches_to_do()) + (config.match and not runs.matched())
         rates = ", ".join(f"{config.learning_rate * rate:g}" for rate in config.rates)
         epoch, embedding = runs.named_workload().pace.epoch, runs.embedding_seconds
@@ -121,7 +131,7 @@ def _make_study(config: SelectSettings, ledger: Ledger, pool: Pool, folder: Path
     """Return a study by the rule that it was begun with, or by the rule of the task."""
     rule = config.task.rule
     ledger.rule = ledger.rule or [rule.first, rule.keep]
-    return Study(Runs(config, Rule(*ledger.rule), ledger, pool, folder))
+    return Study(Runs(config, Rule(*ledger.rule), ledger, pool, folder, usual_layers(config.task)))
 
 
 def _join(names: Sequence[str], limit: int = 12) -> str:
@@ -144,7 +154,7 @@ def _read(study: Study, progress: bool) -> Any:
 def _make_layers(study: Study, data: Any) -> list[Layer]:
     """Return the layers that are named, searched on the same data, and matched in size."""
     runs, config, folder = study.runs, study.config, study.runs.folder.parent / "searches"
-    layers, jobs = named_layers(config, study.choose_bundled()), []
+    layers, jobs = named_layers(config, study.choose_usual()), []
     for name, method in runs.searches_to_do().items():
         folder.mkdir(exist_ok=True)
         jobs.append(Job(name, config.task.work.search, (config.search(method), str(folder / name))))
@@ -157,13 +167,17 @@ def _make_layers(study: Study, data: Any) -> list[Layer]:
         matched = matched_lstm(config, config.task.work.counter(data), [*layers, *random_layers(config, 1)])
         # larger layers than before want another one; those that were trained stay
         layers += dict.fromkeys([*runs.matched(), *([matched] if matched else [])])
-    return layers
+    return within_limit(runs, layers, study.warn)
 
 
 def _select(study: Study, layers: list[Layer]) -> Selection:
     """Train and choose, write the report, and copy the winner's model of its best seed."""
     runs, config, out = study.runs, study.config, study.runs.folder.parent
-    candidates = make_candidates(config, [*layers, *random_layers(config, study.count_random(layers))])
+    cells = random_layers(config, study.count_random(layers))
+    if (config.random or 0) * (1 + bool(config.gates)) > len(cells):
+        nodes = ", ".join(map(str, config.nodes))
+        study.warn(f"there are no more random cells than {len(cells)} with so many nodes ({nodes})")
+    candidates = make_candidates(config, [*layers, *cells])
     if dropped := runs.others(candidates):
         flags = "--candidates, --searches, --random, --rates and --match say what is"
         study.warn(f"trained earlier, and not compared now: {_join(dropped)}; {flags}", logging.WARNING)
@@ -180,6 +194,9 @@ def _select(study: Study, layers: list[Layer]) -> Selection:
     best = min([*chose, *fresh], key=lambda seed: runs.cost(winner, seed, config.epochs))
     report = format_report(answer, candidates, study.ledger, config, study.cautions)
     write_text(out / "report.md", report)
+    if len(points := make_points(candidates, study.ledger, config)) > 1:
+        labels = "seconds an epoch", f"{config.task.title} on {config.task.dev}"
+        draw_seconds(points, out / PICTURE, labels, config.task.higher_is_better)
     study.ledger.save()
     config.task.work.place(runs.folder / winner.run(best) / "model.pt", out)
     return Selection(answer, report, out, config)

@@ -17,12 +17,12 @@ from flair_nas.experiments.successive_halving import survivors
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
-    bundled_best_first,
     is_baseline,
     make_candidates,
     random_layers,
 )
 from flair_nas.select.config import SelectSettings
+from flair_nas.select.limit import apply_limit
 from flair_nas.select.planner import MARGIN, MIN_JUDGES, describe_changes, max_fitting, reductions
 from flair_nas.select.runs import Goal, Runs, make_goals
 
@@ -60,10 +60,10 @@ class Study:
         self.cautions.append(caution)
         log.log(level, "%s", caution)
 
-    def needs(self, fresh: int, bundled: Sequence[str] = (), changes: Mapping[str, Any] | None = None) -> float:
+    def needs(self, fresh: int, usual: Sequence[str] = (), changes: Mapping[str, Any] | None = None) -> float:
         """Return the seconds that the selection still takes, with fresh seeds of two candidates."""
         runs = self._change(changes or {})
-        load = runs.named_workload(bundled)  # may time a few batches, by which embedding is estimated, too
+        load = runs.named_workload(usual)  # may time a few batches, by which embedding is estimated, too
         return runs.embedding_seconds + runs.planner.remaining(load, fresh)
 
     def _change(self, changes: Mapping[str, Any]) -> Runs:
@@ -72,11 +72,12 @@ class Study:
     # --- before the first rung ---
 
     def fit_settings(self) -> None:
-        """Reduce the settings to what there is time for; each reduction is a caution.
+        """Reduce the settings to layers that are fast enough, then to what there is time for; each is a caution.
 
         Raises:
-            FlairNasError: the time is too short even for the smallest comparison.
+            FlairNasError: no layer is fast enough, or the time is too short even for the smallest comparison.
         """
+        self.runs = apply_limit(self.runs, self.warn)
         config, plan = self.config, self.ledger.plan
         asked = [config.candidates, config.searches, config.random, config.rates, config.match]
         if plan.get("asked") != asked:
@@ -90,7 +91,7 @@ class Study:
         """Return the fewest changes with which the selection fits; without any fresh seed the answer is undecided."""
         config, judges = self.config, min(MIN_JUDGES, self.config.fresh_seeds)
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
-        steps = reductions(config, max(begun, self.runs.rungs[0]), bundled_best_first()[0])
+        steps = reductions(config, max(begun, self.runs.rungs[0]), self.runs.usual[0])
         self.runs.named_workload()  # what is timed here is spent
         left = self.left
         for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
@@ -110,25 +111,25 @@ class Study:
             f"seed{'s' * (judges > 1)} they need --budget {judged}, and all that is asked for needs --budget {whole}"
         )
 
-    def choose_bundled(self) -> list[str]:
-        """Return the bundled cells to compare if no candidates are named: those begun, and more if there is time."""
-        names, fresh, limit = bundled_best_first(), self.config.fresh_seeds, MARGIN * self.left
+    def choose_usual(self) -> list[str]:
+        """Return the usual layers to compare if no candidates are named: those begun, and more if there is time."""
+        names, fresh, limit = self.runs.usual, self.config.fresh_seeds, MARGIN * self.left
         if self.config.candidates:
             return []
 
         def choose() -> list[str]:
             counts = range(len(names), 1, -1)
             count = max_fitting(counts, lambda count: self.needs(fresh, names[:count]), limit, 1)
-            chosen = {*self.runs.begun_bundled(), *names[:count]}
+            chosen = {*self.runs.begun_usual(), *names[:count]}
             return [name for name in names if name in chosen]
 
-        bundled = self.ledger.decide("bundled", choose)
-        if len(bundled) < len(names):
+        usual = self.ledger.decide("bundled", choose)
+        if len(usual) < len(names):
             self.warn(
-                f"the time is enough for {len(bundled)} of the {len(names)} bundled cells; --budget compares more, "
+                f"the time is enough for {len(usual)} of the {len(names)} usual layers; --budget compares more, "
                 "--candidates others"
             )
-        return bundled
+        return usual
 
     def count_random(self, layers: Sequence[Layer]) -> int:
         """Return the number of random cells to compare, by the time that the named layers take in the first rung.

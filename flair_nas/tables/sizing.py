@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.experiments.layers import matched_size
 from flair_nas.experiments.tasks import TASKS, Settings
-from flair_nas.experiments.worker_setup import be_quiet
+from flair_nas.experiments.worker_setup import be_quiet, time_ratio
 
-_ROUNDS = 15  # their median counts, as other work may slow one of two steps
 _PRECISION = 32  # sizes closer than a 32nd are equal
 
 
@@ -63,7 +60,7 @@ def match_time(
 
     @functools.cache
     def ratio(size: int) -> float:
-        return _ratio(stepper({**settings, "hidden_size": size}), reference)
+        return time_ratio(stepper({**settings, "hidden_size": size}), reference)
 
     low = high = int(other["hidden_size"])
     while ratio(high) < 1:
@@ -77,16 +74,3 @@ def match_time(
         low, high = (middle, high) if ratio(middle) < 1 else (low, middle)
     size = min((low, high), key=lambda size: abs(math.log(ratio(size))))
     return {"hidden_size": size, "time_ratio": ratio(size)}
-
-
-def _ratio(step: Callable[[], None], other: Callable[[], None]) -> float:
-    """Return the time of one step divided by the other's, timed in turn, as other work then slows both alike."""
-    for first in (step, other):  # which allocates memory and loads kernels
-        first()
-    return statistics.median(_seconds(step) / _seconds(other) for _ in range(_ROUNDS))
-
-
-def _seconds(step: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    step()
-    return time.perf_counter() - started

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from flair_nas.drawing.charts import deviation_curves, draw_comparison, draw_progress
+from flair_nas.drawing.charts import Point, deviation_curves, draw_comparison, draw_progress, draw_seconds, find_front
 from flair_nas.language_model.perplexity import PERPLEXITY
 
 PANELS = {
@@ -41,6 +41,22 @@ def test_each_seed_and_each_mean_is_a_mark(tmp_path: Path) -> None:
 def test_a_table_of_which_nothing_is_run_is_an_empty_picture(tmp_path: Path) -> None:
     draw_comparison({"tags": {"LSTM": []}}, tmp_path / "table.svg")
     assert words_in(tmp_path / "table.svg") == []
+
+
+POINTS = [Point("fast", 1.0, 30.0), Point("LSTM", 3.0, 31.0, True), Point("best", 2.0, 34.0), Point("slow", 2.5, 33.0)]
+
+
+def test_the_front_has_the_layers_that_no_other_beats_in_time_and_metric() -> None:
+    assert [point.name for point in find_front(POINTS, True)] == ["fast", "best"]
+    perplexities = [point._replace(figure=-point.figure) for point in POINTS]
+    assert [point.name for point in find_front(perplexities, False)] == ["fast", "best"]
+    level = [Point("b", 1.0, 2.0), Point("a", 1.0, 3.0), Point("c", 2.0, 3.0)]
+    assert [point.name for point in find_front(level, True)] == ["a"]
+
+
+def test_each_layer_is_a_point_with_its_name(tmp_path: Path) -> None:
+    draw_seconds(POINTS, tmp_path / "a.svg", ("seconds an epoch", "F1 on dev"), True)
+    assert {"fast", "LSTM", "best", "slow", "seconds an epoch", "F1 on dev"} <= set(words_in(tmp_path / "a.svg"))
 
 
 def history(*perplexities: float | None, parts: tuple[str, ...] = ("intra",)) -> list[dict[str, Any]]:

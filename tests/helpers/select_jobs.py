@@ -47,6 +47,7 @@ def run_jobs_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
             yield outcome
 
     monkeypatch.setattr(LocalPool, "run", run)
+    monkeypatch.setattr("flair_nas.select.selection.draw_seconds", lambda *_: None)  # takes half a second
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(folder / "cache"))
     monkeypatch.setenv("FLAIR_NAS_KERNELS", "columns")  # native ones would be compiled anew for that cache
     return done

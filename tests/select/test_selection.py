@@ -293,7 +293,7 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rnn", ["lstm", "tanh0"])
+@pytest.mark.parametrize("rnn", ["lstm", "tanh0", "sru"])
 def test_parameters_are_counted_by_what_the_layer_reads(rnn: str, corpus: str, tmp_path: Path) -> None:
     config = settings(corpus, reproject=5, epochs=1)
     run = tagging_task.train(config.one(rnn=rnn) | tagging_task.seeded(1), str(tmp_path), False)

@@ -26,7 +26,7 @@ from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 from flair_nas.library.named import bundled_names
 from flair_nas.runs.run import RunStopped
-from flair_nas.select.candidates import bundled_best_first
+from flair_nas.select.candidates import SMALL_CELLS, random_layers, usual_layers
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.planner import Planner, Workload
 from flair_nas.select.selection import Selection, estimate_selection, select_layer
@@ -456,12 +456,13 @@ def test_random_cells_that_were_begun_stay_with_another_budget(corpus: str, tmp_
         assert len(drawn) == 2 * count and count >= 2  # each with gates, too
 
 
-def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time_for(
+def test_where_none_is_named_as_many_usual_layers_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
     world.usual = 20.0
-    best_first, counts = bundled_best_first(), []
-    assert best_first[:2] == ["darts-v2", "i-darts-ptb"] and sorted(best_first) == sorted(bundled_names())
+    best_first, counts = usual_layers(TAGGING), []
+    assert best_first[: len(SMALL_CELLS) + 2] == [*SMALL_CELLS, "gru", "darts-v2"]
+    assert sorted(best_first) == sorted({*SMALL_CELLS, "gru", *bundled_names()})
     for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
         world.done.clear()
         world.spend(spent * 60)
@@ -470,10 +471,71 @@ def test_where_none_is_named_as_many_bundled_cells_are_compared_as_there_is_time
         compared = [name for name in best_first if f"| {name} | 8 |" in found.report]
         counts.append(len(compared))
         assert compared == best_first[: len(compared)] == world.ledger.plan["bundled"]
-        caution = f"the time is enough for {len(compared)} of the {len(best_first)} bundled cells"
-        assert (caution in found.report) == (budget != "9h") and "| gru | 8 |" in found.report
+        caution = f"the time is enough for {len(compared)} of the {len(best_first)} usual layers"
+        assert (caution in found.report) == (budget != "9h")
         assert (world.done == []) == (budget == "6m")
     assert 1 < counts[0] < counts[1] == counts[2] < counts[3] == len(best_first)
+
+
+class Step:
+    """A training step that takes some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self) -> None:
+        pass
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let steps take 1 s in an LSTM, and as many in a cell as it has nodes; return the layers that were timed."""
+    timed: list[str] = []
+
+    def step(given: dict[str, Any]) -> Step:
+        timed.append(given["rnn"])
+        return Step(1.0 if given["rnn"] == "lstm" else given["rnn"].count("-") + 1.0)
+
+    monkeypatch.setattr(tagging_task, "stepper", lambda given: step)
+    monkeypatch.setattr("flair_nas.experiments.layers.time_ratio", lambda step, other: step.seconds / other.seconds)
+    return timed
+
+
+def test_layers_and_random_cells_slower_than_the_limit_are_not_compared(
+    corpus: str, tmp_path: Path, world: World, steps: list[str]
+) -> None:
+    names = ["relu0-tanh1", "tanh0", "tanh0-tanh1-tanh2"]
+    given = settings(corpus, candidates=names, random=4, nodes=[1, 2, 3], at_most_seconds=2.0)
+    found = select_layer(given, tmp_path)
+    table = [line for line in found.report.splitlines() if line.startswith("| ")][2:]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in table]
+    assert sorted(rows) == ["lstm", "random-1", "random-2", "random-3", "random-4", "relu0-tanh1", "tanh0"]
+    assert {rnn.count("-") for rnn, _ in world.done} == {0, 1}
+    assert "![F1 on dev against seconds an epoch](seconds.svg)" in found.report
+    caution = "slower than 2 times the LSTM in a training step, and so not compared: tanh0-tanh1-tanh2 (3.00), random"
+    assert f"{caution} cells of 3 nodes (3.00)" in found.report
+    world.done.clear()
+    before, timed = found.report, len(steps)
+    assert select_layer(given, tmp_path).report == before and not world.done and len(steps) == timed
+    more = settings(corpus, candidates=names, random=4, nodes=[1, 2, 3], at_most_seconds=3.0)
+    assert "| tanh0-tanh1-tanh2 |" in select_layer(more, tmp_path).report and len(steps) == timed
+
+
+def test_a_limit_that_no_layer_meets_names_the_fastest(
+    corpus: str, tmp_path: Path, world: World, steps: list[str]
+) -> None:
+    given = settings(corpus, candidates=["relu0-tanh1", "lstm"], random=4, nodes=[3, 4], at_most_seconds=1.5)
+    with pytest.raises(FlairNasError, match="no candidate takes at most 1.5 .* fastest are relu0-tanh1, .*take 2.00"):
+        select_layer(given, tmp_path / "run")
+    assert not (tmp_path / "run").exists() and not world.done
+
+
+def test_random_cells_have_the_numbers_of_nodes_that_are_asked_for_and_all_differ(corpus: str) -> None:
+    cells = [layer.rnn for layer in random_layers(settings(corpus, nodes=[1, 2, 5]), 60)]
+    assert len({*cells, *SMALL_CELLS}) == 63
+    assert [cell.count("-") + 1 for cell in cells[:3]] == [1, 2, 5]
+    assert {cell for cell in cells if "-" not in cell} == {"sigmoid0", "identity0"}  # and the small ones
+    assert len(random_layers(settings(corpus, nodes=[1]), 60)) == 2
 
 
 def test_the_longest_runs_are_begun_first(corpus: str, tmp_path: Path, world: World) -> None:

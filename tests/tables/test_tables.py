@@ -21,7 +21,7 @@ from small_tagging import write_corpus
 from flair_nas import Genotype, random_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
-from flair_nas.experiments import tagging_task, text_task
+from flair_nas.experiments import tagging_task, text_task, worker_setup
 from flair_nas.experiments.counts import count_unseen, pack_counts, unpack_counts
 from flair_nas.experiments.jobs import Job, Outcome
 from flair_nas.experiments.local_pool import LocalPool
@@ -308,7 +308,7 @@ OF_TIME = "  of equal time: {rnn: lstm, time_of: cell}\n"
 def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(
     text: str, tmp_path: Path, jobs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizing, "_ROUNDS", 1)
+    monkeypatch.setattr(worker_setup, "_ROUNDS", 1)
     path, out = written(tmp_path, "", TIMED), tmp_path / "out"
     run = ["tables", "run", "-q", path, "--text", text, "--seeds", "1", "--device", "cpu", "--out", str(out)]
     assert main(run) == 0 and len(jobs) == 4
@@ -329,7 +329,7 @@ def test_a_size_by_time_is_measured_once_and_leaves_the_other_runs(
 
 def test_a_size_by_time_is_where_the_times_are_level(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(sizing.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(worker_setup.time, "perf_counter", lambda: now[0])
 
     def stepper(settings: dict[str, Any]) -> Any:
         taken = settings["hidden_size"] * settings.get("each", 1.0) + settings.get("all", 0.0)
