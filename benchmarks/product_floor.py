@@ -69,6 +69,9 @@ def plan_of(genotype: Genotype, input_size: int, hidden_size: int) -> Plan:
         plan.stages.append([Product("input and hidden", width, input_size + hidden_size)])  # [x̂ | h] in one product
     else:
         plan.whole.append(Product("input", width, input_size))
+        if genotype.recurrence == "elementwise":  # the nodes of all steps at once
+            plan.whole += itertools.chain(*_stages("node", cell, width, hidden_size))
+            return plan
         plan.stages.append([Product("hidden", width, hidden_size)])
     plan.stages += _stages("node", cell, width, hidden_size)
     return plan
@@ -113,7 +116,8 @@ def multiply_adds(genotype: Genotype, input_size: int, hidden_size: int) -> int:
     """Multiply-adds of the products for one token, forward, from the equations alone."""
     width = (2 if genotype.highway else 1) * hidden_size
     pairs = sum(len({edge.tail for edge in genotype.nodes[i - 1]}) for i in genotype.live_nodes)
-    total = width * (input_size + hidden_size + pairs * hidden_size)
+    states = pairs + (genotype.recurrence == "full")  # that are multiplied with a matrix
+    total = width * (input_size + states * hidden_size)
     for gate, size in ((genotype.state_gate, hidden_size), (genotype.input_gate, input_size)):
         if gate is not None:
             inner = sum(len({edge.tail for edge in node.edges}) for node in gate.nodes)

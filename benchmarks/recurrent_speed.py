@@ -46,6 +46,7 @@ from torch.nn.utils.rnn import PackedSequence
 from flair_nas import Genotype, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
 from flair_nas.genotype import CARRIES
+from flair_nas.library.layer_spec import parse_layer_spec
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
@@ -66,9 +67,9 @@ RATIOS = (
 
 
 def genotype_of(name: str) -> Genotype:
-    """The genotype of that name, bundled or next to this file."""
+    """The genotype of a file next to this one, or of a layer spec, such as tanh0,recurrence=elementwise."""
     file = FILES / f"{name}.json"
-    return load_genotype(file if file.exists() else name)
+    return load_genotype(file) if file.exists() else parse_layer_spec(name)[0]
 
 
 def batch_sizes(size: str) -> tuple[list[int], int]:
@@ -318,7 +319,8 @@ def measure(arguments: argparse.Namespace) -> list[dict]:
         return arguments.part in (part, "all")
 
     if wanted("memory"):
-        for precision, size, name in itertools.product(arguments.precision, MEMORY_SIZES, MEMORY_NAMES):
+        names = ("lstm", *arguments.genotypes) if arguments.genotypes else MEMORY_NAMES
+        for precision, size, name in itertools.product(arguments.precision, MEMORY_SIZES, names):
             for kernels in ("auto", "columns") if name != "lstm" else ("auto",):
                 case = size, name, kernels, precision, max(arguments.threads)
                 add("memory", *case, found=partial(measure_memory, *case))
@@ -343,7 +345,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("cases", "growth", "memory", "all"), default="all")
     parser.add_argument("--mode", nargs="+", choices=MODES, default=MODES, help="of cases")
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="BxTxH", help="of cases")
-    parser.add_argument("--genotypes", nargs="+", metavar="NAME", help="of cases")
+    parser.add_argument("--genotypes", nargs="+", metavar="NAME", help="of cases, memory")
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=[*PRECISIONS], help="of cases, memory")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=25, help="at most")

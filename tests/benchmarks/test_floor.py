@@ -23,6 +23,7 @@ GENOTYPES = {
     "plain": dataclasses.replace(load_genotype("darts-v1"), highway=False),
     "state gate": dataclasses.replace(load_genotype("ess-ptb"), input_gate=None),
 }
+GENOTYPES["elementwise"] = dataclasses.replace(GENOTYPES["two edges"], recurrence="elementwise")
 FORMS = floor.MATRIX_FORMS + floor.LINEAR_FORMS + floor.PACKED_FORMS + floor.BATCH_FORMS
 
 
@@ -37,7 +38,8 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "squares"), [("darts-v2", 20), ("i-darts-ptb", 20), ("ess-ptb", 30), ("dead nodes", 8), ("two edges", 12)]
+    ("name", "squares"),
+    [("darts-v2", 20), ("i-darts-ptb", 20), ("ess-ptb", 30), ("dead nodes", 8), ("two edges", 12), ("elementwise", 10)],
 )
 def test_the_equations_have_so_many_products(name: str, squares: int) -> None:
     # 2 H² for x, for h and for each pair of nodes; ESS: 3 entries and 2 inner products in each of both gates, H² each
