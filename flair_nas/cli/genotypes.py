@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.genotype.complexity import edge_depth, edit_distance, multiply_adds
 from flair_nas.library.card import publish_genotype, words_of
 from flair_nas.library.downloads import download
+from flair_nas.library.layer_spec import parse_layer_spec
 from flair_nas.library.named import bundled_names, is_address, load_genotype
 from flair_nas.storage.files import copy_whole, whole_file
 from flair_nas.storage.paths import typed, user_path
@@ -34,7 +36,8 @@ EXAMPLES = """examples:
   flair-nas genotypes validate *.json
 
 A genotype is a bundled name, a file of any written form, the folder of a search, a one-line genotype, or an address
-(https://... or hf://owner/name[@revision], each with #sha256=... if you like)."""
+(https://... or hf://owner/name[@revision], each with #sha256=... if you like). show, draw and compare also take options
+after it: tanh0,recurrence=elementwise."""
 
 _FORMATS = ("svg", "png", "dot", "txt")
 MEASURED = "zoo-small"
@@ -83,6 +86,11 @@ def add_parser(verbs: Any) -> None:
         actions, "validate", validate, "Check files; the exit code is 2 if one cannot be used.", EXAMPLES
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, the folder of a search, or a bundled name")
+
+
+def _load(text: str) -> Genotype:
+    """Return the genotype of a source, to which options may follow as in a layer spec."""
+    return parse_layer_spec(text)[0] if re.search(r",\s*\w+=", text) else load_genotype(text)
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
@@ -152,7 +160,7 @@ def _figures(genotype: Genotype) -> tuple[str, str]:
 
 def show(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes show``."""
-    genotype = load_genotype(arguments.genotype)
+    genotype = _load(arguments.genotype)
     weights, flop = _size(genotype, arguments)
     print(genotype.one_line())
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -176,7 +184,7 @@ def draw(arguments: argparse.Namespace) -> int:
             _write(load_genotype(name), out / f"{name}.svg", arguments.dark)
         print(f"{len(bundled_names())} pictures: {out}")
         return 0
-    _write(load_genotype(arguments.genotype), out, arguments.dark)
+    _write(_load(arguments.genotype), out, arguments.dark)
     print(f"picture: {out}")
     return 0
 
@@ -199,7 +207,7 @@ def compare(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas genotypes compare``."""
     if len(arguments.genotypes) != 2:
         raise FlairNasError(f"genotypes compare takes two genotypes, got {len(arguments.genotypes)}")
-    genotypes = [load_genotype(name) for name in arguments.genotypes]
+    genotypes = [_load(name) for name in arguments.genotypes]
     parts = [
         {graph.title.partition(",")[0]: [graph.title, *graph_equations(graph)] for graph in genotype.graphs()}
         for genotype in genotypes

@@ -49,7 +49,7 @@ def add_parser(verbs: Actions) -> None:
     lm = verbs.add_parser("lm", help="train, evaluate and compare language models", description=__doc__)
     actions = lm.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    help = "Train a language model with a searched cell, an LSTM or a GRU."
+    help = "Train a language model with a searched cell, an LSTM or another layer."
     parser = add_action(actions, "train", train, help, TRAIN_EXAMPLES)
     add_run_flags(parser, "language_model", "folder for model, settings, history, checkpoints and figures")
     add_setting_flags(parser, LanguageModelConfig)

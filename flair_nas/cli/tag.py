@@ -64,7 +64,7 @@ def add_parser(verbs: Actions) -> None:
     actions = tag.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     parser = add_action(
-        actions, "train", train, "Train a tagger with a searched cell, an LSTM or a GRU.", TRAIN_EXAMPLES
+        actions, "train", train, "Train a tagger with a searched cell, an LSTM or another layer.", TRAIN_EXAMPLES
     )
     add_run_flags(parser, "tagging", "folder for model, settings, figures and predictions")
     add_setting_flags(parser, TaggerConfig)

@@ -92,7 +92,7 @@ def draw_seconds(points: Sequence[Point], path: str | Path, labels: tuple[str, s
 
 
 def find_front(points: Sequence[Point], higher_is_better: bool) -> list[Point]:
-    """Return the points than which no other is both as fast and better, from the fastest to the best."""
+    """Return the points that no other point beats in both time and metric, fastest first."""
     sign = 1 if higher_is_better else -1
     front: list[Point] = []
     for point in sorted(points, key=lambda point: (point.seconds, -sign * point.figure)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TASKS, Settings
 from flair_nas.experiments.worker_setup import be_quiet, time_ratio
 from flair_nas.library.layer_spec import parse_layer_spec
@@ -33,8 +34,8 @@ def matched_size(count: Callable[[int], int], target: int) -> int:
     return min((low, high), key=lambda size: abs(count(size) - target))
 
 
-def time_layers(task: str, layers: Sequence[Settings], other: Settings) -> list[float]:
-    """Return the time of a training step of each layer, divided by that of another one.
+def time_layers(task: str, layers: Sequence[Settings], other: Settings) -> list[float | None]:
+    """Return the time of a training step of each layer, divided by that of another one, or None for a faulty layer.
 
     Args:
         task: name of the task.
@@ -44,4 +45,10 @@ def time_layers(task: str, layers: Sequence[Settings], other: Settings) -> list[
     be_quiet()
     make_step = TASKS[task].work.stepper(other)
     reference = make_step(other)
-    return [time_ratio(make_step(settings), reference) for settings in layers]
+    ratios: list[float | None] = []
+    for settings in layers:
+        try:
+            ratios.append(time_ratio(make_step(settings), reference))
+        except FlairNasError:  # its training will say so
+            ratios.append(None)
+    return ratios

@@ -27,7 +27,7 @@ class TaskModule(Protocol):
     """Functions of a task's module.
 
     Attributes:
-        LAYERS: PyTorch's own recurrent layers that can be compared.
+        LAYERS: names of layers without a genotype that can be compared.
     """
 
     LAYERS: tuple[str, ...]

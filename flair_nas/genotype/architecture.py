@@ -95,11 +95,11 @@ class Genotype:
             if getattr(self, name) not in allowed:
                 raise GenotypeError(" or ".join(allowed), actual=getattr(self, name), place=f"options.{name}")
         if self.recurrence == "elementwise":
-            gates = self.state_gate is not None, self.input_gate is not None
-            faults = {"highway=false": not self.highway, "a state gate": gates[0], "an input gate": gates[1]}
-            if any(faults.values()):
-                fault = next(name for name, present in faults.items() if present)
-                expected = f"full: an elementwise recurrence has no gates and highway=true, and this has {fault}"
+            gates = {"a state gate": self.state_gate, "an input gate": self.input_gate}
+            faults = [name for name, gate in gates.items() if gate is not None]
+            if faults or not self.highway:
+                fault = "highway=true and no gates; this genotype has " + (faults or ["highway=false"])[0]
+                expected = f"full: an elementwise recurrence needs {fault}"
                 raise GenotypeError(expected, actual=self.recurrence, place="options.recurrence")
         if not isinstance(self.origin, Mapping) or not all(isinstance(key, str) for key in self.origin):
             raise GenotypeError("an object with text keys", actual=self.origin, place="origin")
@@ -155,7 +155,7 @@ class Genotype:
             title, past = "cell, elementwise recurrence", "s0[t-1]"
         mean = f"mean of {_node_names(self.output)}" if self.nodes else "s0"
         result = f"s0 of x[t] and {past}, h[t] = {mean}"
-        graphs = [Graph(title, result, (Vertex("s0", "s0"), *nodes))]
+        graphs = [Graph(title, result, (Vertex("s0", "s0", output=not self.nodes), *nodes))]
         residual = "1 + " if self.gate == "residual" else ""
         for gate, title, past, letter, gated in (
             (self.state_gate, "state gate", "x", "f", "h[t-1]"),

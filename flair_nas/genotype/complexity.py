@@ -17,8 +17,8 @@ def multiply_adds(genotype: Genotype, input_size: int, hidden_size: int) -> int:
     """Return the number of multiplications, each with its addition, in the products of a token in one direction."""
     columns = hidden_size * (2 if genotype.highway else 1)
     tails = sum(len({edge.tail for edge in genotype.nodes[number - 1]}) for number in genotype.live_nodes)
-    state = 1 if genotype.recurrence == "elementwise" else columns  # multiplications for each entry of the state
-    total = input_size * columns + hidden_size * state + tails * hidden_size * columns
+    states = tails + (genotype.recurrence == "full")  # that enter a matrix product
+    total = (input_size + states * hidden_size) * columns
     for gate, entry_size, size in (
         (genotype.state_gate, input_size, hidden_size),
         (genotype.input_gate, hidden_size, input_size),

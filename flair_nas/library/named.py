@@ -51,8 +51,8 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         return Genotype.parse(text)
     names = bundled_names()
     hint = suggest_source(text, names)
-    if text.upper() in ("LSTM", "GRU", "RNN"):
-        hint = f"{text} is one of Flair's own layers, which has no genotype"
+    if text.upper() in ("LSTM", "GRU", "RNN", "SRU", "MINGRU"):
+        hint = f"{text} is a layer without a genotype"
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
     expected = f"{expected}; {hint.strip()}" if hint else expected
     raise UnknownGenotypeError(expected, place=f"there is no genotype {brief(text)}")

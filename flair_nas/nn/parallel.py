@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -129,7 +130,7 @@ class ParallelRNN(RecurrentLayer):
     Other arguments are those of `SearchedRNN`.
 
     Raises:
-        ValueError: an unknown kind, a number out of range, or minGRU with `recurrent_dropout`.
+        ValueError: an unknown kind, or a number out of range.
     """
 
     __module__ = "flair_nas"
@@ -152,7 +153,7 @@ class ParallelRNN(RecurrentLayer):
             raise ValueError(f"kind must be {' or '.join(PARALLEL_CELLS)}, got {kind!r}")
 
         if kind == "mingru" and recurrent_dropout:
-            raise ValueError("no state of mingru enters a product, so recurrent_dropout must be 0")
+            warnings.warn("no state of mingru enters a product, so recurrent_dropout does nothing", stacklevel=2)
 
         def make_cell(size: int) -> CellBase:
             return PARALLEL_CELLS[kind](size, hidden_size, device, dtype)

@@ -203,6 +203,8 @@ class SearchSettings:
             except FlairNasError as error:
                 problems.append(f"fixed: {error}")
             else:
+                if self._fixed.recurrence == "elementwise":
+                    problems.append(f"fixed {self.fixed} has recurrence=elementwise, which goes with no gates")
                 if intra and self._fixed.state_gate is None and self._fixed.input_gate is None:
                     problems.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
         return problems

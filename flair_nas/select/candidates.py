@@ -21,7 +21,7 @@ from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import LAYER_NAMES
 
 SMALL_CELLS = ("tanh0", "relu0", "relu0-tanh1")
-"""Cells of one or two nodes, compared first if no candidates are named (docs/figures.md has their figures)."""
+"""Cells of one or two nodes, on tags compared first if no candidates are named."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def is_baseline(layer: Layer, config: SelectSettings) -> bool:
     return (layer.rnn, layer.hidden_size) == (config.rnn, config.hidden_size)
 
 
-def usual_layers(task: Task) -> list[str]:
+def list_usual_layers(task: Task) -> list[str]:
     """Return the layers to compare if none is named, the most promising ones first.
 
     These are for tags the small cells and the GRU, then bundled genotypes by published perplexity on the Penn Treebank;
@@ -80,7 +80,8 @@ def named_layers(config: SelectSettings, usual: Sequence[str] | None = None) -> 
         FlairNasError: a name is unknown, or its layer is not for this task.
     """
     torch_layers, texts = config.task.work.LAYERS, dict[str, str]()
-    for text in [config.rnn, "lstm", *(config.candidates or (usual_layers(config.task) if usual is None else usual))]:
+    usual = list_usual_layers(config.task) if usual is None else usual
+    for text in [config.rnn, "lstm", *(config.candidates or usual)]:
         if text.upper() not in torch_layers:
             names = text.split(",")  # a file's name may have commas, and options follow one
             if len(names) > 1 and all(name.upper() in torch_layers or name in bundled_names() for name in names):
@@ -97,9 +98,9 @@ def named_layers(config: SelectSettings, usual: Sequence[str] | None = None) -> 
 
 
 def _with_gates(text: str, history: int) -> str | None:
-    """Return a layer spec with random gates around its cell, or None if it has gates."""
+    """Return a layer spec with random gates around its cell, or None if it has gates or can have none."""
     genotype, numbers = parse_layer_spec(text, LAYER_NAMES)
-    if genotype.state_gate is not None or genotype.input_gate is not None:
+    if genotype.state_gate is not None or genotype.input_gate is not None or genotype.recurrence == "elementwise":
         return None
     drawn = random_genotype(1, history=history)
     gated = dataclasses.replace(genotype, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
@@ -109,16 +110,20 @@ def _with_gates(text: str, history: int) -> str | None:
 def random_layers(config: SelectSettings, count: int) -> list[Layer]:
     """Return random cells, each also with gates if these are wanted; the first cells are the same for any count.
 
-    There are less than `count` if there are no more cells with so many nodes.
+    Return fewer if no more cells of these sizes exist.
     """
-    layers = []
-    for number, cell in enumerate(itertools.islice(_distinct_cells(config.nodes), count), start=1):
-        layers.append(Layer(f"random-{number}", cell.one_line(), config.hidden_size))
+    return list(itertools.chain.from_iterable(itertools.islice(draw_layers(config), count)))
+
+
+def draw_layers(config: SelectSettings) -> Iterator[list[Layer]]:
+    """Yield random cells, each alone or with its twin with gates."""
+    for number, cell in enumerate(_distinct_cells(config.nodes), start=1):
+        layers = [Layer(f"random-{number}", cell.one_line(), config.hidden_size)]
         if config.gates:
             drawn = random_genotype(number, history=config.gates)
             gated = dataclasses.replace(cell, state_gate=drawn.state_gate, input_gate=drawn.input_gate)
             layers.append(Layer(f"random-{number}-gates", gated.one_line(), config.hidden_size))
-    return layers
+        yield layers
 
 
 def _distinct_cells(sizes: Sequence[int]) -> Iterator[Genotype]:

@@ -54,7 +54,7 @@ class SelectSettings(PoolSettings):
     budget: str = setting("2h", "time for everything: 90m, 2h; it says how many cells are compared", check=check_time)
     candidates: list[str] = setting(
         [],
-        "layers to compare with it besides random cells, as for --rnn (as many of the small cells, gru and the bundled "
+        "layers to compare with it besides random cells, as for --rnn (as many of small cells, gru and bundled "
         "genotypes as the budget is enough for)",
     )
     searches: list[str] = setting(
@@ -78,6 +78,11 @@ class SelectSettings(PoolSettings):
     rates: list[float] = setting(
         [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
     )
+
+    def select_problems(self) -> list[str]:
+        """Return a sentence for each contradiction."""
+        untimed = "random gates are not timed: at_most_seconds or gates must be left out"
+        return [untimed] if self.gates and self.at_most_seconds is not None else []
 
     def fresh(self) -> list[int]:
         """Return the seeds that take no part in the choice: the first from 1 that are not among `seeds`."""
@@ -106,7 +111,7 @@ class SelectConfig(SelectSettings, TaggerConfig):
     task = TAGGING
 
     def __post_init__(self) -> None:
-        problems = [*find_problems(self), *self.pool_problems()]
+        problems = [*find_problems(self), *self.pool_problems(), *self.select_problems()]
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
         raise_problems(problems)
@@ -144,7 +149,7 @@ class TextSelectConfig(SelectSettings, LanguageModelSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        raise_problems(self.pool_problems())
+        raise_problems([*self.pool_problems(), *self.select_problems()])
 
     def one(self, **changes: Any) -> dict[str, Any]:
         """Return the settings of one run but for its seed; tied embeddings are as wide as the layer."""

@@ -37,31 +37,32 @@ def apply_limit(runs: Runs, warn: Callable[[str], None]) -> Runs:
     sizes = [] if config.random == 0 else config.nodes
     cells = [(f"random cells of {n} node{'s' * (n > 1)}", random_genotype(1, nodes=n).one_line()) for n in sizes]
     layers = [Layer(name, rnn, config.hidden_size) for name, rnn in [*zip(names, names), *cells]]
-    kept = within_limit(runs, layers, warn)
+    kept = drop_slow(runs, layers, warn)
     if layers and not kept and not config.searches:
-        times = zip(_time_layers(runs, layers), layers)
-        ratio, fastest = min(times, key=lambda pair: pair[0])
+        ratio, fastest = min((ratio or 0.0, layer.name) for ratio, layer in zip(_time_layers(runs, layers), layers))
         raise FlairNasError(
-            f"no candidate takes at most {limit:g} times the seconds of an LSTM. The fastest are {fastest.name}, which "
-            f"take {ratio:.2f} times as long; set a larger --at-most-seconds, or name faster --candidates"
+            f"no candidate takes at most {limit:g} times the seconds of an LSTM (fastest: {fastest}, {ratio:.2f} "
+            "times); set a larger --at-most-seconds, or name faster --candidates"
         )
     fast = [name for name in names if name in {layer.rnn for layer in kept}]
     nodes = [size for size, (name, _) in zip(sizes, cells) if name in {layer.name for layer in kept}]
-    changes: dict[str, Any] = {"nodes": nodes} if nodes else {"random": 0}
+    changes: dict[str, Any] = {"match": False} | ({"nodes": nodes} if nodes else {"random": 0})
+    if config.match:
+        warn("no LSTM of equal size is compared, as it would take longer than the LSTM")
     if config.candidates or not fast:
         changes["candidates"] = fast or ["lstm"]
     return dataclasses.replace(runs, config=dataclasses.replace(config, **changes), usual=fast)
 
 
-def within_limit(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None]) -> list[Layer]:
-    """Return the layers that meet `at_most_seconds`, with the baseline and the LSTM in any case."""
+def drop_slow(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None]) -> list[Layer]:
+    """Return the layers that meet `at_most_seconds`, with the baseline and the LSTM in any case; warn of the others."""
     config, limit = runs.config, runs.config.at_most_seconds
     if limit is None:
         return list(layers)
     always = [(identity(rnn), config.hidden_size) for rnn in (config.rnn, "lstm")]
     kept, slow = list[Layer](), list[str]()
     for layer, ratio in zip(layers, _time_layers(runs, layers)):
-        if ratio <= limit or (identity(layer.rnn), layer.hidden_size) in always:
+        if ratio is None or ratio <= limit or (identity(layer.rnn), layer.hidden_size) in always:
             kept.append(layer)
         else:
             slow.append(f"{layer.name} ({ratio:.2f})")
@@ -70,10 +71,11 @@ def within_limit(runs: Runs, layers: Sequence[Layer], warn: Callable[[str], None
     return kept
 
 
-def _time_layers(runs: Runs, layers: Sequence[Layer]) -> list[float]:
-    """Return the time of each layer's training step, relative to that of an LSTM; each layer is timed once."""
-    config, keys = runs.config, [f"{identity(layer.rnn)} {layer.hidden_size}" for layer in layers]
-    known: dict[str, float] = dict(runs.ledger.runs.get(_STEPS, {}).get("ratios", {}))
+def _time_layers(runs: Runs, layers: Sequence[Layer]) -> list[float | None]:
+    """Return the time of each layer's step, relative to an LSTM; None if it is faulty. Each layer is timed once."""
+    config = runs.config
+    keys = [f"{identity(layer.rnn)} {layer.hidden_size} {config.one()['device']}" for layer in layers]
+    known: dict[str, float | None] = dict(runs.ledger.runs.get(_STEPS, {}).get("ratios", {}))
     new = {key: layer for key, layer in zip(keys, layers) if key not in known}
     if new:
         log.info("a training step of %d layers is timed beside that of an LSTM", len(new))

@@ -78,10 +78,10 @@ class Planner:
         return total + makespan([epochs * pace.epoch + pace.overhead] * (2 * fresh - judged), self.workers)
 
 
-def reductions(config: SelectSettings, min_epochs: int, cell: str) -> Iterator[dict[str, Any]]:
+def reductions(config: SelectSettings, min_epochs: int, usual: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the settings that change, step by step, as a selection is made smaller; the baseline always stays.
 
-    Controls go first, then layers that nobody named but one bundled cell, then learning rates and epochs down to a
+    Controls go first, then layers that nobody named but one usual one, then learning rates and epochs down to a
     minimum; layers that were named go last.
     """
     if config.random is None:
@@ -91,7 +91,7 @@ def reductions(config: SelectSettings, min_epochs: int, cell: str) -> Iterator[d
     if config.gates:
         yield {"gates": 0}
     if not config.candidates:
-        yield {"candidates": [cell]}
+        yield {"candidates": list(usual[:1])}
     if len(config.rates) > 1:
         yield {"rates": config.rates[:1]}
     for tenth in range(9, 0, -1):

@@ -20,6 +20,7 @@ from flair_nas.runs.duration import duration
 from flair_nas.select.candidates import (
     Candidate,
     Layer,
+    draw_layers,
     make_candidates,
     named_layers,
     random_layers,
@@ -216,11 +217,11 @@ class Runs:
 
     def num_random(self) -> int:
         """Return the number of random cells that were trained with an earlier budget, which stay."""
-        config, each, trained = self.config, len(random_layers(self.config, 1)), len(self.ledger.runs)
-        layers = random_layers(config, trained + 1)
-        cells = (layers[start : start + each] for start in range(0, len(layers), each))
-        begun = itertools.takewhile(lambda cell: any(map(self._is_begun, make_candidates(config, cell))), cells)
-        return sum(1 for _ in begun)
+
+        def is_begun(layers: list[Layer]) -> bool:
+            return any(map(self._is_begun, make_candidates(self.config, layers)))
+
+        return sum(1 for _ in itertools.takewhile(is_begun, draw_layers(self.config)))
 
     def searches_to_do(self) -> dict[str, str]:
         """Return the searches that have not ended, by their names in the ledger."""

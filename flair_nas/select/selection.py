@@ -25,14 +25,14 @@ from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
 from flair_nas.select.candidates import (
     Layer,
+    list_usual_layers,
     make_candidates,
     matched_lstm,
     named_layers,
     random_layers,
-    usual_layers,
 )
 from flair_nas.select.config import SelectSettings
-from flair_nas.select.limit import within_limit
+from flair_nas.select.limit import drop_slow
 from flair_nas.select.report import PICTURE, Answer, format_report, make_answer, make_points
 from flair_nas.select.runs import Runs
 from flair_nas.select.study import Study
@@ -131,7 +131,7 @@ def _make_study(config: SelectSettings, ledger: Ledger, pool: Pool, folder: Path
     """Return a study by the rule that it was begun with, or by the rule of the task."""
     rule = config.task.rule
     ledger.rule = ledger.rule or [rule.first, rule.keep]
-    return Study(Runs(config, Rule(*ledger.rule), ledger, pool, folder, usual_layers(config.task)))
+    return Study(Runs(config, Rule(*ledger.rule), ledger, pool, folder, list_usual_layers(config.task)))
 
 
 def _join(names: Sequence[str], limit: int = 12) -> str:
@@ -167,7 +167,7 @@ def _make_layers(study: Study, data: Any) -> list[Layer]:
         matched = matched_lstm(config, config.task.work.counter(data), [*layers, *random_layers(config, 1)])
         # larger layers than before want another one; those that were trained stay
         layers += dict.fromkeys([*runs.matched(), *([matched] if matched else [])])
-    return within_limit(runs, layers, study.warn)
+    return drop_slow(runs, layers, study.warn)
 
 
 def _select(study: Study, layers: list[Layer]) -> Selection:
@@ -176,7 +176,7 @@ def _select(study: Study, layers: list[Layer]) -> Selection:
     cells = random_layers(config, study.count_random(layers))
     if (config.random or 0) * (1 + bool(config.gates)) > len(cells):
         nodes = ", ".join(map(str, config.nodes))
-        study.warn(f"there are no more random cells than {len(cells)} with so many nodes ({nodes})")
+        study.warn(f"no more than {len(cells)} different random cells with {nodes} nodes exist")
     candidates = make_candidates(config, [*layers, *cells])
     if dropped := runs.others(candidates):
         flags = "--candidates, --searches, --random, --rates and --match say what is"

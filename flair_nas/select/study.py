@@ -91,7 +91,7 @@ class Study:
         """Return the fewest changes with which the selection fits; without any fresh seed the answer is undecided."""
         config, judges = self.config, min(MIN_JUDGES, self.config.fresh_seeds)
         begun = max((len(run.get("dev", ())) for run in self.ledger.runs.values()), default=0)
-        steps = reductions(config, max(begun, self.runs.rungs[0]), self.runs.usual[0])
+        steps = reductions(config, max(begun, self.runs.rungs[0]), self.runs.usual)
         self.runs.named_workload()  # what is timed here is spent
         left = self.left
         for changes in itertools.accumulate(steps, operator.or_, initial=dict[str, Any]()):
@@ -116,6 +116,8 @@ class Study:
         names, fresh, limit = self.runs.usual, self.config.fresh_seeds, MARGIN * self.left
         if self.config.candidates:
             return []
+        if "bundled" in self.ledger.plan:  # begun by a version that always compared the GRU
+            return ["gru", *self.ledger.plan["bundled"]]
 
         def choose() -> list[str]:
             counts = range(len(names), 1, -1)
@@ -123,13 +125,18 @@ class Study:
             chosen = {*self.runs.begun_usual(), *names[:count]}
             return [name for name in names if name in chosen]
 
-        usual = self.ledger.decide("bundled", choose)
+        usual = self.ledger.decide(self._within_limit("usual"), choose)
         if len(usual) < len(names):
             self.warn(
                 f"the time is enough for {len(usual)} of the {len(names)} usual layers; --budget compares more, "
                 "--candidates others"
             )
         return usual
+
+    def _within_limit(self, decision: str) -> str:
+        """Return the name of a decision that depends on `at_most_seconds`."""
+        limit = self.config.at_most_seconds
+        return decision if limit is None else f"{decision} within {limit:g} times the LSTM"
 
     def count_random(self, layers: Sequence[Layer]) -> int:
         """Return the number of random cells to compare, by the time that the named layers take in the first rung.
@@ -152,7 +159,7 @@ class Study:
                 at_once = train(count, f"{count} random cells") // step
             return total
 
-        return config.random if config.random is not None else self.ledger.decide("random", choose)
+        return config.random if config.random is not None else self.ledger.decide(self._within_limit("random"), choose)
 
     def _max_random(self, layers: Sequence[Layer], begun: int, step: int) -> int:
         """Return the number of random cells that there is time for, of `step` candidates each."""

@@ -259,7 +259,8 @@ class CellSupernet(CellBase):
 
     def extra_repr(self) -> str:
         """Return sizes and relaxation, for printing."""
-        return f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}, relaxation={self.relaxation}"
+        sizes = f"{self.input_size}, {self.hidden_size}, nodes={self.nodes}"
+        return f"{sizes}, relaxation={self.relaxation}, recurrence={self.recurrence}"
 
 
 def run_supernet(

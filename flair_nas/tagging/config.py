@@ -9,9 +9,10 @@ from typing import Any, Literal
 from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting, takes_flair_names
 
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
+"""The recurrent layers that Flair builds itself; left to Flair."""
+
 LAYER_NAMES = (*FLAIR_TYPES, "SRU", "MINGRU")
 """Names of layers that have no genotype."""
-"""The recurrent layers that Flair builds itself; left to Flair."""
 
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""

@@ -137,7 +137,7 @@ def _saved_width(state: Mapping[str, Any]) -> Any:
 
 def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
     """Return Flair's state of a model, changed in place to describe its layer if that is one of flair-nas."""
-    if isinstance(rnn, RecurrentLayer):
+    if isinstance(rnn, (SearchedRNN, ParallelRNN)):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
     return state
@@ -150,7 +150,7 @@ def build_rnn(
     num_layers: int = 1,
     bidirectional: bool = False,
     dropout: float = 0.0,
-) -> RecurrentLayer:
+) -> SearchedRNN | ParallelRNN:
     """Build the layer of an `rnn_type`, batch first as Flair needs it.
 
     Args:
@@ -168,14 +168,16 @@ def build_rnn(
     """
     options: dict[str, Any] = {"dropout": dropout}
     sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": True}
-    if isinstance(rnn_type, str) and rnn_type.lower() in PARALLEL_CELLS:
-        return ParallelRNN(input_size, hidden_size, rnn_type.lower(), **sizes, **options)
+    kind = rnn_type.lower() if isinstance(rnn_type, str) and rnn_type.lower() in PARALLEL_CELLS else None
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
+    elif kind is not None:
+        genotype = None
     elif _is_described(rnn_type):
         config = json.loads(rnn_type)
-        genotype = Genotype.from_dict(config["genotype"])
-        options |= {name: config[name] for name in LAYER_OPTIONS}
+        kind = config.get("kind")
+        genotype = None if kind else Genotype.from_dict(config["genotype"])
+        options |= {name: config[name] for name in LAYER_OPTIONS if name in config}
     else:
         genotype, numbers = parse_layer_spec(rnn_type, LAYER_NAMES)
         options |= numbers
@@ -186,18 +188,19 @@ def build_rnn(
                 stacklevel=2,
             )
     try:
+        if kind is not None:
+            return ParallelRNN(input_size, hidden_size, kind, **sizes, **options)
+        assert genotype is not None
         return SearchedRNN(input_size, hidden_size, genotype, **sizes, **options)
     except ValueError as error:
         raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
 
 
-def describe_rnn(rnn: RecurrentLayer) -> str:
-    """Return an `rnn_type` that holds the genotype and dropouts of a layer, so that it needs no library."""
-    if isinstance(rnn, ParallelRNN):
-        return rnn.kind.upper()
-    assert isinstance(rnn, SearchedRNN)
-    config = {name: getattr(rnn, name) for name in LAYER_OPTIONS}
-    return json.dumps({"format": _CONFIG_FORMAT, **config, "genotype": rnn.genotype.to_dict()})
+def describe_rnn(rnn: SearchedRNN | ParallelRNN) -> str:
+    """Return an `rnn_type` that holds the genotype, or the kind, and the dropouts of a layer, and needs no library."""
+    config: dict[str, Any] = {name: getattr(rnn, name) for name in LAYER_OPTIONS if hasattr(rnn, name)}
+    config |= {"genotype": rnn.genotype.to_dict()} if isinstance(rnn, SearchedRNN) else {"kind": rnn.kind}
+    return json.dumps({"format": _CONFIG_FORMAT, **config})
 
 
 def is_self_contained(rnn_type: str) -> bool:

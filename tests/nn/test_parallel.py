@@ -102,12 +102,8 @@ def test_weights_start_as_in_the_authors_code() -> None:
     assert not cell.bias.any()
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "words"),
-    [("qrnn", {}, "kind must be sru or mingru"), ("mingru", {"recurrent_dropout": 0.1}, "recurrent_dropout must be 0")],
-)
-def test_an_unknown_kind_and_a_dropout_without_effect_are_refused(
-    kind: str, options: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        ParallelRNN(3, 4, kind, **options)
+def test_an_unknown_kind_is_refused_and_a_dropout_without_effect_warned_of() -> None:
+    with pytest.raises(ValueError, match="kind must be sru or mingru, got 'qrnn'"):
+        ParallelRNN(3, 4, "qrnn")
+    with pytest.warns(UserWarning, match="recurrent_dropout does nothing"):
+        ParallelRNN(3, 4, "mingru", recurrent_dropout=0.1)

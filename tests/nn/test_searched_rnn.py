@@ -684,3 +684,11 @@ def test_a_layer_may_be_made_by_name() -> None:
     assert torch.equal(named(data)[0], expected(data)[0])
     with pytest.raises(FlairNasError, match="did you mean darts-v2"):
         SearchedRNN(3, 4, "darts-v3")
+
+
+def test_a_layer_that_was_pickled_before_there_were_other_recurrences_runs() -> None:
+    rnn = make_rnn(UNGATED)
+    for pickled in rnn.cells:
+        del pickled.__dict__["recurrence"]
+    data = torch.randn(3, 2, D, dtype=torch.float64)
+    assert torch.equal(pickle.loads(pickle.dumps(rnn))(data)[0], make_rnn(UNGATED)(data)[0])

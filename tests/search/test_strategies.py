@@ -519,6 +519,12 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
         ({"sampling": "gumbel", "temperature": 0.05}, "temperature 0.05 must not be below temperature_end, 0.1"),
         ({"selection": "perturbation", "most_identity": 1}, "most_identity belongs to selection argmax"),
         ({"fresh_moments": True}, "fresh_moments belongs to learn joint"),
+        ({"recurrence": "elementwise", **KINDS["inter"]}, "recurrence elementwise is of cells without gates"),
+        ({**KINDS["inter"], "fixed": "relu0,recurrence=elementwise"}, "fixed relu0,.* which goes with no gates"),
+        (
+            {**KINDS["halving"], "recurrence": "elementwise"},
+            "relu0-tanh1 has recurrence=full, and all cells of a search have that of the setting .*, elementwise",
+        ),
         ({"hidden_size": 0, "learn": "joint"}, "hidden_size .*history must be at least 1"),
     ],
 )

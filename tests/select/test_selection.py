@@ -290,6 +290,8 @@ def test_the_lstm_is_always_there_and_a_layer_comes_once(tmp_path: Path) -> None
     assert before[:2] == after[:2] and before[2].name != after[2].name  # another cell is another run
     with pytest.raises(FlairNasError, match="rates must be different ones"):
         SelectConfig(rates=[1.0, 1.0])
+    with pytest.raises(FlairNasError, match="at_most_seconds or gates must be left out"):
+        SelectConfig(gates=2, at_most_seconds=1.0)
 
 
 @pytest.mark.slow

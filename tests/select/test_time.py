@@ -26,7 +26,7 @@ from flair_nas.experiments.successive_halving import Rule
 from flair_nas.experiments.tasks import TAGGING
 from flair_nas.library.named import bundled_names
 from flair_nas.runs.run import RunStopped
-from flair_nas.select.candidates import SMALL_CELLS, random_layers, usual_layers
+from flair_nas.select.candidates import SMALL_CELLS, list_usual_layers, random_layers
 from flair_nas.select.config import SelectConfig
 from flair_nas.select.planner import Planner, Workload
 from flair_nas.select.selection import Selection, estimate_selection, select_layer
@@ -456,11 +456,11 @@ def test_random_cells_that_were_begun_stay_with_another_budget(corpus: str, tmp_
         assert len(drawn) == 2 * count and count >= 2  # each with gates, too
 
 
-def test_where_none_is_named_as_many_usual_layers_are_compared_as_there_is_time_for(
+def test_where_none_is_named_as_many_list_usual_layers_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
     world.usual = 20.0
-    best_first, counts = usual_layers(TAGGING), []
+    best_first, counts = list_usual_layers(TAGGING), []
     assert best_first[: len(SMALL_CELLS) + 2] == [*SMALL_CELLS, "gru", "darts-v2"]
     assert sorted(best_first) == sorted({*SMALL_CELLS, "gru", *bundled_names()})
     for budget, spent in (("5m", 0), ("8m", 5), ("6m", 8), ("9h", 8)):  # in minutes; what was begun stays
@@ -470,7 +470,7 @@ def test_where_none_is_named_as_many_usual_layers_are_compared_as_there_is_time_
         found = select_layer(given, tmp_path)
         compared = [name for name in best_first if f"| {name} | 8 |" in found.report]
         counts.append(len(compared))
-        assert compared == best_first[: len(compared)] == world.ledger.plan["bundled"]
+        assert compared == best_first[: len(compared)] == world.ledger.plan["usual"]
         caution = f"the time is enough for {len(compared)} of the {len(best_first)} usual layers"
         assert (caution in found.report) == (budget != "9h")
         assert (world.done == []) == (budget == "6m")
@@ -525,9 +525,58 @@ def test_a_limit_that_no_layer_meets_names_the_fastest(
     corpus: str, tmp_path: Path, world: World, steps: list[str]
 ) -> None:
     given = settings(corpus, candidates=["relu0-tanh1", "lstm"], random=4, nodes=[3, 4], at_most_seconds=1.5)
-    with pytest.raises(FlairNasError, match="no candidate takes at most 1.5 .* fastest are relu0-tanh1, .*take 2.00"):
+    with pytest.raises(FlairNasError, match="no candidate takes at most 1.5 .*fastest: relu0-tanh1, 2.00 times"):
         select_layer(given, tmp_path / "run")
     assert not (tmp_path / "run").exists() and not world.done
+
+
+@pytest.mark.parametrize(
+    "given", [{"candidates": ["tanh0-tanh1"]}, {"candidates": ["lstm"]}, {"candidates": [], "match": True}]
+)
+def test_a_limit_leaves_random_cells_alone_to_compare(
+    given: dict[str, Any], corpus: str, tmp_path: Path, world: World, steps: list[str]
+) -> None:
+    found = select_layer(settings(corpus, random=2, nodes=[1], at_most_seconds=1.0, **given), tmp_path)
+    assert "| random-2 |" in found.report and "tanh0-tanh1 |" not in found.report
+    assert ("no LSTM of equal size is compared" in found.report) == ("match" in given)
+
+
+def test_a_layer_that_cannot_be_timed_fails_alone(
+    corpus: str, tmp_path: Path, world: World, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stepper(given: dict[str, Any]) -> Any:
+        def step(given: dict[str, Any]) -> Step:
+            if given["rnn"] == "relu0":
+                raise FlairNasError("a faulty layer")
+            return Step(1.0)
+
+        return step
+
+    monkeypatch.setattr(tagging_task, "stepper", stepper)
+    found = select_layer(settings(corpus, candidates=["tanh0", "relu0"], at_most_seconds=1.0), tmp_path)
+    assert "| tanh0 |" in found.report and "| relu0 |" in found.report
+
+
+def test_another_limit_is_another_choice_of_layers(corpus: str, tmp_path: Path, world: World, steps: list[str]) -> None:
+    given = {"candidates": [], "epochs": 1, "seeds": [1], "fresh_seeds": 1, "budget": "9h"}
+    found = select_layer(settings(corpus, at_most_seconds=1.0, **given), tmp_path)
+    assert "| relu0 |" in found.report and "| darts-v2 |" not in found.report
+    assert "| darts-v2 |" in select_layer(settings(corpus, **given), tmp_path).report
+
+
+def test_a_selection_that_compared_the_gru_with_bundled_cells_goes_on_with_these(
+    corpus: str, tmp_path: Path, world: World
+) -> None:
+    given = settings(corpus, candidates=[], seeds=[1], fresh_seeds=1, budget="9h")
+    select_layer(given, tmp_path)
+    plan = world.ledger.plan
+    plan["bundled"] = [name for name in plan.pop("usual") if name in ("darts-v2", "nao")]
+    world.ledger.save()
+    world.done.clear()
+    found = select_layer(given, tmp_path)
+    for name in ("gru", "darts-v2", "nao"):
+        assert f"| {name} | 8 |" in found.report
+    assert "the time is enough for" not in found.report and "| gdas |" not in found.report
 
 
 def test_random_cells_have_the_numbers_of_nodes_that_are_asked_for_and_all_differ(corpus: str) -> None:

@@ -31,6 +31,7 @@ import flair_nas
 from flair_nas import (
     DocumentRNNEmbeddings,
     FlairNasError,
+    ParallelRNN,
     SearchedRNN,
     bundled_names,
     load_genotype,
@@ -315,6 +316,15 @@ def test_options_reach_the_layer_and_survive_saving(corpus, tmp_path, options):
     loaded = SequenceTagger.load(tmp_path / "tagger.pt")
     assert loaded.rnn.config() == tagger.rnn.config()
     assert predictions(loaded) == predictions(tagger)
+
+
+def test_dropouts_of_a_layer_without_a_genotype_survive_saving(corpus, tmp_path):
+    rates = {"dropout": 0.1, "input_dropout": 0.2, "recurrent_dropout": 0.3}
+    layer = ParallelRNN(WIDTH, HIDDEN, "sru", 2, bidirectional=True, batch_first=True, **rates)
+    tagger = make_tagger(corpus, rnn=layer)
+    tagger.save(tmp_path / "tagger.pt")
+    loaded = SequenceTagger.load(tmp_path / "tagger.pt")
+    assert str(loaded.rnn) == str(tagger.rnn) and predictions(loaded) == predictions(tagger)
 
 
 def test_options_in_a_genotype_file_count_when_none_are_given(corpus, tmp_path):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS
-from flair_nas.nn.kernels.tracing import Context, first_order_only, untraced
+from flair_nas.nn.kernels.tracing import Context, first_order_only
 from flair_nas.nn.operations import FUNCTIONS
 
 Loop = Callable[[str, Tensor, Tensor, Tensor, Sequence[int]], Tensor]
@@ -31,7 +31,6 @@ def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tenso
     return torch.cat(states)
 
 
-@untraced
 def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]) -> Tensor:
     """Run the loop on PyTorch's operators, with a backward pass of one of them a step.
 

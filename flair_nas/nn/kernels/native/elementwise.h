@@ -78,8 +78,7 @@ template <class T>
 struct Loop {
   long threads, steps, size, code;
   const std::int64_t* sizes;  // [steps]
-  const T* pre;               // [c | z], rows `stride` apart
-  long stride;
+  const T* pre;               // [c | z], [rows, 2 size]
   const T* weight;  // v, [H], or a row for each sequence, `weight_stride` apart
   long weight_stride;
   const T* first;  // s before the first step, [B, H]
@@ -93,7 +92,7 @@ struct Loop {
         for (long b = 0; b < sizes[t]; ++b)
           for (long f = begin; f < end; f += L) {
             const long lanes = size - f;
-            const T* c = pre + (row + b) * stride + f;
+            const T* c = pre + (row + b) * 2 * size + f;
             V s = load_part(before + b * size + f, lanes);
             V gate = load_part(c, lanes) + load_part(weight + b * weight_stride + f, lanes) * s;
             store_part(states + (row + b) * size + f, edge.forward(gate, load_part(c + size, lanes), s), lanes);
@@ -114,7 +113,7 @@ struct Loop {
         for (long b = 0; b < sizes[t]; ++b)
           for (long f = begin; f < end; f += L) {
             const long lanes = size - f;
-            const T* c = pre + (row + b) * stride + f;
+            const T* c = pre + (row + b) * 2 * size + f;
             T *to = grad_pre + (row + b) * 2 * size + f, *carry = grad_first + b * size + f;
             T* to_weight = grad_weight + b * weight_stride + f;
             V s = load_part(before + b * size + f, lanes), v = load_part(weight + b * weight_stride + f, lanes);

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.genotype import OPERATIONS
-from flair_nas.nn.kernels.native.run import loaded_library
+from flair_nas.nn.kernels.native.run import load_library
 from flair_nas.nn.kernels.plan import MIXED
 from flair_nas.nn.kernels.tracing import Context, first_order_only
 
@@ -38,7 +38,7 @@ def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, sizes:
 
 def _call(name: str, dtype: torch.dtype, *arguments: int | Tensor | None | ctypes.Structure) -> None:
     """Call a function of the library with sizes, tensors of a dtype, and structures."""
-    function = getattr(loaded_library(), f"flair_nas_{name}_{str(dtype).removeprefix('torch.')}")
+    function = getattr(load_library(), f"flair_nas_{name}_{str(dtype).removeprefix('torch.')}")
     values: list[object] = []
     for argument in arguments:
         if isinstance(argument, ctypes.Structure):
@@ -85,7 +85,6 @@ class _LoopArguments(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("threads", "steps", "size", "code")),
         ("sizes", ctypes.c_void_p),
         ("pre", ctypes.c_void_p),
-        ("stride", ctypes.c_long),
         ("weight", ctypes.c_void_p),
         ("weight_stride", ctypes.c_long),
         ("first", ctypes.c_void_p),
@@ -129,7 +128,6 @@ def _loop(code: int, pre: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequenc
         code=code,
         sizes=ctypes.addressof(array),
         pre=pre.data_ptr(),
-        stride=pre.stride(0),
         weight=weight.data_ptr(),
         weight_stride=size if len(weight) > 1 else 0,
         first=hidden.data_ptr(),

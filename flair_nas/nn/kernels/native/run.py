@@ -43,7 +43,7 @@ def _problem_type(library: ctypes.CDLL) -> type[ctypes.Structure]:
     return type("Problem", (ctypes.Structure,), {"_fields_": fields})
 
 
-def loaded_library() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
     """Return the native kernels, which the caller knows to be there."""
     library = build.library()
     assert library is not None
@@ -101,7 +101,7 @@ class _Sizes:
     """The sizes of a recurrence; Hp and Dp are H and D rounded up to whole vector registers."""
 
     def __init__(self, recurrence: Recurrence, dtype: torch.dtype) -> None:
-        lanes = loaded_library().flair_nas_vector_bytes() // dtype.itemsize
+        lanes = load_library().flair_nas_vector_bytes() // dtype.itemsize
         self.steps, self.batch, self.rows = len(recurrence.sizes), recurrence.sizes[0], sum(recurrence.sizes)
         self.states = len(recurrence.cell.scale)
         self.history = len(recurrence.gate.entries) if recurrence.gate else 0
@@ -113,7 +113,7 @@ class _Sizes:
 def _in_huge_pages(tensor: Tensor) -> Tensor:
     """Return the tensor, which is not filled yet, after asking the system for huge pages."""
     size = tensor.numel() * tensor.element_size()
-    loaded_library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(size))
+    load_library().flair_nas_advise(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_long(size))
     return tensor
 
 
@@ -222,9 +222,9 @@ def _call(name: str, recurrence: Recurrence, sizes: _Sizes, tensors: Mapping[str
         members |= {"momentum": normalisation.momentum, "epsilon": normalisation.epsilon}
     if recurrence.gate is not None:
         members |= {"form": GATE_FORMS.index(recurrence.gate.form), "gate_pairs": len(recurrence.gate.pairs.tails)}
-    function = getattr(loaded_library(), f"flair_nas_{name}_{str(recurrence.product).removeprefix('torch.')}")
+    function = getattr(load_library(), f"flair_nas_{name}_{str(recurrence.product).removeprefix('torch.')}")
     with torch.profiler.record_function("flair_nas::recurrence" + ("_backward" if name == "backward" else "")):
-        error = function(ctypes.byref(_problem_type(loaded_library())(**members)))
+        error = function(ctypes.byref(_problem_type(load_library())(**members)))
     if error:
         raise MemoryError(
             f"a recurrence of {sizes.rows} tokens and hidden size {recurrence.hidden_size} needs more memory"
