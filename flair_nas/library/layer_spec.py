@@ -80,13 +80,13 @@ def normalize_description(architecture: str) -> str:
     matter to a run that continues.
 
     Args:
-        architecture: JSON with a genotype, the printed form of a module, or the first followed by the second.
+        architecture: JSON with a genotype or a kind, the printed form of a module, or the first followed by the second.
     """
     try:
         data, end = json.JSONDecoder().raw_decode(architecture)
     except ValueError:
         data, end = None, 0
-    if isinstance(data, dict):
+    if isinstance(data, dict) and "kind" not in data:
         nested = "genotype" in data
         genotype = Genotype.from_dict(data["genotype"] if nested else {"origin": {}, **data})
         newest = dataclasses.replace(genotype, origin={}).to_dict()
