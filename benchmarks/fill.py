@@ -45,17 +45,20 @@ def kept(name: str) -> Any:
     from flair_nas.experiments.ledger import Ledger
     from flair_nas.tables.spec import load_table
 
-    folder = HERE / "results" / "tables" / name
+    folder = HERE / "results" / ("tables" if (HERE / "results" / "tables" / name).exists() else ".") / name
     return load_table(str(folder / "table.yaml")), Ledger(folder / "ledger.json")
 
 
 def draw() -> None:
     """Draws the tables that have a picture."""
+    import small_cells
+
     from flair_nas.drawing.charts import draw_comparison
     from flair_nas.tables.showing import make_panels
 
     for name, picture in PICTURES.items():
         draw_comparison(make_panels(*kept(name)), DOCS / picture)
+    small_cells.draw(DOCS / "small_cells.svg")
 
 
 def bundled() -> dict[Path, str]:

@@ -5,7 +5,7 @@
     python benchmarks/recurrent_speed.py --table FILE [FILE ...]    # the tables again, without measuring
 
 `cases`: in each repeat these run once, in an order drawn anew, and ratios are taken within a repeat, so that a machine
-that speeds up or slows down favours none; a case has both precisions in one repeat. D = H.
+that speeds up or slows down favours none; a case has both precisions in one repeat.
 
     fast           `SearchedRNN` with FLAIR_NAS_KERNELS=auto
     columns        the same module with FLAIR_NAS_KERNELS=columns, on PyTorch's operators
@@ -15,9 +15,10 @@ that speeds up or slows down favours none; a case has both precisions in one rep
     (un)gated carry    with its state gate on or off what the cell carries on, fast
 
 Training is forward and backward, with the gradients of all weights and of the input; bfloat16 is autocast. Sizes are
-BxTxH; T = wnut is a packed batch of sentences as long as tweets. Tables show median milliseconds, and ratios with their
-quartiles. `growth`: one genotype over T and B, on the most threads. `memory`: what three training steps add to the peak
-of a fresh process.
+BxTxH, or BxTxDxH with another input size; T = wnut is a packed batch of sentences as long as tweets. Layers are
+genotypes, or gru, sru, mingru, which have no floor. Tables show median milliseconds, and ratios with their quartiles.
+`growth`: one genotype over T and B, on the most threads. `memory`: what three training steps add to the peak of a fresh
+process.
 
 JSON lines are added to --out as soon as they are there.
 """
@@ -43,10 +44,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from flair_nas import Genotype, SearchedRNN, load_genotype
+from flair_nas import Genotype, ParallelRNN, SearchedRNN, load_genotype
 from flair_nas.cli.version import describe
 from flair_nas.genotype import CARRIES
 from flair_nas.library.layer_spec import parse_layer_spec
+from flair_nas.nn.parallel import PARALLEL_CELLS
 
 MODES = ("training", "inference")
 SIZES = ("32x35x256", "32x35x512", "64x35x850", "1x20x256", "32xwnutx256")
@@ -72,9 +74,22 @@ def genotype_of(name: str) -> Genotype:
     return load_genotype(file) if file.exists() else parse_layer_spec(name)[0]
 
 
+def make_layer(name: str, size: str) -> nn.Module:
+    """A layer by the name of a genotype, or gru, lstm, mingru or sru."""
+    widths = input_size(size), batch_sizes(size)[1]
+    if name in ("lstm", "gru"):
+        return getattr(nn, name.upper())(*widths)
+    return ParallelRNN(*widths, name) if name in PARALLEL_CELLS else SearchedRNN(*widths, genotype_of(name))
+
+
+def input_size(size: str) -> int:
+    """D of a size BxTxH, where it is H, or BxTxDxH."""
+    return int(size.split("x")[2])
+
+
 def batch_sizes(size: str) -> tuple[list[int], int]:
     """The number of sequences at each step, and H."""
-    batch, steps, hidden = size.split("x")
+    batch, steps, *_, hidden = size.split("x")
     if steps != "wnut":
         return [int(batch)] * int(steps), int(hidden)
     generator = random.Random(5)  # 32 of them: 6 to 50 words, 17.5 in the mean
@@ -90,7 +105,7 @@ class Step:
         self.module, self.training, self.kernels = module.train(training), training, kernels
         self.packed = torch.tensor(sizes) if sizes[-1] < sizes[0] else None
         shape = (sum(sizes),) if self.packed is not None else (len(sizes), sizes[0])
-        self.input = torch.randn(*shape, hidden, requires_grad=training)
+        self.input = torch.randn(*shape, input_size(size), requires_grad=training)
         self.direction = torch.randn(*shape, hidden)  # the gradient of the output
         self.autocast = partial(torch.autocast, "cpu", torch.bfloat16, enabled=precision == "bfloat16")
 
@@ -112,9 +127,9 @@ class Step:
 def floor_of(genotype: Genotype, size: str, training: bool, precision: str) -> list[product_floor.Call]:
     """The products of a layer; sees to it that they are as many as its equations have."""
     sizes, hidden = batch_sizes(size)
-    plan = product_floor.plan_of(genotype, hidden, hidden)
+    plan = product_floor.plan_of(genotype, input_size(size), hidden)
     calls = product_floor.build(plan, sizes, training, PRECISIONS[precision])
-    expected = product_floor.multiply_adds(genotype, hidden, hidden) * sum(sizes) * (3 if training else 1)
+    expected = product_floor.multiply_adds(genotype, input_size(size), hidden) * sum(sizes) * (3 if training else 1)
     if (found := sum(map(product_floor.multiply_adds_of, calls))) != expected:
         raise AssertionError(f"the floor does {found:,} multiply-adds, the equations have {expected:,}")
     return calls
@@ -146,23 +161,24 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> list[float]:
 
 def measure_case(mode: str, size: str, name: str, arguments: argparse.Namespace) -> list[dict]:
     """A row per precision."""
-    training, genotype, hidden = mode == "training", genotype_of(name), batch_sizes(size)[1]
-    gated = genotype.state_gate is not None or genotype.input_gate is not None
-    searched, lstm = SearchedRNN(hidden, hidden, genotype), nn.LSTM(hidden, hidden)
-    ungated = SearchedRNN(hidden, hidden, dataclasses.replace(genotype, state_gate=None, input_gate=None))
+    training, widths = mode == "training", (input_size(size), batch_sizes(size)[1])
+    genotype = None if name in ("gru", *PARALLEL_CELLS) else genotype_of(name)
+    gated = genotype is not None and (genotype.state_gate is not None or genotype.input_gate is not None)
+    layer, lstm = make_layer(name, size), make_layer("lstm", size)
     steps: dict[tuple[str, str], Callable[[], float]] = {}
     for precision in arguments.precision:
         step = partial(Step, size=size, training=training, precision=precision)
-        steps[precision, "fast"] = step(searched)
-        steps[precision, "columns"] = step(searched, kernels="columns")
+        steps[precision, "fast"] = step(layer)
         steps[precision, "lstm"] = step(lstm)
+        if genotype is None:
+            continue
+        steps[precision, "columns"] = step(layer, kernels="columns")
         steps[precision, "floor"] = partial(product_floor.seconds, floor_of(genotype, size, training, precision))
         if gated:
-            steps[precision, "without gates"] = step(ungated)
+            ungated = dataclasses.replace(genotype, state_gate=None, input_gate=None)
+            steps[precision, "without gates"] = step(SearchedRNN(*widths, ungated))
         for carry in CARRIES if genotype.state_gate is not None else ():
-            steps[precision, f"{carry} carry"] = step(
-                SearchedRNN(hidden, hidden, dataclasses.replace(genotype, carry=carry))
-            )
+            steps[precision, f"{carry} carry"] = step(SearchedRNN(*widths, dataclasses.replace(genotype, carry=carry)))
     found = in_turn(steps, arguments.repeats, arguments.seconds)
     rows = []
     for precision in arguments.precision:
@@ -210,12 +226,9 @@ def measure_memory(size: str, name: str, kernels: str, precision: str, threads: 
 def peak_memory(name: str, size: str, precision: str) -> float:
     """MB (10^6 bytes) that training steps add to a fresh process' peak; run in a process of its own."""
 
-    def layer(hidden: int) -> nn.Module:
-        return nn.LSTM(hidden, hidden) if name == "lstm" else SearchedRNN(hidden, hidden, genotype_of(name))
-
     kernels = os.environ["FLAIR_NAS_KERNELS"]
-    Step(layer(8), "2x2x8", True, precision, kernels)()  # the libraries' own buffers
-    step = Step(layer(batch_sizes(size)[1]), size, True, precision, kernels)
+    Step(make_layer(name, "2x2x8"), "2x2x8", True, precision, kernels)()  # the libraries' own buffers
+    step = Step(make_layer(name, size), size, True, precision, kernels)
     before = forget_peak()
     for _ in range(3):
         step()
@@ -274,7 +287,7 @@ def print_tables(rows: Sequence[dict]) -> None:
     cases, layers = parts["cases"].values(), ("fast", "columns", "lstm", "floor")
     for mode, threads in itertools.product(MODES, sorted({row["threads"] for row in cases})):
         lines = [
-            [row["precision"], row["size"], row["genotype"], *(cell(row["ms"][layer]) for layer in layers)]
+            [row["precision"], row["size"], row["genotype"], *(cell(row["ms"].get(layer)) for layer in layers)]
             + [cell(row["ratios"].get(pair)) for pair in RATIOS]
             for row in cases
             if (row["mode"], row["threads"]) == (mode, threads)

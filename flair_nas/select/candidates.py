@@ -20,8 +20,8 @@ from flair_nas.library.named import bundled_names, load_genotype
 from flair_nas.select.config import SelectSettings
 from flair_nas.tagging.config import LAYER_NAMES
 
-SMALL_CELLS = ("tanh0", "relu0", "relu0-tanh1")
-"""Cells of one or two nodes, on tags compared first if no candidates are named."""
+SMALL_CELLS = ("small-relu-tanh", "small-relu", "small-tanh")
+"""Bundled cells of one or two nodes, on tags compared first if no candidates are named."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def draw_layers(config: SelectSettings) -> Iterator[list[Layer]]:
 
 def _distinct_cells(sizes: Sequence[int]) -> Iterator[Genotype]:
     """Draw cells with these numbers of nodes in turn, all different and none of the small ones; stop after the last."""
-    seen, misses = {Genotype.parse(text) for text in SMALL_CELLS}, 0
+    seen, misses = set(map(load_genotype, SMALL_CELLS)), 0
     for number in itertools.count(1):
         size = sizes[(number - 1) % len(sizes)]
         draws = (random_genotype(number + 1_000_003 * attempt, nodes=size) for attempt in range(50))

@@ -64,7 +64,7 @@ class TaggerConfig(CorpusSettings):
     """
 
     rnn: str = setting(
-        "i-darts-ptb",
+        "small-relu-tanh",
         "lstm, gru, sru, mingru, a genotype's name, its file or address, or a one-line genotype; options after commas",
         flair="rnn_type",
     )

@@ -286,9 +286,12 @@ def test_a_bundled_genotype_is_the_published_one(name: str) -> None:
     assert any(key.endswith("_published") for key in origin["figures"]) or "no figure" in origin["note"]
 
 
-def test_the_bundled_gated_genotype_says_by_which_search_it_was_found() -> None:
+def test_the_bundled_genotypes_of_this_project_say_how_they_were_found() -> None:
+    small = {"small-relu-tanh": "relu0-tanh1", "small-relu": "relu0", "small-tanh": "tanh0"}
     others = set(bundled_names()) - set(PUBLISHED)
-    assert others == {"ess-ptb"}
+    assert others == {"ess-ptb", *small}
+    for name, line in small.items():
+        assert load_genotype(name) == Genotype.parse(line) and load_genotype(name).origin["command"]
     genotype = load_genotype("ess-ptb")
     assert len(genotype.nodes) == 8
     assert genotype.state_gate is not None and genotype.state_gate.history == 3

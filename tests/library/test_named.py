@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = (
     *("darts-v1", "darts-v2", "ednas", "enas-lm", "enas-ptb", "enas-script", "ennas", "ennas-pr", "ess-ptb"),
     *("gdas", "i-darts-ptb", "nao", "nao-ws", "nsas", "sdarts-adv", "sdarts-rs"),
+    *("small-relu", "small-relu-tanh", "small-tanh"),
 )
 
 
