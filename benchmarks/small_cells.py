@@ -1,8 +1,9 @@
 """Figures of small cells: their taggers, and the time of their layers.
 
-    flair-nas tables run benchmarks/results/small_cells/table.yaml --data-root DATASETS --embeddings word:VECTORS.gensim
-        flair:FORWARD.pt flair:BACKWARD.pt --out RUNS     # then copy ledger.json of RUNS to benchmarks/results/small_cells
-    python benchmarks/small_cells.py --out benchmarks/results/small_cells/speed.jsonl     # on a quiet machine: 10 minutes
+    flair-nas tables run benchmarks/results/small_cells/table.yaml --data-root DATASETS --out RUNS \\
+        --embeddings word:VECTORS.gensim flair:FORWARD.pt flair:BACKWARD.pt
+    cp RUNS/ledger.json benchmarks/results/small_cells/
+    python benchmarks/small_cells.py --out benchmarks/results/small_cells/speed.jsonl  # on a quiet machine: 10 minutes
 
 `times` and `draw` make a table and a picture of docs/figures.md from these files (`benchmarks/fill.py`).
 """

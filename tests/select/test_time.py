@@ -494,7 +494,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def step(given: dict[str, Any]) -> Step:
         timed.append(given["rnn"])
-        return Step(1.0 if given["rnn"] == "lstm" else given["rnn"].count("-") + 1.0)
+        is_cell = given["rnn"] not in ("lstm", "gru")
+        return Step(float(len(load_genotype(given["rnn"]).nodes)) if is_cell else 1.0)
 
     monkeypatch.setattr(tagging_task, "stepper", lambda given: step)
     monkeypatch.setattr("flair_nas.experiments.layers.time_ratio", lambda step, other: step.seconds / other.seconds)
@@ -560,7 +561,7 @@ def test_a_layer_that_cannot_be_timed_fails_alone(
 def test_another_limit_is_another_choice_of_layers(corpus: str, tmp_path: Path, world: World, steps: list[str]) -> None:
     given = {"candidates": [], "epochs": 1, "seeds": [1], "fresh_seeds": 1, "budget": "9h"}
     found = select_layer(settings(corpus, at_most_seconds=1.0, **given), tmp_path)
-    assert "| relu0 |" in found.report and "| darts-v2 |" not in found.report
+    assert "| small-relu |" in found.report and "| darts-v2 |" not in found.report
     assert "| darts-v2 |" in select_layer(settings(corpus, **given), tmp_path).report
 
 
