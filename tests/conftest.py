@@ -17,6 +17,15 @@ os.environ["FLAIR_NAS_KERNELS_CACHE"] = str(CACHE / "kernels")
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(CACHE / "inductor" / os.environ.get("ATEN_CPU_CAPABILITY", "own"))
 
 
+LONG = ("test_readme.py", "test_examples.py", "test_pretend_device.py")
+"""Files that take minutes; they come first, so that no process is at work long after the others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def kernels_are_compiled() -> None:
     """Else the first process that wants them would take long, and say so where a test looks at what it says."""
