@@ -29,16 +29,16 @@ SIZES = {
 }
 
 
-def rows() -> list[dict]:
-    """The rows of speed.jsonl; of two of one case the later counts."""
+def ratios() -> dict[tuple, float]:
+    """Times of training and inference by mode, threads, size and layer, in times of the LSTM's, from speed.jsonl."""
     lines = (RESULTS / "speed.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [row for row in map(json.loads, lines) if row["part"] == "cases"]
-    return [*{(r["mode"], r["threads"], r["size"], r["genotype"]): r for r in found}.values()]
+    rows = [row for row in map(json.loads, lines) if row["part"] == "cases"]
+    return {(r["mode"], r["threads"], r["size"], r["genotype"]): r["ratios"]["fast/lstm"][1] for r in rows}
 
 
 def times() -> str:
     """Times of layers, relative to an LSTM of the same size, as Markdown."""
-    found = {(r["mode"], r["threads"], r["size"], r["genotype"]): r["ratios"]["fast/lstm"][1] for r in rows()}
+    found = ratios()
     lines = []
     for threads in sorted({key[1] for key in found}):
         words = f"Training step, {threads} thread{'s' * (threads > 1)} (inference in brackets)"
@@ -63,15 +63,14 @@ def draw(path: Path) -> None:
     from flair_nas.drawing.charts import Point, draw_seconds
     from flair_nas.tables.showing import make_panels
 
-    ratios = {r["genotype"]: r["ratios"]["fast/lstm"][1] for r in rows() if (r["mode"], r["threads"]) == ("training", 1)
-              and r["size"] == TAGGER}  # fmt: skip
+    times = {key[3]: ratio for key, ratio in ratios().items() if key[:3] == ("training", 1, TAGGER)}
     table, ledger = fill.kept("small_cells")
     (panel,) = make_panels(table, ledger).values()
     points = []
     for row in table.rows:
         figures, spec = panel.get(row.name, []), row.rnn
-        if len(figures) > 1 and (spec == "lstm" or spec in ratios) and "rate" not in row.name:
-            points.append(Point(row.name, ratios.get(spec, 1.0), statistics.mean(figures), spec == "lstm"))
+        if len(figures) > 1 and (spec == "lstm" or spec in times) and "rate" not in row.name:
+            points.append(Point(row.name, times.get(spec, 1.0), statistics.mean(figures), spec == "lstm"))
     draw_seconds(points, path, ("time of the layer's training step, in times of the LSTM's", "test F1, mean"), True)
 
 

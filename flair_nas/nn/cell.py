@@ -78,6 +78,11 @@ class CellBase(nn.Module):
         self.state_gate: GateBase | None = None
         self.input_gate: GateBase | None = None
 
+    @property
+    def has_gates(self) -> bool:
+        """True if the cell has an inter-cell gate."""
+        return self.state_gate is not None or self.input_gate is not None
+
     def add_weights(self, nodes: int, device: Device = None, dtype: torch.dtype | None = None) -> None:
         """Add the weights of a searched cell with this number of nodes: W_h, or v, and W_1..W_N."""
         size, width = self.hidden_size, self.weight_input.shape[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -161,3 +162,7 @@ class ParallelRNN(RecurrentLayer):
         directions = num_layers, bidirectional, batch_first
         super().__init__(input_size, hidden_size, make_cell, *directions, dropout, input_dropout, recurrent_dropout)
         self.kind = kind
+
+    def config(self) -> dict[str, Any]:
+        """Return everything but the weights, as JSON data."""
+        return {**super().config(), "kind": self.kind}

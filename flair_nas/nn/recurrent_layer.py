@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,11 +80,14 @@ class RecurrentLayer(nn.Module):
         for cell in self._cells():
             cell.reset_parameters()
 
+    def config(self) -> dict[str, Any]:
+        """Return everything but the weights, as JSON data."""
+        sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
+        return {name: getattr(self, name) for name in (*sizes, "dropout", "input_dropout", "recurrent_dropout")}
+
     def extra_repr(self) -> str:
         """Return the arguments, for printing."""
-        sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
-        names = (*sizes, "dropout", "input_dropout", "recurrent_dropout")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return ", ".join(f"{name}={value}" for name, value in self.config().items() if name not in ("genotype", "kind"))
 
     def forward(
         self, input: Tensor | PackedSequence, hx: Tensor | RecurrentState | None = None
@@ -150,9 +153,8 @@ class RecurrentLayer(nn.Module):
             raise ValueError(f"input and weights must have one dtype; the weights are {weight.dtype}; {got}")
 
     def _final(self, state: RecurrentState, restore: Tensor | None) -> Tensor | RecurrentState:
-        state, cell = _permuted(state, restore), self._cells()[0]
-        gated = cell.state_gate is not None or cell.input_gate is not None
-        return state if gated else state.hidden
+        state = _permuted(state, restore)
+        return state if self._cells()[0].has_gates else state.hidden
 
     # --- the recurrence ---
 

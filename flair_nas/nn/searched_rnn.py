@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from flair_nas.genotype import Genotype
-from flair_nas.library.layer_spec import LAYER_OPTIONS
 from flair_nas.library.named import load_genotype
 from flair_nas.nn.cell import SearchedCell
 from flair_nas.nn.init import check_arguments
@@ -87,9 +86,4 @@ class SearchedRNN(RecurrentLayer):
 
     def config(self) -> dict[str, Any]:
         """Return everything but the weights, as JSON data."""
-        sizes = ("input_size", "hidden_size", "num_layers", "bidirectional", "batch_first")
-        return {**{name: getattr(self, name) for name in sizes + LAYER_OPTIONS}, "genotype": self.genotype.to_dict()}
-
-    def extra_repr(self) -> str:
-        """Return the arguments, for printing."""
-        return f"{super().extra_repr()}, init_range={self.init_range}"
+        return {**super().config(), "init_range": self.init_range, "genotype": self.genotype.to_dict()}

@@ -277,6 +277,5 @@ def run_supernet(
     state = initial_state([cell], hx, batch)
     start = (state.hidden[0], state.inputs[0], state.states[0])
     output, (hidden, inputs, states) = run_cell(cell, layer, input.reshape(steps * batch, -1), packing, start)
-    gated = cell.state_gate is not None or cell.input_gate is not None
-    final = RecurrentState(hidden[None], (inputs,), (states,)) if gated else hidden[None]  # [1, B, H]
+    final = RecurrentState(hidden[None], (inputs,), (states,)) if cell.has_gates else hidden[None]  # [1, B, H]
     return output.view(steps, batch, -1), final

@@ -19,8 +19,7 @@ from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.library.layer_spec import normalize_description
-from flair_nas.nn.parallel import ParallelRNN
-from flair_nas.nn.searched_rnn import SearchedRNN
+from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
@@ -238,6 +237,6 @@ def check_same_corpus(path: Path, sha256: str, corpus: TaggingCorpus) -> None:
 
 def _architecture(tagger: SequenceTagger) -> str:
     """Return a text that identifies the recurrent layer; its genotype file may change between a stop and a resume."""
-    if not isinstance(tagger.rnn, (SearchedRNN, ParallelRNN)):
+    if not isinstance(tagger.rnn, RecurrentLayer):
         return str(tagger.rnn)
     return normalize_description(describe_rnn(tagger.rnn))

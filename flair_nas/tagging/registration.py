@@ -137,7 +137,7 @@ def _saved_width(state: Mapping[str, Any]) -> Any:
 
 def with_genotype(state: dict[str, Any], rnn: object) -> dict[str, Any]:
     """Return Flair's state of a model, changed in place to describe its layer if that is one of flair-nas."""
-    if isinstance(rnn, (SearchedRNN, ParallelRNN)):
+    if isinstance(rnn, RecurrentLayer):
         state["rnn_type"] = describe_rnn(rnn)
         state[SAVED_KEY] = {"bidirectional": rnn.bidirectional, "import": imported_by_file}
     return state
@@ -150,7 +150,7 @@ def build_rnn(
     num_layers: int = 1,
     bidirectional: bool = False,
     dropout: float = 0.0,
-) -> SearchedRNN | ParallelRNN:
+) -> RecurrentLayer:
     """Build the layer of an `rnn_type`, batch first as Flair needs it.
 
     Args:
@@ -196,11 +196,10 @@ def build_rnn(
         raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
 
 
-def describe_rnn(rnn: SearchedRNN | ParallelRNN) -> str:
+def describe_rnn(rnn: RecurrentLayer) -> str:
     """Return an `rnn_type` that holds the genotype, or the kind, and the dropouts of a layer, and needs no library."""
-    config: dict[str, Any] = {name: getattr(rnn, name) for name in LAYER_OPTIONS if hasattr(rnn, name)}
-    config |= {"genotype": rnn.genotype.to_dict()} if isinstance(rnn, SearchedRNN) else {"kind": rnn.kind}
-    return json.dumps({"format": _CONFIG_FORMAT, **config})
+    config, names = rnn.config(), (*LAYER_OPTIONS, "genotype", "kind")
+    return json.dumps({"format": _CONFIG_FORMAT, **{name: config[name] for name in names if name in config}})
 
 
 def is_self_contained(rnn_type: str) -> bool:

@@ -456,7 +456,7 @@ def test_random_cells_that_were_begun_stay_with_another_budget(corpus: str, tmp_
         assert len(drawn) == 2 * count and count >= 2  # each with gates, too
 
 
-def test_where_none_is_named_as_many_list_usual_layers_are_compared_as_there_is_time_for(
+def test_where_none_is_named_as_many_usual_layers_are_compared_as_there_is_time_for(
     corpus: str, tmp_path: Path, world: World
 ) -> None:
     world.usual = 20.0
