@@ -4,7 +4,7 @@
 
 For each case, a small search on made-up text runs once from beginning to end, and the moments at which its epochs end
 are taken. The same search then runs in another folder, where its process is killed at moments drawn uniformly from
-that time, and started again each time until it ends by itself. (Time is the process' own, so that other work on the
+its epochs, and started again each time until it ends by itself. (Time is the process' own, so that other work on the
 machine changes little.) Both folders must hold the same: history (but for
 seconds), genotype, and each tensor of the last two checkpoints (weights, architecture weights, statistics, states of
 optimizers and of the random generator), bit for bit. Every difference is printed, and the exit code is 1 when there is
@@ -69,7 +69,7 @@ def measure(context: Any, name: str, text: Path, folder: Path, kills: int, seed:
     found: list[str] = []
     for attempt in range(5):  # another one if a search ends by itself before its last kill
         stopped = folder / f"stopped-{attempt}"
-        killed = run_killed(context, settings, stopped, times, draw_moments(times, kills, seed + 1000 * attempt))
+        killed = run_killed(context, settings, stopped, times, draw_moments(len(times), kills, seed + 1000 * attempt))
         found += differences(expected, contents(stopped))
         if len(killed.epochs) == kills:
             break

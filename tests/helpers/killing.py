@@ -88,19 +88,24 @@ def run_whole(context: Any, settings: dict[str, Any], out: Path, work: Work = ru
 def run_killed(
     context: Any, settings: dict[str, Any], out: Path, times: list[float], moments: list[float], work: Work = run_search
 ) -> Killed:
-    """A run that is killed at moments of the run whose epochs ended at `times`, and resumed each time."""
+    """A run that is killed at moments and resumed each time; a moment of 2.3 is three tenths into the third epoch.
+
+    `times` are those of the run that nobody stopped. What comes after the last epoch counts as one more.
+    """
     killed: list[int] = []
     for starts, moment in enumerate([*sorted(moments), None], start=1):
         process = context.Process(target=work, args=(settings, str(out)))
         process.start()
         if moment is not None:
-            epochs = sum(end <= moment for end in times[:-1])
+            epochs, part = int(moment), moment % 1
             while process.is_alive() and _epochs(out) < epochs:
                 process.join(0.002)
-            end = _seconds(process) + moment - (times[epochs - 1] if epochs else 0.0)
+            begin = times[epochs - 1] if epochs else 0.0
+            wait = part * (times[epochs] - begin)
+            end = _seconds(process) + wait
             while process.is_alive() and _seconds(process) < end:
                 process.join(0.002)
-            process.join(moment % 0.01)  # the system counts in hundredths
+            process.join(wait % 0.01)  # the system counts in hundredths
             process.kill()
         process.join()
         if process.exitcode == 0:
@@ -111,9 +116,9 @@ def run_killed(
     raise RuntimeError("the last process was killed by somebody else")
 
 
-def draw_moments(times: list[float], kills: int, seed: int) -> list[float]:
-    """Moments of a run, but for its last tenth, so that the last kill does not come too late."""
-    return (np.random.default_rng(seed).random(kills) * 0.9 * times[-1]).tolist()
+def draw_moments(epochs: int, kills: int, seed: int) -> list[float]:
+    """Moments of a run of some epochs, but for its last tenth, so that the last kill does not come too late."""
+    return (np.random.default_rng(seed).random(kills) * 0.9 * epochs).tolist()
 
 
 def _seconds(process: Any) -> float:

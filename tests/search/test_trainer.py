@@ -175,7 +175,7 @@ def test_killed_at_random_moments(text: Path, tmp_path: Path) -> None:
     context = killing.processes()
     settings = {**SMALL, **THREE, "epochs": 6, "text": str(text)}
     times = killing.run_whole(context, settings, tmp_path / "whole")
-    moments = killing.draw_moments(times[:-1], kills=10, seed=5)  # all of them in an epoch
+    moments = killing.draw_moments(settings["epochs"], kills=10, seed=5)
     killed = killing.run_killed(context, settings, tmp_path / "stopped", times, moments)
     assert len(killed.epochs) == 10
     assert len(set(killed.epochs)) > 3
