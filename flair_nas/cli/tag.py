@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 TRAIN_EXAMPLES = """examples:
   flair-nas tag train --corpus demo --rnn i-darts-ptb --embeddings one-hot char --epochs 20 --out runs/demo
   flair-nas tag train --corpus my_data/ --columns text=0,ner=1 --embeddings word:vectors.gensim char --out runs/mine
+  flair-nas tag train --preset small-ner --corpus my_data/ --out runs/small
   flair-nas tag train --preset i-darts-ner --seeds 1,2,3 --out runs/conll03
   flair-nas tag train --resume runs/conll03
 

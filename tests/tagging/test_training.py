@@ -18,6 +18,7 @@ import flair
 import numpy
 import pytest
 import torch
+import yaml
 from flair.data import Sentence
 from flair.models import SequenceTagger
 from gensim.models import KeyedVectors
@@ -88,6 +89,14 @@ def test_presets_hold_the_published_settings(preset: str, corpus: str, words: li
     assert preset in preset_names("tagging")
     rnn = "i-darts-ptb" if preset == "i-darts-ner" else "ess-ptb"
     assert (config.rnn, config.init_range) == (rnn, 0.04)
+
+
+def test_the_preset_of_a_small_cell_is_what_was_measured() -> None:
+    config = resolve(TaggerConfig, kind="tagging", preset="small-ner")
+    table = yaml.safe_load((Path(__file__).parents[2] / "benchmarks/results/small_cells/table.yaml").read_text("utf-8"))
+    settings = table["columns"]["WNUT-2017"]["tagging"]
+    assert {name: getattr(config, name) for name in settings} == settings
+    assert load_genotype(config.rnn).one_line() == table["rows"]["relu0-tanh1"]["rnn"]
 
 
 def test_a_start_of_weights_is_that_of_the_settings_unless_the_layer_says() -> None:
