@@ -1,7 +1,8 @@
 """Searched recurrent cells for Flair.
 
 Importing this package loads neither torch nor Flair. Flair's `SequenceTagger` then accepts genotypes as `rnn_type`,
-whichever of the two packages is imported first. Nothing else of Flair changes.
+and its `LanguageModel` as `recurrent_type`, whichever of the two packages is imported first. `FlairEmbeddings` saves
+what it needs to be loaded again. Nothing else of Flair changes.
 """
 
 from __future__ import annotations
@@ -108,4 +109,14 @@ def _register(module: ModuleType) -> None:
     import_module("flair_nas.tagging.registration").register(module)
 
 
+def _register_models(module: ModuleType) -> None:
+    import_module("flair_nas.tagging.patches.character_models").register(module)
+
+
+def _register_embeddings(module: ModuleType) -> None:
+    import_module("flair_nas.tagging.patches.character_models").register_embeddings(module)
+
+
 register_post_import_hook(_register, "flair.models.sequence_tagger_model")
+register_post_import_hook(_register_models, "flair.models.language_model")
+register_post_import_hook(_register_embeddings, "flair.embeddings.token")

@@ -150,8 +150,10 @@ def build_rnn(
     num_layers: int = 1,
     bidirectional: bool = False,
     dropout: float = 0.0,
+    batch_first: bool = True,
+    init_range: float | None = None,
 ) -> RecurrentLayer:
-    """Build the layer of an `rnn_type`, batch first as Flair needs it.
+    """Build the layer of an `rnn_type`.
 
     Args:
         rnn_type: a layer spec such as ``i-darts-ptb,recurrent_dropout=0.25,combine=mean`` (a genotype's name, file or
@@ -161,13 +163,15 @@ def build_rnn(
         num_layers: layers on top of one another.
         bidirectional: run in both directions.
         dropout: between layers, unless an option sets it.
+        batch_first: inputs are [B, T, D], as in Flair's taggers; else [T, B, D], as in its language models.
+        init_range: the initialisation bound, unless an option sets it; None for 1.5 / √H.
 
     Raises:
         FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
             option is faulty.
     """
     options: dict[str, Any] = {"dropout": dropout}
-    sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": True}
+    sizes: dict[str, Any] = {"num_layers": num_layers, "bidirectional": bidirectional, "batch_first": batch_first}
     kind = rnn_type.lower() if isinstance(rnn_type, str) and rnn_type.lower() in PARALLEL_CELLS else None
     if isinstance(rnn_type, Genotype):
         genotype = rnn_type
@@ -191,7 +195,7 @@ def build_rnn(
         if kind is not None:
             return ParallelRNN(input_size, hidden_size, kind, **sizes, **options)
         assert genotype is not None
-        return SearchedRNN(input_size, hidden_size, genotype, **sizes, **options)
+        return SearchedRNN(input_size, hidden_size, genotype, **sizes, **{"init_range": init_range, **options})
     except ValueError as error:
         raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
 

@@ -31,7 +31,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _MAX_BYTES = 500_000_000  # of config.json, which holds the words of word vectors
 _LANGUAGE_MODEL = dict(
     dictionary=Dictionary, is_forward_lm=bool, hidden_size=int, nlayers=int, embedding_size=int, nout=(int, NoneType),
-    document_delimiter=str, dropout=(int, float), has_decoder=bool,
+    document_delimiter=str, dropout=(int, float), has_decoder=bool, recurrent_type=str,
 )  # fmt: skip
 _KINDS: dict[str, dict[str, Any]] = {
     "StackedEmbeddings": dict(embeddings=list),
@@ -42,7 +42,13 @@ _KINDS: dict[str, dict[str, Any]] = {
     "OneHotEmbeddings": dict(vocab_dictionary=Dictionary, field=str, embedding_length=int, stable=bool),
     "HashEmbeddings": dict(num_embeddings=int, embedding_length=int, hash_method=str),
     "FlairEmbeddings": dict(
-        fine_tune=bool, chars_per_chunk=int, is_lower=bool, tokenized_lm=bool, name=str, model_params=_LANGUAGE_MODEL
+        fine_tune=bool,
+        chars_per_chunk=int,
+        is_lower=bool,
+        tokenized_lm=bool,
+        name=str,
+        with_whitespace=bool,
+        model_params=_LANGUAGE_MODEL,
     ),
     "PooledFlairEmbeddings": dict(pooling=str, only_capitalized=bool, contextual_embeddings=dict),
 }
@@ -198,7 +204,14 @@ def _check_embeddings(embeddings: object) -> None:
     if kind not in _KINDS:
         known = ", ".join(_KINDS)
         raise NotDataError(f"{kind or 'what is no embedding'} cannot be rebuilt from data; known are {known}")
+    if kind == "FlairEmbeddings" and isinstance(model := parameters.get("model_params"), Mapping):
+        # older files lack what Flair leaves out
+        parameters = {"with_whitespace": True, **parameters, "model_params": {"recurrent_type": "LSTM", **model}}
     _check_types(parameters, _KINDS[kind], kind)
+    if kind == "FlairEmbeddings":
+        layer = parameters["model_params"]["recurrent_type"]
+        if not is_self_contained(layer) and not is_self_contained(layer.upper()):
+            raise NotDataError(f"recurrent_type {brief(layer)} is a name or an address; expected the layer itself")
     if kind == "StackedEmbeddings":
         for member in parameters["embeddings"]:
             _check_embeddings(member)

@@ -1,0 +1,111 @@
+"""Searched layers in Flair's character language models and in the embeddings made of them.
+
+`LanguageModel(recurrent_type=...)` takes a layer spec. Saved models hold the genotype itself and import flair_nas when
+they are loaded. `FlairEmbeddings.to_params` saves two parameters that Flair 0.15 leaves out, for all types of layer.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
+from flair_nas.nn.init import papers_range
+from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.nn.state import RecurrentState
+from flair_nas.tagging.registration import build_rnn, describe_rnn
+
+if TYPE_CHECKING:
+    from flair.embeddings import FlairEmbeddings
+    from flair.models import LanguageModel
+
+
+class LayerText(str):
+    """A model's `recurrent_type`: a result of `describe_rnn`.
+
+    Saved models refer to this class, so that loading them imports flair_nas.
+    """
+
+
+def register(module: ModuleType) -> None:
+    """Wrap what builds the layer of Flair's `LanguageModel`.
+
+    Args:
+        module: `flair.models.language_model`.
+    """
+    from flair.nn.recurrent import rnn_layers
+
+    flair_builder = module.create_recurrent_layer
+
+    @functools.wraps(flair_builder)
+    def create_recurrent_layer(
+        layer_type: str | Genotype,
+        initial_size: int,
+        hidden_size: int,
+        nlayers: int,
+        dropout: float = 0.0,
+        **options: Any,
+    ) -> tuple[nn.Module, int]:
+        name = layer_type.lower() if isinstance(layer_type, str) else ""
+        if name == "rnn":
+            raise FlairNasError("Flair's language models take LSTM and GRU, not RNN, as recurrent_type")
+        if name in rnn_layers:
+            built: tuple[nn.Module, int] = flair_builder(
+                layer_type, initial_size, hidden_size, nlayers, dropout, **options
+            )
+            return built
+        between = dropout if nlayers > 1 else 0.0
+        bound = papers_range(hidden_size)
+        layer = build_rnn(
+            layer_type, initial_size, hidden_size, nlayers, dropout=between, batch_first=False, init_range=bound
+        )
+        return layer, 1  # its state is one object
+
+    vars(module)["create_recurrent_layer"] = create_recurrent_layer
+    _wrap_model(module.LanguageModel)
+
+
+def _wrap_model(model: Any) -> None:
+    init, repackage = model.__init__, model.repackage_hidden
+
+    @functools.wraps(init)
+    def make(self: LanguageModel, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if isinstance(self.rnn, RecurrentLayer):
+            self.recurrent_type = LayerText(describe_rnn(self.rnn))
+
+    @functools.wraps(repackage)
+    def repackage_hidden(self: LanguageModel, h: Any) -> Any:
+        if isinstance(h, RecurrentState):
+            return h.map(lambda tensor: tensor.detach().clone())
+        return repackage(self, h)
+
+    model.__init__, model.repackage_hidden = make, repackage_hidden
+
+
+def register_embeddings(module: ModuleType) -> None:
+    """Wrap what names and saves `FlairEmbeddings`.
+
+    Args:
+        module: `flair.embeddings.token`.
+    """
+    embeddings = module.FlairEmbeddings
+    init, to_params = embeddings.__init__, embeddings.to_params
+
+    @functools.wraps(init)
+    def make(self: FlairEmbeddings, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if isinstance(self.lm.rnn, RecurrentLayer):
+            self.name = self.name.replace("Task-LSTM", f"Task-{type(self.lm.rnn).__name__}", 1)
+
+    @functools.wraps(to_params)
+    def save_params(self: FlairEmbeddings) -> dict[str, Any]:
+        params: dict[str, Any] = to_params(self)
+        params["model_params"]["recurrent_type"] = self.lm.recurrent_type
+        return {**params, "with_whitespace": self.with_whitespace}
+
+    embeddings.__init__, embeddings.to_params = make, save_params
