@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,8 @@ def format_metrics(metrics: dict[str, Any]) -> str:
         if metrics[f"{part}_perplexity"] is not None:
             perplexity, tokens = metrics[f"{part}_perplexity"], metrics[f"{part}_tokens"]
             share = metrics.get(f"{part}_unknown_share")  # older runs did not count it
-            lines.append(_score(part, perplexity, tokens, share, _approximation(metrics["eval_batch_size"])))
+            how = _approximation(metrics["eval_batch_size"])
+            lines.append(_score(part, perplexity, tokens, share, how, metrics.get("unit", "word")))
     averaged = f", averaged from epoch {metrics['averaged_from']}" if metrics["averaged_from"] else ""
     lines.append(
         f"epochs: {metrics['epochs']}, best on valid: {metrics['best_epoch']}{averaged}; "
@@ -112,9 +114,12 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _score(part: str, perplexity: float, tokens: int, unknown_share: float | None, how: str) -> str:
-    unknown = "" if unknown_share is None else f", {100 * unknown_share:.1f} % of the words <unk>"
-    return f"{part} perplexity: {perplexity:.2f} ({tokens:,} tokens{unknown}{how})".lstrip()
+def _score(part: str, perplexity: float, tokens: int, unknown_share: float | None, how: str, unit: str) -> str:
+    words, bits = "words", ""
+    if unit == "char":
+        words, bits = "characters", f", {math.log2(perplexity):.3f} bits per character"
+    unknown = "" if unknown_share is None else f", {100 * unknown_share:.1f} % of the {words} <unk>"
+    return f"{part} perplexity: {perplexity:.2f}{bits} ({tokens:,} tokens{unknown}{how})".lstrip()
 
 
 def _approximation(batch_size: int) -> str:
@@ -126,29 +131,29 @@ def evaluate(arguments: argparse.Namespace) -> int:
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.evaluation import evaluate_language_model
-        from flair_nas.language_model.saved import is_one_file
+        from flair_nas.language_model.saved import is_one_file, load_language_model
         from flair_nas.runs.device import choose_device
 
     part = _part(arguments)
+    saved = load_language_model(arguments.model, choose_device(arguments.device))
     score = evaluate_language_model(
-        arguments.model,
+        saved,
         arguments.text,
         part=part,
         batch_size=arguments.batch_size,
         by_sentence=arguments.by_sentence,
         progress=shows_progress(arguments),
-        device=choose_device(arguments.device),
     )
-    whole = is_one_file(arguments.text)
+    whole, unit = is_one_file(arguments.text), saved.config.unit
     if arguments.json:
         figures = {"part": None if whole else part, **score._asdict(), "batch_size": arguments.batch_size}
         figures["sentences"] = [sentence._asdict() for sentence in score.sentences]
         print(json.dumps(figures, indent=2))
         return 0
     for line, sentence in enumerate(score.sentences, 1):
-        print(f"line {line}: {_score('', sentence.perplexity, sentence.tokens, None, '')}")
+        print(f"line {line}: {_score('', sentence.perplexity, sentence.tokens, None, '', unit)}")
     how = ", each line by itself" if arguments.by_sentence else _approximation(arguments.batch_size)
-    print(_score("" if whole else part, score.perplexity, score.tokens, score.unknown_share, how))
+    print(_score("" if whole else part, score.perplexity, score.tokens, score.unknown_share, how, unit))
     return 0
 
 
@@ -213,11 +218,11 @@ def _add_text(parser: argparse.ArgumentParser) -> None:
 def _part(arguments: argparse.Namespace) -> str:
     """Return the part of ``--part``, else test, else valid with a warning."""
     from flair_nas.language_model.saved import is_one_file
-    from flair_nas.language_model.text.sources import find_text
+    from flair_nas.language_model.text.sources import Unit, find_text
 
     if arguments.part is not None:
         return str(arguments.part)
-    parts = () if is_one_file(arguments.text) else find_text(arguments.text, False).parts
+    parts = () if is_one_file(arguments.text) else find_text(arguments.text, Unit()).parts
     if parts and "test" not in parts and "valid" in parts:
         log.warning("%s has no test part; valid is used", arguments.text)
         return "valid"

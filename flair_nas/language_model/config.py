@@ -91,6 +91,8 @@ class LanguageModelSettings(TextSettings):
             problems.append(
                 f"adaptive_cutoffs must be below vocabulary_size = {self.vocabulary_size}, got {self.adaptive_cutoffs}"
             )
+        if self.unit == "char" and self.adaptive_cutoffs:
+            problems.append("adaptive_cutoffs are for the many types of words; leave them out with unit = char")
         if self.optimizer == "adam" and self.learning_rate > 0.1:
             problems.append(f"optimizer adam takes a learning_rate of about 1e-3, got {self.learning_rate:g}")
         if not self.averaging and self.average_after is not None:

@@ -63,7 +63,7 @@ def evaluate_language_model(
     if by_sentence and batch_size != 1:
         raise FlairNasError(f"by_sentence reads each line by itself; leave out batch_size, which is {batch_size}")
     saved = model if isinstance(model, SavedLanguageModel) else load_language_model(model, device)
-    ids = encode_text(text, saved.vocabulary, part=part, lowercase=saved.config.lowercase)
+    ids = encode_text(text, saved.vocabulary, saved.config, part=part)
     end, share = saved.vocabulary.index(END), unknown_share(ids, saved.vocabulary)
     if not by_sentence:
         score = evaluate_stream(saved.model, ids, batch_size=batch_size, first=end, progress=progress)
@@ -166,7 +166,7 @@ def compare_language_models(
     models = [m if isinstance(m, SavedLanguageModel) else load_language_model(m, device) for m in (a, b)]
     vocabulary = models[0].vocabulary
     _check_same_words(vocabulary.words, models[1].vocabulary.words)
-    ids = encode_text(text, vocabulary, part=part, lowercase=models[0].config.lowercase)
+    ids = encode_text(text, vocabulary, models[0].config, part=part)
     first = vocabulary.index(END)
     losses = [
         compute_stream_losses(saved.model, ids, first=first, progress=progress).astype(np.float64) for saved in models

@@ -18,8 +18,9 @@ from flair_nas.errors import FlairNasError, shown
 from flair_nas.genotype import Genotype
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.language_model.model import LanguageModel
+from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, MANY_UNKNOWN, UNKNOWN, Ids, Vocabulary, say_unknown, unknown_share
-from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, find_text
+from flair_nas.language_model.text.sources import DEMO, PARTS, TextSource, Unit, find_text
 from flair_nas.language_model.variational import VariationalGRU, VariationalLSTM
 from flair_nas.library.layer_spec import LAYER_OPTIONS, parse_layer_spec
 from flair_nas.nn.init import papers_range
@@ -160,13 +161,16 @@ def is_one_file(source: TextSource) -> bool:
     return isinstance(source, (str, Path)) and source != DEMO and user_path(source).is_file()
 
 
-def encode_text(source: TextSource, vocabulary: Vocabulary, *, part: str = "test", lowercase: bool = False) -> Ids:
-    """Return a part of a text as ids of a vocabulary, int32 [tokens]; warn if many words are unknown.
+def encode_text(
+    source: TextSource, vocabulary: Vocabulary, settings: TextSettings | None = None, *, part: str = "test"
+) -> Ids:
+    """Return a part of a text as ids of a vocabulary, int32 [tokens]; warn if many tokens are unknown.
 
     A source is one that `load_text` takes. One file is taken as it is, whatever the part. `END` follows the last word
     of each line.
     """
-    text = find_text(source, lowercase)
+    settings = settings or TextSettings()
+    text = find_text(source, Unit(settings.lowercase, settings.unit == "char"))
     single = is_one_file(source)
     if not single and part not in text.parts:
         known = f"one of {', '.join(PARTS)}"
@@ -179,5 +183,5 @@ def encode_text(source: TextSource, vocabulary: Vocabulary, *, part: str = "test
         raise FlairNasError(f"text {text.name!r} holds no words")
     ids = np.concatenate(blocks)
     if (share := unknown_share(ids, vocabulary)) > MANY_UNKNOWN:
-        say_unknown(text.name, {"" if single else part: share})
+        say_unknown(text.name, {"" if single else part: share}, settings.unit)
     return ids

@@ -398,6 +398,7 @@ def _finish(training: _Training, parts: Sequence[str], progress: bool) -> dict[s
         "best_epoch": training.best_epoch,
         "averaged_from": training.averaged_from,
         "rollbacks": training.rollbacks,
+        "unit": config.unit,
         "vocabulary": len(corpus.vocabulary),
         "train_tokens": len(corpus.train),
         "eval_batch_size": config.eval_batch_size,

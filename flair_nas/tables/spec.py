@@ -41,7 +41,7 @@ _TABLE_KEYS = ("about", "title", "note", "seeds", "columns", "rows")
 _ROW_KEYS = ("rnn", "search", "size_of", "time_of", "settings", "published")
 _RANDOM = "random:"
 _PLACES = (*get_kinds(CorpusSettings), "embeddings", "text", "vocabulary_size", "min_count",
-           "lowercase", "valid_share", "device")  # fmt: skip  # settings of a search that its column gives
+           "lowercase", "valid_share", "unit", "device")  # fmt: skip  # settings of a search that its column gives
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_settings_come_from_preset_then_file_then_flags_and_resume_goes_on(text,
         (["--text", "x"], "--out DIR is needed"),
         (
             ["--text", "x", "--out", "y", "--preset", "ptb-smal"],
-            r"unknown preset 'ptb-smal'; did you mean ptb-small\? there are darts-ptb, ",
+            r"unknown preset 'ptb-smal'; did you mean ptb-small\? there are char-small, darts-ptb, ",
         ),
         (["--text", "x", "--out", "y", "--rnn", "i-darts"], "unknown rnn 'i-darts'"),
         (["--text", "x", "--out", "y", "--dropout", "2", "--clip", "0"], "dropout must be .*; clip must be "),
@@ -185,3 +186,16 @@ def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
 def test_bad_arguments_of_evaluate_and_compare_exit_with_2(text, runs, capsys, arguments, message) -> None:
     assert main(["lm", *(argument.format(*runs, text=text) for argument in arguments)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_bits_per_character_are_printed_for_characters(tmp_path, capsys) -> None:
+    settings = ["--unit", "char", "--hidden-size", "8", "--epochs", "1", "--batch-size", "4", "--dropout", "0"]
+    assert main(["lm", "train", "-q", "--text", "demo", *settings, "--out", str(tmp_path / "run")]) == 0
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    bits = f"{math.log2(metrics['valid_perplexity']):.3f} bits per character"
+    assert f"{bits} ({metrics['valid_tokens']:,} tokens, 0.0 % of the characters <unk>" in capsys.readouterr().out
+    assert main(["lm", "evaluate", "--model", str(tmp_path / "run"), "--text", "demo", "--part", "valid"]) == 0
+    assert bits in capsys.readouterr().out
+    cutoffs = ["--adaptive-cutoffs", "10", "--out", str(tmp_path / "other")]
+    assert main(["lm", "train", "-q", "--text", "demo", "--unit", "char", *cutoffs]) == 2
+    assert "adaptive_cutoffs are for the many types of words" in capsys.readouterr().err

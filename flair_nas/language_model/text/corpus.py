@@ -35,6 +35,7 @@ from flair_nas.language_model.text.sources import (
     Text,
     TextPart,
     TextSource,
+    Unit,
     files_beside,
     find_text,
 )
@@ -108,9 +109,11 @@ def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
     return float(unknown / max(len(ids) - ends, 1))
 
 
-def say_unknown(name: str, shares: Mapping[str, float]) -> None:
+def say_unknown(name: str, shares: Mapping[str, float], unit: str = "word") -> None:
     """Log the shares of `UNKNOWN` by part of a text, if it has any; warn if one is above a fifth."""
-    said = ", ".join(f"{100 * share:.1f} % of the words{' of ' * bool(part)}{part}" for part, share in shares.items())
+    tokens = "words" if unit == "word" else "characters"
+    parts = ((100 * share, f" of {part}" if part else "") for part, share in shares.items())
+    said = ", ".join(f"{percent:.1f} % of the {tokens}{where}" for percent, where in parts)
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
         log.info("%s: %s stands for %s", name, UNKNOWN, said)
     elif any(shares.values()):
@@ -128,6 +131,7 @@ def load_text(
     min_count: int = 1,
     lowercase: bool = False,
     valid_share: float | None = None,
+    unit: str = "word",
     cache: str | Path | None = None,
     progress: bool = False,
 ) -> TextCorpus:
@@ -143,6 +147,7 @@ def load_text(
         lowercase: read words in lower case.
         valid_share: share of the training lines, from their end, that becomes the missing valid part (of a text of
             one line, share of its words).
+        unit: what a token is, ``word`` or ``char``. Of characters, blanks count and `END` stands for the end of a line.
         cache: folder for ids. Default: the environment variable ``FLAIR_NAS_CACHE``, else ``~/.cache/flair-nas``.
         progress: draw a progress bar on standard error while ids are made.
 
@@ -152,7 +157,7 @@ def load_text(
         OSError: the disk is full; nothing half-written stays.
     """
     settings = TextSettings(
-        vocabulary_size=vocabulary_size, min_count=min_count, lowercase=lowercase, valid_share=valid_share
+        vocabulary_size=vocabulary_size, min_count=min_count, lowercase=lowercase, valid_share=valid_share, unit=unit
     )
     return load_configured_text(settings, source, cache=None if cache is None else Path(cache), progress=progress)
 
@@ -164,9 +169,11 @@ def load_configured_text(
     source = settings.text or None if source is None else source
     if source is None:
         raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
-    text = find_text(source, settings.lowercase)
+    text = find_text(source, Unit(settings.lowercase, settings.unit == "char"))
     _check_valid(text, settings.valid_share)
     chosen = {name: getattr(settings, name) for name in ("vocabulary_size", "min_count", "lowercase", "valid_share")}
+    if settings.unit != "word":  # the caches of words keep their names
+        chosen["unit"] = settings.unit
     digests = {name: part.digest for name, part in text.parts.items()}
     key = json.dumps({"format": _FORMAT, "text": digests, "settings": chosen}, sort_keys=True)
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
@@ -183,8 +190,9 @@ def load_configured_text(
         test=test if "test" in text.parts else None,
         fingerprint=fingerprint,
     )
-    say_unknown(corpus.name, corpus.unknown_shares)
-    _check_blanks(corpus)
+    say_unknown(corpus.name, corpus.unknown_shares, settings.unit)
+    if settings.unit == "word":
+        _check_blanks(corpus)
     return corpus
 
 

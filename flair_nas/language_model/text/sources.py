@@ -58,14 +58,28 @@ class Text(NamedTuple):
     parts: dict[str, TextPart]
 
 
-def find_text(source: TextSource, lowercase: bool) -> Text:
+class Unit(NamedTuple):
+    """The tokens of a text: words or characters, in lower case or as they are."""
+
+    lowercase: bool = False
+    characters: bool = False
+
+    def split(self, text: str) -> list[str]:
+        """Return the tokens of a text, with `LINE_END` in place of each end of a line."""
+        text = text.lower() if self.lowercase else text
+        if self.characters:
+            return list(text.replace("\n", LINE_END))
+        return text.replace("\n", f" {LINE_END} ").split()
+
+
+def find_text(source: TextSource, unit: Unit) -> Text:
     """Return the parts of a text that `flair_nas.language_model.text.corpus.load_text` takes."""
     if isinstance(source, str) and source == DEMO:  # also where there is a folder ./demo, which is given as ./demo
-        return _folder_text(resource_path("demo_text"), lowercase)._replace(name=DEMO)
+        return _folder_text(resource_path("demo_text"), unit)._replace(name=DEMO)
     if isinstance(source, str) and _FILES_ARGUMENT.match(source) and not os.path.lexists(source):
         source = _parse_files(source)
     if isinstance(source, Mapping):
-        return _mapped_text(source, lowercase)
+        return _mapped_text(source, unit)
     if isinstance(source, (str, os.PathLike)):
         path = user_path(source)
         if source == "" or not path.exists():
@@ -73,10 +87,10 @@ def find_text(source: TextSource, lowercase: bool) -> Text:
                 f"text {brief(str(source))}: there is no such folder or file; {DEMO} is the bundled text"
             )
         if path.is_dir():
-            return _folder_text(path, lowercase)
-        return Text(_text_name(path), {"train": _file_part(path, lowercase)})
+            return _folder_text(path, unit)
+        return Text(_text_name(path), {"train": _file_part(path, unit)})
     if all(hasattr(source, name) for name in ("train", "dev", "test")):  # so Flair need not be imported
-        return _flair_text(source, lowercase)
+        return _flair_text(source, unit)
     raise FlairNasError(
         f"text must be a folder, a file, files by part or a Flair corpus, got {type(source).__name__}; "
         "files by part are written train=FILE,valid=FILE,test=FILE"
@@ -97,7 +111,7 @@ def _parse_files(text: str) -> dict[str, str]:
     return files
 
 
-def _mapped_text(files: Mapping[str, FilePath | None], lowercase: bool) -> Text:
+def _mapped_text(files: Mapping[str, FilePath | None], unit: Unit) -> Text:
     unknown = [str(part) for part in files if part not in PARTS]
     if unknown or files.get("train") is None:
         problem = f"there is no part {', '.join(unknown)}" if unknown else "the train part is missing"
@@ -106,10 +120,10 @@ def _mapped_text(files: Mapping[str, FilePath | None], lowercase: bool) -> Text:
     for path in paths.values():
         if not path.exists():
             raise FlairNasError(f"text {brief(str(path))}: there is no such file")
-    return Text(_text_name(paths["train"]), {part: _file_part(path, lowercase) for part, path in paths.items()})
+    return Text(_text_name(paths["train"]), {part: _file_part(path, unit) for part, path in paths.items()})
 
 
-def _folder_text(folder: Path, lowercase: bool) -> Text:
+def _folder_text(folder: Path, unit: Unit) -> Text:
     try:
         entries = sorted(entry for entry in folder.iterdir() if not entry.name.startswith("."))
     except OSError as error:
@@ -136,7 +150,7 @@ def _folder_text(folder: Path, lowercase: bool) -> Text:
             f"{folder}: no text to train on: no file has 'train' in its name, as train.txt or wiki.train.tokens.gz "
             f"would; the folder holds {names or 'nothing'}"
         )
-    parts_found = {part: _file_part(paths[0], lowercase) for part, paths in files.items() if paths}
+    parts_found = {part: _file_part(paths[0], unit) for part, paths in files.items() if paths}
     return Text(folder.resolve().name or "text", parts_found)
 
 
@@ -171,7 +185,7 @@ def _file_errors(path: Path) -> Iterator[None]:
         raise FlairNasError(f"{path}: this file cannot be read ({error.strerror or error})") from None
 
 
-def _file_part(path: Path, lowercase: bool) -> TextPart:
+def _file_part(path: Path, unit: Unit) -> TextPart:
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
         raise FlairNasError(f"{path}: this is {kind}; give a file of text")
@@ -181,19 +195,16 @@ def _file_part(path: Path, lowercase: bool) -> TextPart:
         raise FlairNasError(f"{path}: the file is empty (0 bytes); give text, one sentence a line")
 
     def read(advance: Advance) -> Iterator[str]:
-        return itertools.chain.from_iterable(_read_file(path, state, lowercase, advance))
+        return itertools.chain.from_iterable(_read_file(path, state, unit, advance))
 
     return TextPart(str(path), state.st_size, digest, read)
 
 
-def _read_file(path: Path, state: os.stat_result, lowercase: bool, advance: Advance) -> Iterator[list[str]]:
+def _read_file(path: Path, state: os.stat_result, unit: Unit, advance: Advance) -> Iterator[list[str]]:
     """Yield the words of a file, in pieces of bounded size; refuse one that has changed since it had a state.
 
     Lines end as in Python's text files, at any of ``\\n``, ``\\r\\n`` and ``\\r``; the end of the file ends the last.
     """
-
-    def words(text: str) -> list[str]:
-        return (text.lower() if lowercase else text).replace("\n", f" {LINE_END} ").split()
 
     reported, lines, ended, held = 0, 0, True, ""  # held: the start of a word that goes on in the next piece
     with _file_errors(path), open(path, "rb") as file:
@@ -208,12 +219,12 @@ def _read_file(path: Path, state: os.stat_result, lowercase: bool, advance: Adva
             lines += text.count("\n")
             ended = text.endswith("\n")
             if cut := max(text.rfind(blank) for blank in "\n \t") + 1:
-                yield words(held + text[:cut])
+                yield unit.split(held + text[:cut])
                 held = text[cut:]
             else:
                 held += text
         if not ended:
-            yield words(held + "\n")
+            yield unit.split(held + "\n")
         now = os.fstat(file.fileno())
         unchanged = all(getattr(now, name) == getattr(state, name) for name in ("st_ino", "st_size", "st_mtime_ns"))
         _check_unchanged(str(path), unchanged)
@@ -239,9 +250,9 @@ def _check_unchanged(label: str, unchanged: bool) -> None:
         raise FlairNasError(f"{label}: the text changed while it was read; try again when it stays as it is")
 
 
-def _flair_text(corpus: Any, lowercase: bool) -> Text:
+def _flair_text(corpus: Any, unit: Unit) -> Text:
     datasets = {"train": corpus.train, "valid": corpus.dev, "test": corpus.test}
-    parts = {part: _flair_part(part, data, lowercase) for part, data in datasets.items() if data is not None}
+    parts = {part: _flair_part(part, data, unit) for part, data in datasets.items() if data is not None}
     if "train" not in parts:
         raise FlairNasError("the Flair corpus has no train part, so there is no text to train on")
     name = getattr(corpus, "name", None)
@@ -249,7 +260,7 @@ def _flair_text(corpus: Any, lowercase: bool) -> Text:
     return Text(name or "corpus", parts)
 
 
-def _flair_part(part: str, dataset: Any, lowercase: bool) -> TextPart:
+def _flair_part(part: str, dataset: Any, unit: Unit) -> TextPart:
     label = f"the Flair corpus' {'dev' if part == 'valid' else part} part"
 
     def sentences(advance: Advance, sha256: hashlib._Hash) -> Iterator[list[str]]:
@@ -261,7 +272,10 @@ def _flair_part(part: str, dataset: Any, lowercase: bool) -> TextPart:
             data = LINE_END.join([str(len(words)), *words, ""]).encode("utf-8", "surrogatepass")
             sha256.update(data)
             advance(len(data))
-            yield [*(word.lower() if lowercase else word for word in words), LINE_END]
+            if unit.characters:
+                yield [*unit.split(" ".join(words)), LINE_END]
+            else:
+                yield [*(word.lower() if unit.lowercase else word for word in words), LINE_END]
 
     def read(advance: Advance) -> Iterator[str]:
         sha256 = hashlib.sha256(b"words\0")

@@ -433,7 +433,7 @@ def test_an_unreadable_file(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, cache: Path) -> None:
     folder = folder_of(tmp_path, train=TRAIN, valid=VALID)
-    found = sources.find_text(folder, lowercase=False)
+    found = sources.find_text(folder, sources.Unit())
     with mock.patch.object(corpus_module, "find_text", return_value=found):
         folder_of(tmp_path, train=TRAIN + "and more\n")
         assert "train.txt: the text changed while it was read" in error_of(folder)
@@ -741,3 +741,30 @@ def test_columns_are_contiguous_pieces(tokens: int, batch_size: int) -> None:
     assert batches.shape == (steps, batch_size) and batches.is_contiguous() and str(batches.dtype) == "torch.int64"
     flat = list(itertools.chain.from_iterable(batches.T.tolist()))
     assert flat == list(range(100, 100 + steps * batch_size))
+
+
+# --- characters ---
+
+
+def test_characters_are_tokens_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("Ab b\r\n\nbä😊 a", encoding="utf-8")
+    (tmp_path / "valid.txt").write_text("a z\n", encoding="utf-8")
+    corpus = load_text(tmp_path, unit="char", lowercase=True)
+    words = corpus.vocabulary.words
+    assert [words[number] for number in corpus.train] == [*"ab b", END, END, *"bä😊 a", END]
+    assert [words[number] for number in corpus.valid] == ["a", " ", UNKNOWN, END]
+    assert corpus.fingerprint != load_text(tmp_path, lowercase=True).fingerprint
+
+
+def test_characters_of_a_flair_corpus_are_those_of_its_sentences() -> None:
+    sentences = [[SimpleNamespace(text=word) for word in text.split()] for text in ("Ada sang .", "so")]
+    corpus = load_text(SimpleNamespace(train=sentences, dev=sentences[1:], test=None), unit="char")
+    words = corpus.vocabulary.words
+    assert [words[number] for number in corpus.train] == [*"Ada sang .", END, *"so", END]
+
+
+def test_unknown_characters_are_called_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train.txt").write_text("ab ab\n")
+    (tmp_path / "valid.txt").write_text("xy\n")
+    load_text(tmp_path, unit="char")
+    assert "100.0 % of the characters of valid" in caplog.text and "almost no blanks" not in caplog.text
