@@ -16,6 +16,9 @@ from wrapt import register_post_import_hook
 from flair_nas.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from flair_nas.character_model.config import CharacterModelConfig as CharacterModelConfig
+    from flair_nas.character_model.evaluation import evaluate_character_model as evaluate_character_model
+    from flair_nas.character_model.training import train_character_models as train_character_models
     from flair_nas.errors import FlairNasError as FlairNasError
     from flair_nas.genotype import Edge as Edge
     from flair_nas.genotype import Gate as Gate
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from flair_nas.select.selection import select_layer as select_layer
     from flair_nas.storage.resources import resource_path as resource_path
     from flair_nas.tagging.config import TaggerConfig as TaggerConfig
+    from flair_nas.tagging.data.character_models import load_character_model as load_character_model
     from flair_nas.tagging.data.corpora import load_corpus as load_corpus
     from flair_nas.tagging.document_embeddings import DocumentRNNEmbeddings as DocumentRNNEmbeddings
     from flair_nas.tagging.evaluation import evaluate_tagger as evaluate_tagger
@@ -54,6 +58,10 @@ if TYPE_CHECKING:
     from flair_nas.tagging.training import train_taggers as train_taggers
 
 _HOMES = {
+    "CharacterModelConfig": "character_model.config",
+    "evaluate_character_model": "character_model.evaluation",
+    "load_character_model": "tagging.data.character_models",
+    "train_character_models": "character_model.training",
     "FlairNasError": "errors",
     "Edge": "genotype",
     "Gate": "genotype",

@@ -161,10 +161,8 @@ def _state(path: Path) -> Any:
 
     try:
         state = torch.load(path, weights_only=True)
-    except pickle.UnpicklingError:  # a tagger of Flair's, with classes in it
-        from flair.models import SequenceTagger
-
-        return SequenceTagger.load(path).state_dict()
+    except pickle.UnpicklingError:  # a tagger or character model of Flair's, with classes in it
+        return torch.load(path, weights_only=False)["state_dict"]
     if "corpus_sha256" not in state:  # a tagger's run uses all generators, the others neither seed nor use all
         if isinstance(state.get("random"), list):
             state["random"] = [one["torch"] for one in state["random"]]

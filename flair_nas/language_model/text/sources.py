@@ -130,7 +130,7 @@ def _folder_text(folder: Path, unit: Unit) -> Text:
         raise FlairNasError(f"{folder}: this folder cannot be read ({error.strerror or error})") from None
     files: dict[str, list[Path]] = {part: [] for part in PARTS}
     for entry in entries:
-        parts = [] if entry.is_dir() else _named_parts(entry.name)
+        parts = [] if entry.is_dir() and entry.name != "train" else _named_parts(entry.name)
         if len(parts) > 1:
             raise FlairNasError(
                 f"{entry}: the name could mean {' or '.join(parts)}; rename the file, or name the files by part: "
@@ -150,7 +150,7 @@ def _folder_text(folder: Path, unit: Unit) -> Text:
             f"{folder}: no text to train on: no file has 'train' in its name, as train.txt or wiki.train.tokens.gz "
             f"would; the folder holds {names or 'nothing'}"
         )
-    parts_found = {part: _file_part(paths[0], unit) for part, paths in files.items() if paths}
+    parts_found = {part: _path_part(paths[0], unit) for part, paths in files.items() if paths}
     return Text(folder.resolve().name or "text", parts_found)
 
 
@@ -183,6 +183,21 @@ def _file_errors(path: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise FlairNasError(f"{path}: this file cannot be read ({error.strerror or error})") from None
+
+
+def _path_part(path: Path, unit: Unit) -> TextPart:
+    """Return the part of a file, or of all files of a folder one after the other, as Flair's `TextCorpus` has them."""
+    if not path.is_dir():
+        return _file_part(path, unit)
+    files = [_file_part(file, unit) for file in sorted(path.iterdir()) if not file.name.startswith(".")]
+    if not files:
+        raise FlairNasError(f"{path}: the folder is empty; give files of text, one sentence a line")
+    digest = hashlib.sha256("".join(file.digest for file in files).encode()).hexdigest()
+
+    def read(advance: Advance) -> Iterator[str]:
+        return itertools.chain.from_iterable(file.read(advance) for file in files)
+
+    return TextPart(str(path), sum(file.size for file in files), digest, read)
 
 
 def _file_part(path: Path, unit: Unit) -> TextPart:

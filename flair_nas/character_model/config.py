@@ -1,0 +1,56 @@
+"""The settings of a character language model's training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flair_nas.language_model.text.config import TextSettings
+from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting
+
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass
+class CharacterModelConfig(TextSettings):
+    """Settings of `train_character_models`, flags of ``flair-nas charlm train`` and keys of its ``--config``.
+
+    The recipe is Flair's: SGD, whose learning rate falls when the loss on valid has stopped to fall. The default size
+    suits a CPU; the preset ``flair`` has Flair's.
+
+    Raises:
+        FlairNasError: settings that cannot be used, all of them named at once.
+    """
+
+    unit: str = setting("char", "tokens of the text; always char", choices=("char",))
+    direction: str = setting("forward", "forward, backward, or both in turn", choices=(*DIRECTIONS, "both"))
+    dictionary: str = setting(
+        "text",
+        "characters that have ids: text (of the training part), common (Flair's, a download), or a model's file",
+    )
+    rnn: str = setting("lstm", "lstm, gru, sru, mingru, a genotype's name, file or address, or a one-line genotype")
+    hidden_size: int = setting(256, "hidden size H", **COUNT)
+    embedding_size: int = setting(100, "embedding size D", **COUNT)
+    layers: int = setting(1, "recurrent layers", low=1, high=100)
+    dropout: float = setting(0.1, "dropout of the embedding and of the layer's output", **PROBABILITY)
+    random_case: bool = setting(True, "read one line in a hundred in lower case, and one in capitals")
+    learning_rate: float = setting(20.0, "learning rate of SGD", low=1e-12, high=1e6)
+    anneal_factor: float = setting(0.25, "what the learning rate is multiplied by when it falls", low=1e-6, high=0.99)
+    patience: int = setting(10, "splits without a better loss on valid, after which the learning rate falls", **COUNT)
+    clip: float = setting(0.25, "maximum norm of the gradients", low=1e-12, high=1e12)
+    batch_size: int = setting(100, "columns of text that are read side by side", **COUNT)
+    bptt: int = setting(250, "steps of truncated back-propagation", **COUNT)
+    split_size: int = setting(
+        10_000_000, "characters that are shuffled together; the loss on valid is taken after each split", low=1000,
+        high=10**9,
+    )  # fmt: skip
+    epochs: int = setting(10, "epochs", **COUNT)
+    precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
+    device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
+    seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
+
+    def __post_init__(self) -> None:
+        raise_problems(find_problems(self))
+
+    def directions(self) -> tuple[str, ...]:
+        """Return the directions to train."""
+        return DIRECTIONS if self.direction == "both" else (self.direction,)

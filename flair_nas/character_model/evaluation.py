@@ -1,0 +1,112 @@
+"""Bits per character of Flair's character models."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import flair
+import numpy as np
+import torch
+from flair.models import LanguageModel
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm
+
+from flair_nas.character_model.text import columns_of, encode_characters
+from flair_nas.errors import FlairNasError
+from flair_nas.language_model.saved import encode_text
+from flair_nas.language_model.text.config import TextSettings
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary
+from flair_nas.language_model.text.sources import TextSource
+from flair_nas.nn.state import RecurrentState
+from flair_nas.tagging.data.character_models import load_character_model
+
+
+class CharacterScore(NamedTuple):
+    """The score of a character model on a text."""
+
+    loss: float  # mean nats per predicted character
+    bits: float  # the same in bits
+    characters: int  # number of predicted characters
+    unknown_share: float  # share of the characters that the model does not know
+    flair_loss: float  # what Flair's trainer reports: it divides by one character more in each column
+
+
+def detach_state(hidden: tuple[Tensor | RecurrentState, ...]) -> tuple[Tensor | RecurrentState, ...]:
+    """Return a state of Flair's `LanguageModel` detached from the graph."""
+    return tuple(part.detach() for part in hidden)
+
+
+@torch.no_grad()
+def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress: bool = False) -> float:
+    """Return the mean loss of the characters after the first of each column, in nats.
+
+    The model is in evaluation mode during the call, and keeps its mode.
+
+    Args:
+        model: the model.
+        columns: ids, [T, B].
+        bptt: steps per forward pass; it changes time and memory alone.
+        progress: draw a progress bar on standard error.
+    """
+    training = model.training
+    model.eval()
+    hidden, total, targets = model.init_hidden(columns.shape[1]), 0.0, columns[1:]  # [T - 1, B]
+    with tqdm(total=targets.numel(), desc="evaluating", unit="char", disable=not progress, leave=False) as bar:
+        for start in range(0, len(targets), bptt):
+            expected = targets[start : start + bptt].to(flair.device)
+            tokens = columns[start : start + len(expected)].to(flair.device)
+            scores, _, hidden = model.forward(tokens, hidden)  # [T, B, V]
+            total += float(functional.cross_entropy(scores.flatten(0, 1), expected.flatten(), reduction="sum"))
+            bar.update(expected.numel())
+    model.train(training)
+    return total / targets.numel()
+
+
+def score_ids(
+    model: LanguageModel,
+    ids: Ids,
+    characters: tuple[str, ...],
+    batch_size: int,
+    bptt: int = 512,
+    progress: bool = False,
+) -> CharacterScore:
+    """Score ids of a vocabulary of these characters in columns that begin without context."""
+    encoded = encode_characters(ids, characters, model.dictionary)
+    columns = columns_of(encoded, min(batch_size, max(len(encoded) // 2, 1)), model.is_forward_lm)
+    loss = evaluate_columns(model, columns, bptt, progress)
+    if not math.isfinite(loss):
+        raise FlairNasError(f"not finite: the loss is {loss:g}; train in a new folder with a lower learning_rate")
+    unknown = float(np.mean(encoded == 0)) if model.dictionary.add_unk else 0.0
+    rows = len(columns)
+    return CharacterScore(loss, loss / math.log(2), columns[1:].numel(), unknown, loss * (rows - 1) / rows)
+
+
+def evaluate_character_model(
+    model: LanguageModel | str | Path,
+    text: TextSource,
+    *,
+    part: str = "test",
+    batch_size: int = 10,
+    progress: bool = False,
+) -> CharacterScore:
+    """Compute the bits per character of a character model on a text.
+
+    Args:
+        model: a model of Flair's, or a path that `load_character_model` takes.
+        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part. Lines
+            without characters are left out.
+        part: train, valid or test.
+        batch_size: columns of the text, which begin without context. 1 is exact and slow.
+        progress: draw a progress bar on standard error.
+
+    Raises:
+        FlairNasError: a model or text that cannot be used.
+    """
+    model = model if isinstance(model, LanguageModel) else load_character_model(model)
+    known = [item for item in model.dictionary.get_items() if item not in ("\n", "<unk>")]
+    vocabulary = Vocabulary((UNKNOWN, END, *known), (0,) * (len(known) + 2))
+    ids = encode_text(text, vocabulary, TextSettings(unit="char"), part=part)
+    return score_ids(model, ids, vocabulary.words, batch_size, progress=progress)

@@ -1,0 +1,159 @@
+"""Text for Flair's character models: dictionaries, and splits whose lines are shuffled anew in each epoch.
+
+A text is an array of token ids in a file (`flair_nas.language_model.text`). One split of it is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from flair.data import Dictionary
+from torch import Tensor
+
+from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.errors import FlairNasError, shown
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus
+from flair_nas.storage.paths import user_path
+from flair_nas.tagging.data.character_models import load_character_model
+
+DELIMITER = "\n"
+
+
+def choose_dictionary(name: str, corpus: TextCorpus) -> Dictionary:
+    """Return the dictionary of a setting: the characters of a text, Flair's common ones, or those of a model.
+
+    Raises:
+        FlairNasError: there is no such dictionary, or Flair's cannot be downloaded.
+    """
+    if name == "text":
+        dictionary = Dictionary(add_unk=True)
+        for item in (DELIMITER, *(word for word in corpus.vocabulary.words if word not in (END, UNKNOWN))):
+            dictionary.add_item(item)
+        return dictionary
+    if name != "common":
+        if not user_path(name).exists():
+            raise FlairNasError(f"dictionary {name!r}: there is no such model; text and common are the other choices")
+        return load_character_model(name).dictionary
+    try:
+        return Dictionary.load("chars")
+    except Exception as error:  # from the network
+        raise FlairNasError(
+            f"Flair's common characters cannot be downloaded ({shown(error)}); dictionary=text needs no download"
+        ) from None
+
+
+def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Dictionary) -> npt.NDArray[np.int64]:
+    """Return the ids of a dictionary for ids of a vocabulary of these characters, int64 [characters].
+
+    Lines without characters are left out, as Flair does. The last line ends, too.
+    """
+    table = np.array([dictionary.get_idx_for_item(DELIMITER if c == END else c) for c in characters])
+    end = characters.index(END)
+    is_end = ids == end
+    follows_end = np.concatenate([[True], is_end[:-1]])
+    encoded: npt.NDArray[np.int64] = table[ids[~(is_end & follows_end)]]
+    return encoded
+
+
+class Splits:
+    """The training part of a text in pieces of whole lines.
+
+    Args:
+        corpus: a text of characters.
+        dictionary: the characters that have ids.
+        config: sizes, seed and direction-free settings.
+
+    Raises:
+        FlairNasError: a line is longer than a split.
+    """
+
+    def __init__(self, corpus: TextCorpus, dictionary: Dictionary, config: CharacterModelConfig) -> None:
+        self.corpus, self.dictionary, self.config = corpus, dictionary, config
+        self.characters = corpus.vocabulary.words
+        self.bounds = _find_bounds(corpus.train, corpus.vocabulary.index(END), config.split_size, corpus.name)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def order(self, epoch: int) -> list[int]:
+        """Return the numbers of the splits in the order of an epoch, from 0: as they are first, then shuffled."""
+        if epoch == 0:
+            return list(range(len(self)))
+        return [int(n) for n in np.random.default_rng([self.config.seed, epoch]).permutation(len(self))]
+
+    def columns(self, number: int, epoch: int, forward: bool) -> Tensor:
+        """Return a split with its lines in a new order, [T, B] on the CPU.
+
+        Args:
+            number: the split, from 0.
+            epoch: the epoch, from 0; it sets the random numbers together with the split and the seed.
+            forward: read from the beginning to the end.
+
+        Raises:
+            FlairNasError: the split has fewer than two characters for a column.
+        """
+        random = np.random.default_rng([self.config.seed, epoch, number])
+        ids = self.corpus.train[self.bounds[number] : self.bounds[number + 1]]
+        stops = np.flatnonzero(ids == self.corpus.vocabulary.index(END)) + 1
+        starts = np.concatenate([[0], stops[:-1]])
+        order = random.permutation(len(stops))
+        lengths = (stops - starts)[order]
+        # the place of each character: the start of its line, and how far it is from there
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        shuffled = ids[np.repeat(starts[order], lengths) + within]
+        if self.config.random_case:
+            chance = np.repeat(random.integers(0, 100, len(lengths)), lengths)
+            lower, upper = self._cases
+            shuffled = np.where(chance == 0, lower[shuffled], np.where(chance == 1, upper[shuffled], shuffled))
+        encoded = encode_characters(shuffled, self.characters, self.dictionary)
+        return columns_of(encoded, self.config.batch_size, forward)
+
+    @cached_property
+    def _cases(self) -> tuple[Ids, Ids]:
+        """Return the ids of each character in lower case and as a capital, [V] each.
+
+        Characters whose other case is several characters, or has no id, stay.
+        """
+        numbers = {character: number for number, character in enumerate(self.characters)}
+        changes = (str.lower, str.upper)
+        lower, upper = (
+            np.array([numbers.get(c if c in (END, UNKNOWN) else change(c), n) for c, n in numbers.items()], np.int32)
+            for change in changes
+        )
+        return lower, upper
+
+
+def _find_bounds(ids: Ids, end: int, size: int, name: str) -> list[int]:
+    """Return where splits begin and the last one ends: after the last end of a line within `size` characters."""
+    bounds = [0]
+    while bounds[-1] < len(ids):
+        piece = ids[bounds[-1] : bounds[-1] + size]
+        ends = np.flatnonzero(piece == end)
+        if not len(ends):
+            raise FlairNasError(
+                f"text {name!r}: {len(piece):,} characters without the end of a line, from character "
+                f"{bounds[-1]:,}; break it into lines, or set a larger split_size"
+            )
+        bounds.append(bounds[-1] + int(ends[-1]) + 1)
+    return bounds
+
+
+def columns_of(ids: npt.NDArray[np.int64], batch_size: int, forward: bool) -> Tensor:
+    """Cut a stream of ids [characters] into columns that are read side by side, [T, B]; the rest is left out.
+
+    Raises:
+        FlairNasError: there are fewer than two characters for a column.
+    """
+    steps = len(ids) // batch_size
+    if steps < 2:
+        raise FlairNasError(
+            f"{len(ids):,} characters are too few for {batch_size:,} columns, each of which needs two; "
+            f"batch_size {max(len(ids) // 2, 1):,} works"
+            if len(ids) > 1
+            else "a text needs two characters or more"
+        )
+    stream = torch.from_numpy(np.ascontiguousarray(ids if forward else ids[::-1]))
+    return stream[: steps * batch_size].view(batch_size, steps).t().contiguous()  # [T, B]

@@ -1,0 +1,356 @@
+"""Training of Flair's character language models by Flair's recipe, with exact checkpoints, in one folder.
+
+OUT/config.yaml     the resolved settings       OUT/forward/, OUT/backward/  one model each:
+OUT/metrics.json    figures of all models         model.pt            for Flair
+                                                  model.safetensors   the same as data, which runs no code
+                                                  history.jsonl       a line per epoch
+                                                  checkpoint.pt       and checkpoint-previous.pt, to resume from
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import flair
+import torch
+from flair.models import LanguageModel
+from flair.models.language_model import create_recurrent_layer  # type: ignore[attr-defined]  # ours takes layer specs
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from tqdm import tqdm
+
+from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.character_model.evaluation import CharacterScore, detach_state, evaluate_columns, score_ids
+from flair_nas.character_model.text import Splits, choose_dictionary, columns_of, encode_characters
+from flair_nas.errors import FlairNasError, NotFiniteError
+from flair_nas.language_model.text.corpus import TextCorpus, load_configured_text
+from flair_nas.nn.state import RecurrentState
+from flair_nas.runs.device import check_precision
+from flair_nas.runs.duration import duration
+from flair_nas.runs.memory import check_fits, peak_memory_mb
+from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.runs.run import Run, open_run
+from flair_nas.tagging.data.character_models import load_character_model, save_character_model
+from flair_nas.tagging.quiet import flair_device
+
+log = logging.getLogger("flair_nas")
+
+_MAY_CHANGE = ("epochs", "device", "text", "direction")
+_SECONDS_BETWEEN_CHECKPOINTS = 300.0  # within a split
+_TIMED_STEPS = 4  # of an estimate; the first one does not count
+
+
+def train_character_models(
+    config: CharacterModelConfig, out: str | Path, *, progress: bool = True
+) -> dict[str, dict[str, Any]]:
+    """Train the character models of one or both directions and write everything to one folder.
+
+    The recipe is that of Flair's `LanguageModelTrainer`. Lines are shuffled within splits, a state is carried through a
+    split, and the learning rate falls by the loss on valid after each split.
+
+    Args:
+        config: the settings.
+        out: a folder that is new or empty, or that of an unfinished run with the same settings. Such a run resumes
+            with the same result as one that never stopped; `epochs` and `direction` may have grown.
+        progress: draw a progress bar on standard error.
+
+    Returns:
+        The figures of each direction: bits per character on valid and test, sizes, times.
+
+    Raises:
+        FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
+        RunStopped: after Ctrl-C, with a checkpoint on disk.
+        OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
+    """
+    with flair_device(config.device):
+        check_precision(config.precision, flair.device)
+        create_recurrent_layer(config.rnn, 1, 1, 1)  # a bad name should not cost the time that a text takes to load
+        with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas charlm train") as run:
+            corpus = load_configured_text(config, progress=progress)
+            figures = {}
+            for direction in config.directions():
+                training = _Training(run.part(direction), corpus, direction == "forward")
+                training.run.resume(training.restore)
+                training.run.accept()
+                training.train(progress)
+                figures[direction] = _finish(training, corpus)
+            return {name: figures[name] for name in run.finish({**figures, "epochs": config.epochs}) if name in figures}
+
+
+def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
+    """Return the cost of a training in words, from a few steps of it. Nothing is written but the ids of the text.
+
+    Raises:
+        FlairNasError: settings or text that cannot be used.
+    """
+    with flair_device(config.device):
+        check_precision(config.precision, flair.device)
+        corpus = load_configured_text(config, progress=progress)
+        training = _Training(None, corpus, config.directions()[0] == "forward", config)
+        columns, hidden = training.splits.columns(0, 0, training.forward), training.new_state()
+        times = []
+        for step in range(min(_TIMED_STEPS, training.steps(columns))):
+            start = time.perf_counter()
+            _, hidden = training.step(columns, step, hidden)
+            times.append(time.perf_counter() - start)
+        seconds = statistics.median(times[1:] or times)
+        start = time.perf_counter()
+        evaluate_columns(training.model, training.valid[: 2 * config.bptt], config.bptt)
+        evaluation = (time.perf_counter() - start) * len(training.valid) / min(len(training.valid), 2 * config.bptt)
+        steps = len(corpus.train) / (config.batch_size * config.bptt)
+        epoch = steps * seconds + len(training.splits) * evaluation
+        whole = epoch * config.epochs * len(config.directions())
+        return (
+            f"parameters: {sum(p.numel() for p in training.model.parameters()):,}, of characters: "
+            f"{len(training.model.dictionary):,}\na step: {seconds:.2f} s; the evaluation after a split: "
+            f"{duration(evaluation)}\nan epoch of {len(training.splits)} splits and {math.ceil(steps):,} steps: "
+            f"{duration(epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: {duration(whole)}"
+        )
+
+
+class _Training:
+    """A model between two steps, and all that the next step depends on."""
+
+    def __init__(
+        self,
+        run: Run[CharacterModelConfig] | None,
+        corpus: TextCorpus,
+        forward: bool,
+        config: CharacterModelConfig | None = None,
+    ) -> None:
+        self.config = config = config or run.config  # type: ignore[union-attr]
+        self.corpus, self.forward = corpus, forward
+        if run is not None:
+            self.run = run
+        dictionary = choose_dictionary(config.dictionary, corpus)
+        self.splits = Splits(corpus, dictionary, config)
+        torch.manual_seed(config.seed)
+
+        def build() -> LanguageModel:
+            sizes = config.hidden_size, config.layers, config.embedding_size
+            return LanguageModel(dictionary, forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
+
+        layer = partial(create_recurrent_layer, config.rnn, config.embedding_size, config.hidden_size, config.layers)
+        check_fits(lambda: layer()[0], flair.device, f"hidden_size {config.hidden_size}")
+        torch.manual_seed(config.seed)
+        self.model = build()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
+        self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
+        valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
+        self.valid = columns_of(valid, config.batch_size, forward)  # [T, B]
+        self.epoch = self.split = 0  # whole epochs, and whole splits of the next one
+        self.next_step = 0  # of the split
+        self.hidden: Any = None  # the state before that step; None at the beginning of a split
+        self.sums = [0.0, 0.0]  # losses and steps of this epoch
+        self.records: list[dict[str, Any]] = []  # of the splits of this epoch
+        self.seconds = self.cpu_seconds = self.evaluation_seconds = 0.0  # of this epoch
+        self.best_loss, self.best_epoch = math.inf, 0
+
+    # --- checkpoints ---
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        names = ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch")
+        times = ("seconds", "cpu_seconds", "evaluation_seconds")
+        self.run.save(
+            {name: getattr(self, name) for name in names + times}
+            | {
+                "fingerprint": self.corpus.fingerprint,
+                "layer": str(self.model.recurrent_type),
+                "characters": self.model.dictionary.get_items(),
+                "hidden": _to_plain(self.hidden),
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict(),
+                "random": random_state(),
+            }
+        )
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Load a checkpoint, or refuse one of another text, layer or dictionary."""
+        held = {
+            "fingerprint": (self.corpus.fingerprint, "text"),
+            "layer": (str(self.model.recurrent_type), "layer"),
+            "characters": (self.model.dictionary.get_items(), "dictionary"),
+        }
+        for name, (value, word) in held.items():
+            if state[name] != value:
+                raise FlairNasError(
+                    f"{self.run.folder}: the {word} is another one than when this run began; give it back, or choose "
+                    "another folder"
+                )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        for name in ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch"):
+            setattr(self, name, state[name])
+        for name in ("seconds", "cpu_seconds", "evaluation_seconds"):
+            setattr(self, name, state[name])
+        self.hidden = _from_plain(state["hidden"])
+        restore_random_state(state["random"])
+
+    # --- training ---
+
+    def new_state(self) -> Any:
+        """Return the state at the beginning of a split."""
+        return self.model.init_hidden(self.config.batch_size)
+
+    def steps(self, columns: Tensor) -> int:
+        """Return the number of steps over columns [T, B]."""
+        return math.ceil((len(columns) - 1) / self.config.bptt)
+
+    def step(self, columns: Tensor, number: int, hidden: Any) -> tuple[float, Any]:
+        """Update the weights by a segment of columns [T, B]; return its loss and the state after it."""
+        config, model = self.config, self.model
+        model.train()
+        piece = columns[number * config.bptt : (number + 1) * config.bptt + 1].to(flair.device)
+        tokens, targets = piece[:-1], piece[1:]  # [T, B] each
+        with torch.autocast(flair.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            scores, _, hidden = model.forward(tokens, hidden)  # [T, B, V]
+            loss = functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+        value = loss.item()
+        if not (math.isfinite(value) and math.isfinite(norm)):
+            raise NotFiniteError(
+                f"not finite in epoch {self.epoch + 1}, split {self.split + 1}, step {number + 1}: the loss is "
+                f"{value:g}, the norm of the gradients {norm:g}. A lower learning_rate (it is "
+                f"{config.learning_rate:g}) in a new folder may help"
+            )
+        self.optimizer.step()
+        return value, detach_state(hidden)
+
+    def train(self, progress: bool) -> None:
+        """Train until the last epoch."""
+        config, direction = self.config, "forward" if self.forward else "backward"
+        size = config.batch_size * config.bptt
+        left = max(config.epochs - self.epoch, 0) * (len(self.corpus.train) // size)
+        with tqdm(total=left, unit="step", desc=direction, disable=not progress, leave=False) as bar:
+            try:
+                while self.epoch < config.epochs:
+                    order = self.splits.order(self.epoch)
+                    while self.split < len(order):
+                        self._train_split(order[self.split], bar)
+                        record = self.records[-1]
+                        text = f"{direction}, epoch {self.epoch + 1} of {config.epochs}, split {self.split} of "
+                        text += f"{len(order)}: {record['valid_bits']:.4f} bits per character on valid"
+                        text += " (the best)" if record["valid_loss"] == self.best_loss else ""
+                        text += f", learning rate {record['learning_rate']:g}, {record['seconds']:.0f} s"
+                        bar.write(text, file=sys.stderr) if progress else log.info("%s", text)
+                        if self.split < len(order):
+                            self.save()
+                    self._end_epoch()
+            except KeyboardInterrupt as stop:
+                where = f"{direction}, in epoch {min(self.epoch + 1, config.epochs)} of {config.epochs}"
+                raise KeyboardInterrupt(f"{str(stop) or 'stopped'} {where}") from None
+
+    def _train_split(self, number: int, bar: tqdm[Any]) -> None:
+        """Train on what is left of a split, take the loss on valid, and keep the model if it is the best."""
+        columns = self.splits.columns(number, self.epoch, self.forward)
+        hidden = self.new_state() if self.hidden is None else self.hidden
+        started, started_cpu, saved = time.perf_counter(), time.process_time(), time.monotonic()
+        before = self.seconds
+        while self.next_step < self.steps(columns):
+            loss, hidden = self.step(columns, self.next_step, hidden)
+            self.sums = [self.sums[0] + loss, self.sums[1] + 1]
+            self.next_step += 1
+            bar.set_postfix_str(f"{self.sums[0] / self.sums[1] / math.log(2):.3f} bits", refresh=False)
+            bar.update()
+            if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                self._count_time(started, started_cpu)
+                started, started_cpu, saved = time.perf_counter(), time.process_time(), time.monotonic()
+                self.hidden = hidden
+                self.save()
+        self._count_time(started, started_cpu)
+        started = time.perf_counter()
+        loss = evaluate_columns(self.model, self.valid, self.config.bptt)
+        self.evaluation_seconds += time.perf_counter() - started
+        if not math.isfinite(loss):
+            raise NotFiniteError(f"not finite: the loss on valid is {loss:g} after split {self.split + 1}")
+        rate = self.optimizer.param_groups[0]["lr"]
+        self.scheduler.step(loss)
+        if loss < self.best_loss:
+            self.best_loss, self.best_epoch = loss, self.epoch + 1
+            save_character_model(self.model, self.run.folder)
+        record = {"split": number, "valid_loss": loss, "valid_bits": loss / math.log(2), "learning_rate": rate}
+        self.records.append(record | {"seconds": self.seconds - before})
+        self.split, self.next_step, self.hidden = self.split + 1, 0, None
+
+    def _count_time(self, started: float, started_cpu: float) -> None:
+        self.seconds += time.perf_counter() - started
+        self.cpu_seconds += time.process_time() - started_cpu
+
+    def _end_epoch(self) -> None:
+        train_loss = self.sums[0] / self.sums[1]
+        last = self.records[-1]
+        self.epoch += 1
+        self.run.history.append(
+            {
+                "epoch": self.epoch,
+                "train_loss": train_loss,
+                "train_bits": train_loss / math.log(2),
+                "valid_loss": last["valid_loss"],
+                "valid_bits": last["valid_bits"],
+                "splits": self.records,
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "evaluation_seconds": self.evaluation_seconds,
+            }
+        )
+        self.split, self.records, self.sums = 0, [], [0.0, 0.0]
+        self.seconds = self.cpu_seconds = self.evaluation_seconds = 0.0
+        self.save()
+
+
+def _to_plain(hidden: Any) -> Any:
+    """Return a state as tuples of tensors, which checkpoints can hold."""
+    return hidden and [tuple(part) if isinstance(part, RecurrentState) else part for part in hidden]
+
+
+def _from_plain(hidden: Any) -> Any:
+    """Return the state of which `_to_plain` made tuples, on Flair's device."""
+    if hidden is None:
+        return None
+    return tuple(
+        RecurrentState(*part).map(lambda tensor: tensor.to(flair.device))
+        if isinstance(part, tuple)
+        else part.to(flair.device)
+        for part in hidden
+    )
+
+
+def _finish(training: _Training, corpus: TextCorpus) -> dict[str, Any]:
+    """Score the best model, and write and return the figures, unless that is done already."""
+    run, config, history = training.run, training.config, training.run.history
+    before = run.figures("valid_bits")
+    if before and run.is_finished(before["epochs"]):
+        return before
+    model = load_character_model(run.folder / "model.safetensors")
+    figures: dict[str, Any] = {"text": corpus.name, "fingerprint": corpus.fingerprint, "rnn": config.rnn}
+    figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": len(model.dictionary)}
+    for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
+        score: CharacterScore | None = None
+        if ids is not None:
+            score = score_ids(model, ids, corpus.vocabulary.words, config.batch_size)
+        for name in CharacterScore._fields:
+            figures[f"{part}_{name}"] = score and getattr(score, name)
+    figures |= {
+        "train_characters": len(corpus.train),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "rnn_parameters": sum(parameter.numel() for parameter in model.rnn.parameters()),
+        "seconds": sum(line["seconds"] + line["evaluation_seconds"] for line in history),
+        "cpu_seconds_per_epoch": statistics.median(line["cpu_seconds"] for line in history),
+        "peak_memory_mb": peak_memory_mb(),
+        "threads": torch.get_num_threads(),
+        "device": str(flair.device),
+    }
+    return run.finish(figures)

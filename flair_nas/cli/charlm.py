@@ -1,0 +1,114 @@
+"""flair-nas charlm: train and evaluate character language models for Flair."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add_setting_flags, count, settings_of_run
+from flair_nas.cli.log import quiet_libraries, shows_progress
+from flair_nas.runs.signals import exit_on_signal
+
+if TYPE_CHECKING:
+    from flair_nas.cli.flags import Actions
+
+TRAIN_EXAMPLES = """examples:
+  flair-nas charlm train --preset small --text my_text/ --direction both --out runs/char
+  flair-nas charlm train --preset flair --text my_text/ --rnn i-darts-ptb --out runs/large
+  flair-nas charlm train --preset small --text my_text/ --out runs/char --estimate
+  flair-nas charlm train --resume runs/char --epochs 20
+  flair-nas tag train --embeddings flair:runs/char/forward/model.pt flair:runs/char/backward/model.pt --out runs/tagger
+
+Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
+train, valid and test files, or Flair's folder: train/ with any number of files, valid.txt, test.txt."""
+
+EVALUATE_EXAMPLES = """examples:
+  flair-nas charlm evaluate --model runs/char/forward/model.safetensors --text my_text/
+  flair-nas charlm evaluate --model news-forward.pt --text more.txt --json
+
+A .pt file is a pickle and can run code: load only files that you trust. A .safetensors file runs none."""
+
+
+def add_parser(verbs: Actions) -> None:
+    """Add the verb and its actions."""
+    verb = verbs.add_parser("charlm", help="train and evaluate character models for Flair", description=__doc__)
+    actions = verb.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    help = "Train character language models of Flair's, forward, backward or both."
+    parser = add_action(actions, "train", train, help, TRAIN_EXAMPLES)
+    add_run_flags(parser, "character_model", "folder for models, settings, history, checkpoints and figures")
+    parser.add_argument("--estimate", action="store_true", help="time a few steps, print what the training costs, stop")
+    add_setting_flags(parser, CharacterModelConfig)
+
+    parser = add_action(
+        actions, "evaluate", evaluate, "Compute the bits per character of a model on a text.", EVALUATE_EXAMPLES
+    )
+    parser.add_argument("--model", required=True, metavar="FILE", help="model.safetensors, or a model of Flair's (.pt)")
+    parser.add_argument("--text", required=True, help="a text, as for training, or one file")
+    parser.add_argument("--part", default="test", help="train, valid or test (default: test)")
+    help = "columns of text, which begin without context (default: 10)"
+    parser.add_argument("--batch-size", type=count, default=10, metavar="N", help=help)
+    add_output_flags(parser)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Run ``flair-nas charlm train``."""
+    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model")
+    quiet_libraries(arguments)
+    with exit_on_signal():
+        from flair_nas.character_model.training import estimate_training, train_character_models
+
+    if arguments.estimate:
+        print(estimate_training(config, progress=shows_progress(arguments)))
+        return 0
+    for direction, figures in train_character_models(config, out, progress=shows_progress(arguments)).items():
+        print(f"{direction}: {format_figures(figures)}")
+        print(
+            f'next: FlairEmbeddings("{out / direction / "model.pt"}"), or --embeddings flair:{out / direction}/model.pt'
+        )
+    return 0
+
+
+def format_figures(figures: dict[str, Any]) -> str:
+    """Return the figures of one direction in a few lines."""
+    lines = []
+    for part in ("valid", "test"):
+        if figures[f"{part}_bits"] is not None:
+            values = {name: figures[f"{part}_{name}"] for name in ("bits", "characters", "unknown_share", "flair_loss")}
+            lines.append(f"{part}: {format_score(**values)}")
+    lines.append(
+        f"epochs: {figures['epochs']}, best on valid: {figures['best_epoch']}; "
+        f"{figures['cpu_seconds_per_epoch']:.1f} s of CPU time per epoch; {figures['parameters']:,} parameters, "
+        f"{figures['rnn_parameters']:,} of them in the recurrent layer; peak memory {figures['peak_memory_mb']:,.0f} MB"
+    )
+    return "\n".join(lines)
+
+
+def format_score(bits: float, characters: int, unknown_share: float, flair_loss: float) -> str:
+    """Return a score in words."""
+    unknown = f", {100 * unknown_share:.2f} % of them unknown" if unknown_share else ""
+    return f"{bits:.4f} bits per character ({characters:,} characters{unknown}; loss as Flair counts: {flair_loss:.4f})"
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Run ``flair-nas charlm evaluate``."""
+    quiet_libraries(arguments)
+    with exit_on_signal():
+        from flair_nas.character_model.evaluation import evaluate_character_model
+        from flair_nas.tagging.quiet import flair_device
+
+    with flair_device(arguments.device):
+        score = evaluate_character_model(
+            arguments.model,
+            arguments.text,
+            part=arguments.part,
+            batch_size=arguments.batch_size,
+            progress=shows_progress(arguments),
+        )
+    if arguments.json:
+        print(json.dumps(score._asdict() | {"batch_size": arguments.batch_size}, indent=2))
+        return 0
+    print(format_score(score.bits, score.characters, score.unknown_share, score.flair_loss))
+    return 0

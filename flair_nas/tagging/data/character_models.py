@@ -1,0 +1,84 @@
+"""Files of character models: Flair's own, which are pickles, and safetensors, which run no code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from flair.data import Dictionary
+from flair.models import LanguageModel
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from flair_nas.errors import FlairNasError, shown
+from flair_nas.storage.files import whole_file
+from flair_nas.storage.paths import no_model, user_path
+
+FORMAT, VERSION = "flair-nas/character-model", 1
+_SETTINGS = ("is_forward_lm", "hidden_size", "nlayers", "embedding_size", "nout", "document_delimiter", "dropout")
+
+
+def save_character_model(model: LanguageModel, folder: Path) -> None:
+    """Write a model to an existing folder: ``model.pt``, for Flair, and ``model.safetensors``, which runs no code."""
+    settings = {name: getattr(model, name) for name in _SETTINGS} | {"recurrent_type": str(model.recurrent_type)}
+    config = {"format": FORMAT, "version": VERSION, "settings": settings, "characters": model.dictionary.get_items()}
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    with whole_file(folder / "model.safetensors") as temporary:
+        save_file(weights, temporary, {"format": "pt", "flair_nas": json.dumps(config)})
+    with whole_file(folder / "model.pt") as temporary:
+        model.save(temporary)
+
+
+def load_character_model(source: str | Path) -> LanguageModel:
+    """Load a character language model of Flair's, on `flair.device` and in evaluation mode.
+
+    Args:
+        source: a ``.safetensors`` file, which runs no code; or a model of Flair's, which is a pickle and can.
+
+    Raises:
+        FlairNasError: there is no such file, or it is damaged or holds something else.
+    """
+    path = user_path(source)
+    if path.is_dir():
+        raise FlairNasError(f"{path} is a folder; give a file of a model, such as {path / 'forward' / 'model.pt'}")
+    if not path.exists():
+        raise FlairNasError(no_model(path))
+    try:
+        if path.suffix == ".safetensors":
+            return _read_data(path)
+        model: LanguageModel = LanguageModel.load_language_model(path)
+        if not isinstance(model.dictionary, Dictionary):
+            raise ValueError("it has no dictionary")
+        return model
+    except (FlairNasError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can raise nearly anything
+        raise FlairNasError(
+            f"{path}: is cut short, or no character language model of Flair's ({shown(error)})"
+        ) from None
+
+
+def _read_data(path: Path) -> LanguageModel:
+    try:
+        with safe_open(path, "pt") as file:
+            config = json.loads((file.metadata() or {}).get("flair_nas", "{}"))
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
+    except SafetensorError as error:
+        raise FlairNasError(f"{path}: this is no safetensors file, or cut short ({shown(error)})") from None
+    if config.get("format") != FORMAT:
+        raise FlairNasError(f"{path}: is no character model of flair-nas; its metadata has no format {FORMAT}")
+    if config["version"] != VERSION:
+        raise FlairNasError(f"{path}: version {config['version']} is not known here; update flair-nas")
+    dictionary = Dictionary(add_unk=False)
+    for item in config["characters"]:
+        dictionary.add_item(item)
+    dictionary.add_unk = "<unk>" in config["characters"]
+    settings: dict[str, Any] = {name: config["settings"][name] for name in (*_SETTINGS, "recurrent_type")}
+    rows = len(weights["encoder.weight"])
+    if rows != len(dictionary):
+        raise FlairNasError(f"{path}: {rows} rows of weights do not fit {len(dictionary)} characters; give it back")
+    model = LanguageModel(dictionary, **settings, has_decoder="decoder.weight" in weights)
+    model.load_state_dict(weights)
+    model.eval()
+    return model

@@ -1,0 +1,136 @@
+"""Text of character models: splits, dictionaries, and texts that cannot be used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flair_nas import FlairNasError
+from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.character_model.evaluation import evaluate_character_model
+from flair_nas.character_model.text import Splits, choose_dictionary, columns_of
+from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
+from flair_nas.tagging.data.character_models import load_character_model, save_character_model
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+def corpus_of(lines: list[str]) -> TextCorpus:
+    """Return a text of these lines in memory."""
+    characters = (UNKNOWN, END, *sorted(set("".join(lines))))
+    vocabulary = Vocabulary(characters, (0,) * len(characters))
+    ids = np.array([vocabulary.index(c) for line in lines for c in [*line, END]], np.int32)
+    return TextCorpus("t", vocabulary, ids, ids, None, "f")
+
+
+def read(splits: Splits, number: int, epoch: int, forward: bool = True) -> str:
+    """Return a split as text."""
+    ids = splits.columns(number, epoch, forward)[:, 0].tolist()
+    return "".join(splits.dictionary.get_item_for_index(n) for n in ids)
+
+
+LINE = st.text("abA B", min_size=0, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(LINE, min_size=3, max_size=30).filter(lambda lines: any(lines)), st.integers(0, 3))
+def test_an_epoch_has_every_line_once(lines: list[str], epoch: int) -> None:
+    corpus = corpus_of(lines)
+    config = CharacterModelConfig(text="t", batch_size=1, split_size=1000, random_case=False)
+    config.split_size = max(map(len, lines)) + 12
+    splits = Splits(corpus, choose_dictionary("text", corpus), config)
+    order = splits.order(epoch)
+    assert sorted(order) == list(range(len(splits))) and order == splits.order(epoch)
+    if all(any(corpus.train[a:b] > 1) for a, b in zip(splits.bounds, splits.bounds[1:])):
+        whole = "".join(read(splits, number, epoch) for number in order)
+        assert sorted(whole.split("\n")[:-1]) == sorted(line for line in lines if line)
+        assert [read(splits, n, epoch, False) for n in order] == [read(splits, n, epoch)[::-1] for n in order]
+
+
+def test_lines_are_shuffled_anew_in_each_epoch() -> None:
+    corpus = corpus_of([f"line {'abcdefghij'[n]}" for n in range(10)])
+    splits = Splits(corpus, choose_dictionary("text", corpus), CharacterModelConfig(text="t", batch_size=1))
+    first, second = (read(splits, 0, epoch) for epoch in (0, 1))
+    assert first != second and first == read(splits, 0, 0)
+
+
+def test_one_line_in_a_hundred_is_in_lower_case_and_one_in_capitals() -> None:
+    corpus = corpus_of(["aB"] * 10_000 + ["Ab"])
+    splits = Splits(corpus, choose_dictionary("text", corpus), CharacterModelConfig(text="t", batch_size=1))
+    lines = read(splits, 0, 0).split("\n")
+    assert 60 < lines.count("ab") < 140 and 60 < lines.count("AB") < 140
+
+
+def test_columns_are_contiguous_pieces() -> None:
+    assert columns_of(np.arange(7), 3, True).tolist() == [[0, 2, 4], [1, 3, 5]]
+    assert columns_of(np.arange(7), 3, False).tolist() == [[6, 4, 2], [5, 3, 1]]
+
+
+def test_a_text_without_line_breaks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("abc " * 1000)
+    (tmp_path / "valid.txt").write_text("abc\n" * 10)
+    corpus = load_text(tmp_path, unit="char")
+    with pytest.raises(FlairNasError, match="2,000 characters without the end of a line, from character 0; break it"):
+        Splits(corpus, choose_dictionary("text", corpus), CharacterModelConfig(text="t", split_size=2000))
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda folder: (folder / "train" / "b").write_text(""), "train/b: the file is empty"),
+        (lambda folder: (folder / "train" / "b").write_bytes(b"a\0b\n"), "train/b:1: a NUL byte"),
+        (lambda folder: (folder / "train" / "a").unlink(), "the folder is empty"),
+    ],
+)
+def test_bad_files_of_a_folder_are_named(write: Any, message: str, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a").write_text("one\n")
+    (tmp_path / "valid.txt").write_text("one\n")
+    write(tmp_path)
+    with pytest.raises(FlairNasError, match=message):
+        load_text(tmp_path, unit="char")
+
+
+def test_files_of_a_folder_are_read_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "split_1").write_text("two words")
+    (tmp_path / "train" / "split_0").write_text("one\n")
+    (tmp_path / "valid.txt").write_text("two\n")
+    corpus = load_text(tmp_path)
+    assert [corpus.vocabulary.words[n] for n in corpus.train] == ["one", END, "two", "words", END]
+
+
+def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
+    from flair.data import Dictionary
+    from flair.models import LanguageModel
+
+    dictionary = Dictionary()
+    for character in "\n ab":
+        dictionary.add_item(character)
+    model = LanguageModel(dictionary, True, 4, 1, embedding_size=3, recurrent_type="tanh0")
+    save_character_model(model, tmp_path)
+    for name, cut, message in (
+        ("model.pt", 300, "is cut short, or no character language model"),
+        ("model.safetensors", 300, "no safetensors file, or cut short"),
+    ):
+        (tmp_path / "cut").mkdir(exist_ok=True)
+        path = tmp_path / "cut" / name
+        path.write_bytes((tmp_path / name).read_bytes()[:cut])
+        with pytest.raises(FlairNasError, match=message):
+            load_character_model(path)
+    with pytest.raises(FlairNasError, match="is a folder; give a file of a model"):
+        load_character_model(tmp_path)
+    data = (tmp_path / "model.safetensors").read_bytes()
+    assert rb"\"version\": 1," in data
+    (tmp_path / "newer.safetensors").write_bytes(data.replace(rb"\"version\": 1,", rb"\"version\": 7,"))
+    with pytest.raises(FlairNasError, match="version 7 is not known here"):
+        load_character_model(tmp_path / "newer.safetensors")
+    assert evaluate_character_model(tmp_path / "model.safetensors", "demo", part="valid").unknown_share > 0.5

@@ -1,0 +1,171 @@
+"""Training of character models: the recipe of Flair's trainer, exact resume, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import flair
+import killing
+import pytest
+import torch
+from flair.models import LanguageModel
+from flair.trainers.language_model_trainer import LanguageModelTrainer, TextCorpus
+from small_character_model import GATED, LINES, run_training, settings, write_text_folder
+
+from flair_nas import FlairNasError, Genotype
+from flair_nas.character_model import training
+from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.character_model.evaluation import evaluate_character_model
+from flair_nas.character_model.training import train_character_models
+from flair_nas.runs.run import RunStopped
+from flair_nas.tagging.data.character_models import load_character_model
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder as Flair's `TextCorpus` has it, with two files to train on."""
+    return write_text_folder(tmp_path_factory.mktemp("text"))
+
+
+def train(text: str, out: Path, **changes: Any) -> dict[str, dict[str, Any]]:
+    return train_character_models(CharacterModelConfig(**settings(text, **changes)), out, progress=False)
+
+
+# --- the recipe ---
+
+
+@pytest.mark.parametrize("forward", [True, False], ids=["forward", "backward"])
+def test_weights_and_losses_are_those_of_flairs_trainer(forward: bool, tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    for name, lines in (("train/split", LINES[:1] * 200), ("valid.txt", LINES * 9), ("test.txt", LINES * 5)):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    direction = "forward" if forward else "backward"
+    changes = {"direction": direction, "random_case": False, "dropout": 0.0, "split_size": 10**6, "patience": 1}
+    found = train(str(tmp_path), tmp_path / "run", epochs=3, **changes)[direction]
+    ours = load_character_model(tmp_path / "run" / direction / "model.pt")
+
+    flair.device = torch.device("cpu")
+    torch.manual_seed(1)
+    model = LanguageModel(ours.dictionary, forward, 8, 1, embedding_size=5, dropout=0.0)
+    corpus = TextCorpus(tmp_path, ours.dictionary, forward, random_case_flip=False)
+    trainer = LanguageModelTrainer(model, corpus)
+    recipe = {"sequence_length": 11, "learning_rate": 2.0, "mini_batch_size": 4, "patience": 1, "num_workers": 0}
+    trainer.train(tmp_path / "flair", max_epochs=3, **recipe)
+    theirs = LanguageModel.load_language_model(tmp_path / "flair" / "best-lm.pt")
+    for name, weight in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], weight, rtol=0, atol=1e-6)
+    trainer.model, columns = theirs, trainer._batchify(corpus.test, 4)
+    assert trainer.evaluate(columns, 4, 11) == pytest.approx(found["test_flair_loss"], abs=1e-6)
+    assert found["test_loss"] == pytest.approx(found["test_flair_loss"] * len(columns) / (len(columns) - 1))
+
+
+def test_the_learning_rate_falls_when_valid_does_not_get_better(text: str, tmp_path: Path) -> None:
+    train(text, tmp_path / "run", learning_rate=1e-6, patience=1, epochs=3)
+    history = [json.loads(line) for line in (tmp_path / "run/forward/history.jsonl").read_text().splitlines()]
+    rates = [split["learning_rate"] for line in history for split in line["splits"]]
+    assert len(rates) == 3 * len(history[0]["splits"]) and {*rates} <= {1e-6 * 0.25**n for n in range(9)}
+    assert rates == sorted(rates, reverse=True) and rates[0] == 1e-6 > rates[-1]
+
+
+# --- resuming ---
+
+
+@pytest.mark.parametrize("rnn", ["lstm", GATED])
+def test_a_stopped_training_goes_on_within_a_split(rnn: str, text: str, tmp_path: Path) -> None:
+    step, calls = training._Training.step, iter(range(10**6))
+
+    def stopping(self: Any, *arguments: Any) -> Any:
+        if next(calls) in (7, 60, 90):
+            raise KeyboardInterrupt
+        return step(self, *arguments)
+
+    with (
+        mock.patch.object(training, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0),
+        mock.patch.object(training._Training, "step", stopping),
+    ):
+        for _ in range(3):
+            with pytest.raises(RunStopped, match="flair-nas charlm train --resume"):
+                train(text, tmp_path / "run", rnn=rnn, direction="both")
+        resumed = train(text, tmp_path / "run", rnn=rnn, direction="both")
+        whole = train(text, tmp_path / "whole", rnn=rnn, direction="both")
+    assert whole.keys() == resumed.keys() == {"forward", "backward"}
+    assert not [*killing.differences(killing.contents(tmp_path / "whole"), killing.contents(tmp_path / "run"))]
+
+
+@pytest.mark.slow
+def test_ten_kills_change_nothing(text: str, tmp_path: Path) -> None:
+    context = killing.processes("flair_nas.character_model.training", "small_character_model")
+    chosen = settings(text, rnn=GATED, epochs=4)
+    times = killing.run_whole(context, chosen, tmp_path / "whole", run_training)
+    moments = killing.draw_moments(3, 10, seed=3)
+    killed = killing.run_killed(context, chosen, tmp_path / "run", times, moments, run_training)
+    assert len(killed.epochs) == 10 and len(set(killed.epochs)) > 2
+    assert not [*killing.differences(killing.contents(tmp_path / "whole"), killing.contents(tmp_path / "run"))]
+
+
+def test_epochs_and_a_direction_are_added(text: str, tmp_path: Path) -> None:
+    whole = train(text, tmp_path / "whole", epochs=3, direction="both")
+    train(text, tmp_path / "run", epochs=2)
+    added = train(text, tmp_path / "run", epochs=3, direction="both")
+    assert {name: of["test_bits"] for name, of in added.items()} == {n: of["test_bits"] for n, of in whole.items()}
+
+
+def test_another_text_layer_or_dictionary_is_refused(text: str, tmp_path: Path) -> None:
+    Genotype.parse("tanh0").save(tmp_path / "cell.json")
+    train(text, tmp_path / "run", rnn=str(tmp_path / "cell.json"), epochs=1)
+    Genotype.parse("relu0").save(tmp_path / "cell.json")
+    with pytest.raises(FlairNasError, match="the layer is another one than when this run began"):
+        train(text, tmp_path / "run", rnn=str(tmp_path / "cell.json"))
+    Genotype.parse("tanh0").save(tmp_path / "cell.json")
+    with pytest.raises(FlairNasError, match="the text is another one"):
+        train("demo", tmp_path / "run", rnn=str(tmp_path / "cell.json"))
+
+
+# --- what is left behind ---
+
+
+def test_both_files_hold_the_best_model(text: str, tmp_path: Path) -> None:
+    figures = train(text, tmp_path / "run", direction="both", rnn=GATED)
+    for direction in ("forward", "backward"):
+        folder = tmp_path / "run" / direction
+        models = [load_character_model(folder / name) for name in ("model.pt", "model.safetensors")]
+        assert [model.is_forward_lm for model in models] == [direction == "forward"] * 2
+        scores = [evaluate_character_model(model, text, batch_size=4) for model in models]
+        assert scores[0] == scores[1] and scores[0].bits == pytest.approx(figures[direction]["test_bits"])
+        assert scores[0].bits < 3.5 and scores[0].unknown_share == 0
+
+
+def test_a_dictionary_of_a_model_is_taken(text: str, tmp_path: Path) -> None:
+    train(text, tmp_path / "first", epochs=1, min_count=100)
+    path = tmp_path / "first" / "forward" / "model.safetensors"
+    figures = train(text, tmp_path / "second", epochs=1, dictionary=str(path))["forward"]
+    assert figures["characters"] == len(load_character_model(path).dictionary) and figures["test_unknown_share"] > 0
+    with pytest.raises(FlairNasError, match="there is no such model; text and common are the other choices"):
+        train(text, tmp_path / "third", dictionary="comon")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rnn": "i-darts-ptv"}, "Did you mean i-darts-ptb"),
+        ({"batch_size": 5000}, "too few for 5,000 columns"),
+        ({"hidden_size": 0, "direction": "up"}, "hidden_size.*direction|direction.*hidden_size"),
+    ],
+)
+def test_what_cannot_be_used_leaves_no_folder(text: str, tmp_path: Path, changes: Any, message: str) -> None:
+    with pytest.raises(FlairNasError, match=message):
+        train(text, tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_loss_that_is_not_finite_stops(text: str, tmp_path: Path) -> None:
+    with pytest.raises(FlairNasError, match=r"not finite in epoch 1, split \d, step \d+: .* lower learning_rate"):
+        train(text, tmp_path / "run", learning_rate=1e6, clip=1e12, rnn="relu0-relu1,highway=false", epochs=9)
