@@ -29,6 +29,7 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
+from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import LAYER_NAMES, OF_THE_CORPUS, TaggerConfig
 
 if TYPE_CHECKING:
@@ -102,6 +103,15 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
     _add_batch_size(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
+
+    help = "Time a tagger by part, beside the same tagger with LSTMs in place of its searched layers."
+    parser = add_action(actions, "bench", bench, help)
+    parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
+    parser.add_argument("--text", metavar="FILE", help="file with one sentence per line (default: bundled sentences)")
+    parser.add_argument("--sentences", type=count, default=500, metavar="N", help="how many (default: 500)")
+    parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
+    _add_batch_size(parser)
+    add_output_flags(parser)
 
     parser = add_action(
         actions, "publish", publish, "Write the folder of a tagger for the Hugging Face Hub.", PUBLISH_EXAMPLES
@@ -257,6 +267,25 @@ def _read_run_settings(model: Path) -> dict[str, Any]:
     folder = folder.parent if folder.name.startswith("seed-") else folder
     settings = folder / "config.yaml"
     return read_mapping(settings) if settings.exists() else {}
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Run ``flair-nas tag bench``."""
+    _check_model(arguments.model)
+    with exit_on_signal():
+        quiet_flair(arguments)
+        from flair_nas.tagging.bench import measure_tagger, to_table
+        from flair_nas.tagging.prediction import load_tagger
+        from flair_nas.tagging.quiet import set_flair_device
+
+    set_flair_device(arguments.device)
+    text = arguments.text or resource_path("demo_text", "train.txt")
+    lines = list(itertools.islice(_read_lines(str(text)), arguments.sentences))
+    speed = measure_tagger(
+        load_tagger(arguments.model), lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized
+    )
+    print(json.dumps(speed._asdict(), indent=2) if arguments.json else to_table(speed))
+    return 0
 
 
 def publish(arguments: argparse.Namespace) -> int:

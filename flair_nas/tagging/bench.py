@@ -1,0 +1,155 @@
+"""Speed of a tagger by part, beside the same tagger with LSTMs in place of its searched layers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from flair.embeddings import FlairEmbeddings, PooledFlairEmbeddings, TokenEmbeddings
+from flair.models import SequenceTagger
+from torch import nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.tagging.prediction import tag_lines
+
+ROUNDS = 3
+LAYER, DECODING, REST = "recurrent layer", "CRF decoding", "tokens, tags and the rest"
+
+
+class Speed(NamedTuple):
+    """The time of tagging, medians over rounds."""
+
+    sentences: int
+    seconds: dict[str, float]  # by part
+    lstm_seconds: dict[str, float] | None  # with LSTMs of the same sizes; None if the tagger has no searched layer
+
+
+def measure_tagger(
+    tagger: SequenceTagger, lines: Sequence[str], *, batch_size: int = 32, tokenized: bool = False
+) -> Speed:
+    """Measure the seconds that each part of a tagger takes on some lines.
+
+    The tagger and the one with LSTMs, whose weights are random, take turns. The first round does not count.
+
+    Args:
+        tagger: a trained tagger. It is the same afterwards.
+        lines: one sentence each.
+        batch_size: lines that are tagged together.
+        tokenized: split words at blanks and tabs.
+
+    Raises:
+        FlairNasError: no line has words.
+    """
+    searched = any(isinstance(module, RecurrentLayer) for module in tagger.modules())
+    rounds: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    sentences = 0
+    for number in range(ROUNDS + 1):
+        for with_lstms in (False, True) if searched else (False,):
+            with lstms_in_place(tagger) if with_lstms else contextlib.nullcontext():
+                count, seconds = _time_round(tagger, lines, batch_size, tokenized)
+            sentences = count
+            if number:
+                rounds[with_lstms].append(seconds)
+    if not sentences:
+        raise FlairNasError("no sentence to tag: give a text with one sentence a line")
+    medians = {kind: _take_medians(found) for kind, found in rounds.items() if found}
+    return Speed(sentences, medians[False], medians.get(True))
+
+
+def _take_medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {part: statistics.median(seconds[part] for seconds in rounds) for part in rounds[0]}
+
+
+def _time_round(
+    tagger: SequenceTagger, lines: Sequence[str], batch_size: int, tokenized: bool
+) -> tuple[int, dict[str, float]]:
+    """Tag all lines once; return the number of sentences and the seconds by part."""
+    seconds: dict[str, float] = defaultdict(float)
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            result = function(*args, **kwargs)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            seconds[part] += time.perf_counter() - start
+            return result
+
+        return run
+
+    with contextlib.ExitStack() as stack:
+        for name, member in members_of(tagger).items():
+            stack.enter_context(mock.patch.object(member, "embed", timed(name, member.embed)))
+            seconds[name] = 0.0
+        if tagger.use_rnn:
+            stack.enter_context(mock.patch.object(tagger.rnn, "forward", timed(LAYER, tagger.rnn.forward)))
+        if tagger.use_crf:
+            decoder = tagger.viterbi_decoder
+            stack.enter_context(mock.patch.object(decoder, "decode", timed(DECODING, decoder.decode)))
+        start = time.perf_counter()
+        tagged = [*tag_lines(tagger, lines, batch_size=batch_size, tokenized=tokenized)]
+        whole = time.perf_counter() - start
+    seconds[REST] = whole - sum(seconds.values())
+    return sum(sentence is not None for sentence in tagged), dict(seconds)
+
+
+def members_of(tagger: SequenceTagger) -> dict[str, TokenEmbeddings]:
+    """Return the embeddings of a tagger by name; those of a stack one by one."""
+    members = getattr(tagger.embeddings, "embeddings", None) or [tagger.embeddings]
+    return {f"embeddings {n}, {member.name.rpartition('/')[2]}": member for n, member in enumerate(members, 1)}
+
+
+@contextlib.contextmanager
+def lstms_in_place(tagger: SequenceTagger) -> Iterator[None]:
+    """Have LSTMs of the same sizes in place of a tagger's searched layers within the block, character models' too."""
+    with contextlib.ExitStack() as stack:
+        if tagger.use_rnn and isinstance(tagger.rnn, RecurrentLayer):
+            stack.enter_context(_replaced(tagger, _make_lstm(tagger.rnn)))
+        for member in members_of(tagger).values():
+            inner = member.context_embeddings if isinstance(member, PooledFlairEmbeddings) else member
+            if isinstance(inner, FlairEmbeddings) and isinstance(inner.lm.rnn, RecurrentLayer):
+                stack.enter_context(_replaced(inner.lm, _make_lstm(inner.lm.rnn)))
+                stack.enter_context(mock.patch.object(inner.lm, "state_count", 2))
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: nn.Module, layer: nn.Module) -> Iterator[None]:
+    held, owner.rnn = owner.rnn, layer
+    try:
+        yield
+    finally:
+        owner.rnn = held
+
+
+def _make_lstm(layer: RecurrentLayer) -> nn.LSTM:
+    parameter = next(layer.parameters())
+    sizes = layer.input_size, layer.hidden_size, layer.num_layers
+    lstm = nn.LSTM(*sizes, batch_first=layer.batch_first, bidirectional=layer.bidirectional)
+    return lstm.to(parameter.device, parameter.dtype).eval()
+
+
+def to_table(speed: Speed) -> str:
+    """Return milliseconds a sentence by part, and sentences a second, as a table in Markdown."""
+    columns = [speed.seconds, *([speed.lstm_seconds] if speed.lstm_seconds else [])]
+    header = ["part", "ms a sentence", "share", *(["ms with LSTMs"] if speed.lstm_seconds else [])]
+    whole = [sum(column.values()) for column in columns]
+    rows = [header, ["---"] * len(header)]
+    for part, seconds in (*speed.seconds.items(), ("all", whole[0])):
+        row = [part, f"{1000 * seconds / speed.sentences:.3f}", f"{100 * seconds / whole[0]:.0f} %"]
+        if speed.lstm_seconds:
+            other = {**speed.lstm_seconds, "all": whole[-1]}[part]
+            row.append(f"{1000 * other / speed.sentences:.3f}")
+        rows.append(row)
+    rates = [f"{speed.sentences / total:,.0f}" for total in whole]
+    rows.append(["sentences a second", rates[0], "", *rates[1:]])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
