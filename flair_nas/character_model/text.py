@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from flair.data import Dictionary
 from torch import Tensor
@@ -45,16 +44,16 @@ def choose_dictionary(name: str, corpus: TextCorpus) -> Dictionary:
         ) from None
 
 
-def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Dictionary) -> npt.NDArray[np.int64]:
-    """Return the ids of a dictionary for ids of a vocabulary of these characters, int64 [characters].
+def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Dictionary) -> Ids:
+    """Return the ids of a dictionary for ids of a vocabulary of these characters, int32 [characters].
 
     Lines without characters are left out, as Flair does. The last line ends, too.
     """
-    table = np.array([dictionary.get_idx_for_item(DELIMITER if c == END else c) for c in characters])
+    table = np.array([dictionary.get_idx_for_item(DELIMITER if c == END else c) for c in characters], np.int32)
     end = characters.index(END)
     is_end = ids == end
     follows_end = np.concatenate([[True], is_end[:-1]])
-    encoded: npt.NDArray[np.int64] = table[ids[~(is_end & follows_end)]]
+    encoded: Ids = table[ids[~(is_end & follows_end)]]
     return encoded
 
 
@@ -98,16 +97,14 @@ class Splits:
         random = np.random.default_rng([self.config.seed, epoch, number])
         ids = self.corpus.train[self.bounds[number] : self.bounds[number + 1]]
         stops = np.flatnonzero(ids == self.corpus.vocabulary.index(END)) + 1
-        starts = np.concatenate([[0], stops[:-1]])
-        order = random.permutation(len(stops))
-        lengths = (stops - starts)[order]
-        # the place of each character: the start of its line, and how far it is from there
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        shuffled = ids[np.repeat(starts[order], lengths) + within]
+        lines = np.split(ids, stops[:-1])
+        order = random.permutation(len(lines))
         if self.config.random_case:
-            chance = np.repeat(random.integers(0, 100, len(lengths)), lengths)
-            lower, upper = self._cases
-            shuffled = np.where(chance == 0, lower[shuffled], np.where(chance == 1, upper[shuffled], shuffled))
+            chances = random.integers(0, 100, len(lines))
+            for chance, table in enumerate(self._cases):  # lower case, capitals
+                for line in np.flatnonzero(chances == chance):
+                    lines[line] = table[lines[line]]
+        shuffled = np.concatenate([lines[line] for line in order])
         encoded = encode_characters(shuffled, self.characters, self.dictionary)
         return columns_of(encoded, self.config.batch_size, forward)
 
@@ -141,8 +138,8 @@ def _find_bounds(ids: Ids, end: int, size: int, name: str) -> list[int]:
     return bounds
 
 
-def columns_of(ids: npt.NDArray[np.int64], batch_size: int, forward: bool) -> Tensor:
-    """Cut a stream of ids [characters] into columns that are read side by side, [T, B]; the rest is left out.
+def columns_of(ids: Ids, batch_size: int, forward: bool) -> Tensor:
+    """Cut a stream of ids [characters] into columns that are read side by side, int32 [T, B]; the rest is left out.
 
     Raises:
         FlairNasError: there are fewer than two characters for a column.

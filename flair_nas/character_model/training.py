@@ -164,6 +164,7 @@ class _Training:
             {name: getattr(self, name) for name in names + times}
             | {
                 "fingerprint": self.corpus.fingerprint,
+                "forward": self.forward,
                 "layer": str(self.model.recurrent_type),
                 "characters": self.model.dictionary.get_items(),
                 "hidden": _to_plain(self.hidden),
@@ -178,6 +179,7 @@ class _Training:
         """Load a checkpoint, or refuse one of another text, layer or dictionary."""
         held = {
             "fingerprint": (self.corpus.fingerprint, "text"),
+            "forward": (self.forward, "direction"),
             "layer": (str(self.model.recurrent_type), "layer"),
             "characters": (self.model.dictionary.get_items(), "dictionary"),
         }
@@ -211,7 +213,7 @@ class _Training:
         """Update the weights by a segment of columns [T, B]; return its loss and the state after it."""
         config, model = self.config, self.model
         model.train()
-        piece = columns[number * config.bptt : (number + 1) * config.bptt + 1].to(flair.device)
+        piece = columns[number * config.bptt : (number + 1) * config.bptt + 1].to(flair.device, torch.long)
         tokens, targets = piece[:-1], piece[1:]  # [T, B] each
         with torch.autocast(flair.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             scores, _, hidden = model.forward(tokens, hidden)  # [T, B, V]

@@ -57,7 +57,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
             ``word:PATH``: word vectors of gensim, word2vec, fastText (``.vec``) or GloVe, also in gzip,
             ``fasttext:PATH``: a fastText model (.bin or gensim's), which has vectors of unknown words, too,
             ``transformer:NAME_OR_PATH``: a model of the Hugging Face Hub or in a folder, with fixed weights,
-            ``flair:NAME_OR_PATH``: a character language model of Flair's,
+            ``flair:NAME_OR_PATH``: a character language model of Flair's, or ``model.safetensors`` of `charlm train`,
             ``pooled-flair:NAME_OR_PATH``: such a model, pooled over all occurrences of a word,
             ``char``: a small LSTM over characters, trained with the tagger, with the alphabet of `corpus.train`,
             ``one-hot``: 100 trained weights for each word that `corpus.train` has twice or more.
@@ -72,6 +72,7 @@ def build_embeddings(specs: Sequence[str], corpus: Corpus[Sentence]) -> StackedE
         if specs.count(spec) > 1:
             raise FlairNasError(f"embeddings {brief(spec)} are given twice; leave one out")
     members = [_build(spec, corpus) for spec in specs]
+    _warn_of_one_direction(members)
     name_in_order(members)
     return StackedEmbeddings(members, overwrite_names=False)
 
@@ -109,6 +110,18 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         raise FlairNasError(f"embeddings are separated by blanks, not by commas: {' '.join(spec.split(','))}")
     hint = did_you_mean(kind, {form.partition(":")[0]: form for form in (*FORMS, *WORD_VECTORS)}, count=2)
     raise FlairNasError(f"unknown embeddings {brief(spec)}: {hint}known forms are {', '.join(FORMS)}")
+
+
+def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:
+    """Warn of several character models that all read in one direction."""
+    inner = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members]
+    models = [member for member in inner if isinstance(member, FlairEmbeddings)]
+    if len(models) > 1 and len({model.is_forward_lm for model in models}) == 1:
+        way, other = ("forward", "backward") if models[0].is_forward_lm else ("backward", "forward")
+        names = ", ".join(model.name for model in models)
+        log.warning(
+            "all character models read %s (%s), so no word knows the other side; add a %s one", way, names, other
+        )
 
 
 def _read_model(kind: str) -> Callable[[str], TokenEmbeddings]:

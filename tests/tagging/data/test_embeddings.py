@@ -374,3 +374,14 @@ def test_a_name_that_flair_does_not_have(corpus):
 def test_nothing_to_build_from():
     empty = Corpus(dev=[Sentence("a b")], sample_missing_splits=False)
     assert "the corpus has none" in error_of(["char"], empty)
+
+
+def test_character_models_of_one_direction_are_warned_of(
+    corpus: Corpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("forward", "other", "backward"):
+        write_character_model(tmp_path / f"{name}.pt")
+    build_embeddings([f"flair:{tmp_path}/forward.pt", f"pooled-flair:{tmp_path}/backward.pt"], corpus)
+    assert "read forward" not in caplog.text
+    build_embeddings([f"flair:{tmp_path}/forward.pt", f"pooled-flair:{tmp_path}/other.pt"], corpus)
+    assert "all character models read forward" in caplog.text and "add a backward one" in caplog.text
