@@ -49,7 +49,10 @@ class CharacterModelConfig(TextSettings):
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
 
     def __post_init__(self) -> None:
-        raise_problems(find_problems(self))
+        problems = find_problems(self)
+        if not problems and self.lowercase:  # the model's file cannot say so, and Flair would give it capitals
+            problems = ["lowercase is not for character models; write the text in lower case, and pass is_lower=True"]
+        raise_problems(problems)
 
     def directions(self) -> tuple[str, ...]:
         """Return the directions to train."""

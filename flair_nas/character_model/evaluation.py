@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from flair_nas.character_model.text import columns_of, encode_characters
+from flair_nas.character_model.text import characters_of, columns_of, encode_characters
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.saved import encode_text
 from flair_nas.language_model.text.config import TextSettings
@@ -75,7 +75,7 @@ def score_ids(
 ) -> CharacterScore:
     """Score ids of a vocabulary of these characters in columns that begin without context."""
     encoded = encode_characters(ids, characters, model.dictionary)
-    columns = columns_of(encoded, min(batch_size, max(len(encoded) // 2, 1)), model.is_forward_lm)
+    columns = columns_of(encoded, batch_size, model.is_forward_lm)
     loss = evaluate_columns(model, columns, bptt, progress)
     if not math.isfinite(loss):
         raise FlairNasError(f"not finite: the loss is {loss:g}; train in a new folder with a lower learning_rate")
@@ -106,7 +106,11 @@ def evaluate_character_model(
         FlairNasError: a model or text that cannot be used.
     """
     model = model if isinstance(model, LanguageModel) else load_character_model(model)
-    known = [item for item in model.dictionary.get_items() if item not in ("\n", "<unk>")]
+    if batch_size < 1:
+        raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
+    if model.decoder is None:
+        raise FlairNasError("the model has no decoder, so it predicts nothing; it was saved for embeddings alone")
+    known = characters_of(model.dictionary)
     vocabulary = Vocabulary((UNKNOWN, END, *known), (0,) * (len(known) + 2))
     ids = encode_text(text, vocabulary, TextSettings(unit="char"), part=part)
     return score_ids(model, ids, vocabulary.words, batch_size, progress=progress)

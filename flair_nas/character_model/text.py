@@ -8,53 +8,79 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from flair.data import Dictionary
 from torch import Tensor
 
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, TextCorpus, load_configured_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.character_models import load_character_model
 
 DELIMITER = "\n"
 
 
-def choose_dictionary(name: str, corpus: TextCorpus) -> Dictionary:
-    """Return the dictionary of a setting: the characters of a text, Flair's common ones, or those of a model.
+def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextCorpus, Dictionary]:
+    """Load the text of settings, and the dictionary: the text's characters, Flair's common ones, or a model's.
+
+    With another dictionary than the text's, all of its characters have ids.
 
     Raises:
-        FlairNasError: there is no such dictionary, or Flair's cannot be downloaded.
+        FlairNasError: the text cannot be used, there is no such dictionary, or Flair's cannot be downloaded.
     """
-    if name == "text":
+    if config.dictionary == "text":
+        corpus = load_configured_text(config, progress=progress)
         dictionary = Dictionary(add_unk=True)
         for item in (DELIMITER, *(word for word in corpus.vocabulary.words if word not in (END, UNKNOWN))):
             dictionary.add_item(item)
-        return dictionary
-    if name != "common":
-        if not user_path(name).exists():
-            raise FlairNasError(f"dictionary {name!r}: there is no such model; text and common are the other choices")
-        return load_character_model(name).dictionary
-    try:
-        return Dictionary.load("chars")
-    except Exception as error:  # from the network
+        return corpus, dictionary
+    if config.dictionary == "common":
+        try:
+            dictionary = Dictionary.load("chars")
+        except Exception as error:  # from the network
+            raise FlairNasError(
+                f"Flair's common characters cannot be downloaded ({shown(error)}); dictionary=text needs no download"
+            ) from None
+    elif user_path(config.dictionary).exists():
+        dictionary = load_character_model(config.dictionary).dictionary
+    else:
         raise FlairNasError(
-            f"Flair's common characters cannot be downloaded ({shown(error)}); dictionary=text needs no download"
-        ) from None
+            f"dictionary {config.dictionary!r}: there is no such model; text and common are the other choices"
+        )
+    return load_configured_text(config, words=characters_of(dictionary), progress=progress), dictionary
+
+
+def characters_of(dictionary: Dictionary) -> list[str]:
+    """Return the characters of a dictionary but for the end of a line."""
+    return [item for item in dictionary.get_items() if item not in (DELIMITER, "<unk>")]
 
 
 def encode_characters(ids: Ids, characters: tuple[str, ...], dictionary: Dictionary) -> Ids:
     """Return the ids of a dictionary for ids of a vocabulary of these characters, int32 [characters].
 
     Lines without characters are left out, as Flair does. The last line ends, too.
+
+    Raises:
+        FlairNasError: the dictionary has no id for unknown characters, and the text has some.
     """
-    table = np.array([dictionary.get_idx_for_item(DELIMITER if c == END else c) for c in characters], np.int32)
-    end = characters.index(END)
-    is_end = ids == end
-    follows_end = np.concatenate([[True], is_end[:-1]])
-    encoded: Ids = table[ids[~(is_end & follows_end)]]
+    kept = ids[_find_kept(ids, characters.index(END))]
+    table = np.zeros(len(characters), np.int32)
+    for number in np.unique(kept):
+        item = DELIMITER if characters[number] == END else characters[number]
+        if not dictionary.add_unk and not dictionary.has_item(item):
+            raise FlairNasError(f"the dictionary has neither {item!r} nor an id for unknown characters")
+        table[number] = dictionary.get_idx_for_item(item)
+    encoded: Ids = table[kept]
     return encoded
+
+
+def _find_kept(ids: Ids, end: int) -> npt.NDArray[np.bool_]:
+    """Return False for the end of each line without characters, [characters]."""
+    is_end = ids == end
+    kept: npt.NDArray[np.bool_] = ~(is_end & np.concatenate([[True], is_end[:-1]]))
+    return kept
 
 
 class Splits:
@@ -72,7 +98,7 @@ class Splits:
     def __init__(self, corpus: TextCorpus, dictionary: Dictionary, config: CharacterModelConfig) -> None:
         self.corpus, self.dictionary, self.config = corpus, dictionary, config
         self.characters = corpus.vocabulary.words
-        self.bounds = _find_bounds(corpus.train, corpus.vocabulary.index(END), config.split_size, corpus.name)
+        self.bounds = _find_bounds(corpus, config.split_size, 2 * config.batch_size)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -123,18 +149,25 @@ class Splits:
         return lower, upper
 
 
-def _find_bounds(ids: Ids, end: int, size: int, name: str) -> list[int]:
-    """Return where splits begin and the last one ends: after the last end of a line within `size` characters."""
+def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
+    """Return where splits begin and the last one ends: after the last end of a line within `size` characters.
+
+    A split of fewer characters than the minimum is joined with the one before it.
+    """
+    ids, end = corpus.train, corpus.vocabulary.index(END)
     bounds = [0]
     while bounds[-1] < len(ids):
         piece = ids[bounds[-1] : bounds[-1] + size]
         ends = np.flatnonzero(piece == end)
         if not len(ends):
+            advice = ", or set a larger split_size" if len(piece) == size else ""
             raise FlairNasError(
-                f"text {name!r}: {len(piece):,} characters without the end of a line, from character "
-                f"{bounds[-1]:,}; break it into lines, or set a larger split_size"
+                f"text {corpus.name!r}: {len(piece):,} characters without the end of a line, from character "
+                f"{bounds[-1]:,}; break it into lines{advice}"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
+        if len(bounds) > 2 and np.count_nonzero(_find_kept(piece[: int(ends[-1]) + 1], end)) < minimum:
+            del bounds[-2]
     return bounds
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import flair
 import torch
+from flair.data import Dictionary
 from flair.models import LanguageModel
 from flair.models.language_model import create_recurrent_layer  # type: ignore[attr-defined]  # ours takes layer specs
 from torch import Tensor, nn
@@ -27,18 +28,18 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
-from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.character_model.config import DIRECTIONS, CharacterModelConfig
 from flair_nas.character_model.evaluation import CharacterScore, detach_state, evaluate_columns, score_ids
-from flair_nas.character_model.text import Splits, choose_dictionary, columns_of, encode_characters
+from flair_nas.character_model.text import Splits, columns_of, encode_characters, load_characters
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.language_model.text.corpus import TextCorpus, load_configured_text
+from flair_nas.language_model.text.corpus import TextCorpus
 from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.duration import duration
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
-from flair_nas.tagging.data.character_models import load_character_model, save_character_model
+from flair_nas.tagging.data.character_models import DATA, PICKLE, load_character_model, save_character_model
 from flair_nas.tagging.quiet import flair_device
 
 log = logging.getLogger("flair_nas")
@@ -67,22 +68,29 @@ def train_character_models(
 
     Raises:
         FlairNasError: settings, text or folder that cannot be used; a loss that is not finite.
-        RunStopped: after Ctrl-C, with a checkpoint on disk.
+        RunStopped: after Ctrl-C; the last checkpoint, if there is one yet, is on disk.
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
         create_recurrent_layer(config.rnn, 1, 1, 1)  # a bad name should not cost the time that a text takes to load
         with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas charlm train") as run:
-            corpus = load_configured_text(config, progress=progress)
+            others = {name for name in DIRECTIONS if (run.folder / name).exists()} - {*config.directions()}
+            if others:
+                raise FlairNasError(
+                    f"{run.folder} holds a {others.pop()} model too; --direction both goes on with both"
+                )
+            text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
-                training = _Training(run.part(direction), corpus, direction == "forward")
+                training = _Training(run.part(direction), *text, direction == "forward")
                 training.run.resume(training.restore)
                 training.run.accept()
                 training.train(progress)
-                figures[direction] = _finish(training, corpus)
-            return {name: figures[name] for name in run.finish({**figures, "epochs": config.epochs}) if name in figures}
+                figures[direction] = _finish(training)
+            return {
+                name: figures[name] for name in run.finish({**figures, "epochs": training.epoch}) if name in figures
+            }
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
@@ -93,8 +101,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
     """
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
-        corpus = load_configured_text(config, progress=progress)
-        training = _Training(None, corpus, config.directions()[0] == "forward", config)
+        training = _Training(None, *load_characters(config, progress), config.directions()[0] == "forward", config)
         columns, hidden = training.splits.columns(0, 0, training.forward), training.new_state()
         times = []
         for step in range(min(_TIMED_STEPS, training.steps(columns))):
@@ -105,7 +112,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
         start = time.perf_counter()
         evaluate_columns(training.model, training.valid[: 2 * config.bptt], config.bptt)
         evaluation = (time.perf_counter() - start) * len(training.valid) / min(len(training.valid), 2 * config.bptt)
-        steps = len(corpus.train) / (config.batch_size * config.bptt)
+        steps = len(training.corpus.train) / (config.batch_size * config.bptt)
         epoch = steps * seconds + len(training.splits) * evaluation
         whole = epoch * config.epochs * len(config.directions())
         return (
@@ -123,6 +130,7 @@ class _Training:
         self,
         run: Run[CharacterModelConfig] | None,
         corpus: TextCorpus,
+        dictionary: Dictionary,
         forward: bool,
         config: CharacterModelConfig | None = None,
     ) -> None:
@@ -130,7 +138,6 @@ class _Training:
         self.corpus, self.forward = corpus, forward
         if run is not None:
             self.run = run
-        dictionary = choose_dictionary(config.dictionary, corpus)
         self.splits = Splits(corpus, dictionary, config)
         torch.manual_seed(config.seed)
 
@@ -273,6 +280,8 @@ class _Training:
                 self.hidden = hidden
                 self.save()
         self._count_time(started, started_cpu)
+        self.hidden = hidden
+        self.save()  # a kill while the model is evaluated shall not cost the split
         started = time.perf_counter()
         loss = evaluate_columns(self.model, self.valid, self.config.bptt)
         self.evaluation_seconds += time.perf_counter() - started
@@ -330,19 +339,28 @@ def _from_plain(hidden: Any) -> Any:
     )
 
 
-def _finish(training: _Training, corpus: TextCorpus) -> dict[str, Any]:
+def _finish(training: _Training) -> dict[str, Any]:
     """Score the best model, and write and return the figures, unless that is done already."""
-    run, config, history = training.run, training.config, training.run.history
+    run, config, history, corpus = training.run, training.config, training.run.history, training.corpus
+    model = load_character_model(run.folder / PICKLE)
+    try:
+        load_character_model(run.folder / DATA)
+    except FlairNasError as error:
+        log.warning("%s; it is written again", error)
+        save_character_model(model, run.folder)
     before = run.figures("valid_bits")
     if before and run.is_finished(before["epochs"]):
+        log.warning(
+            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
+        )
         return before
-    model = load_character_model(run.folder / "model.safetensors")
     figures: dict[str, Any] = {"text": corpus.name, "fingerprint": corpus.fingerprint, "rnn": config.rnn}
     figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": len(model.dictionary)}
     for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
         score: CharacterScore | None = None
         if ids is not None:
-            score = score_ids(model, ids, corpus.vocabulary.words, config.batch_size)
+            columns = min(config.batch_size, max(len(ids) // 2, 1))  # a test part may be short
+            score = score_ids(model, ids, corpus.vocabulary.words, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)
     figures |= {

@@ -16,7 +16,14 @@ from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-_COMMANDS = {"table": "tables run", "budget": "select", "strategy": "search", "corpus": "tag train", "text": "lm train"}
+_COMMANDS = {
+    "table": "tables run",
+    "budget": "select",
+    "strategy": "search",
+    "corpus": "tag train",
+    "random_case": "charlm train",
+    "text": "lm train",
+}
 """Commands by a setting that none of the later ones has."""
 
 
@@ -241,7 +248,7 @@ def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], ki
     except UnknownSettingsError:
         settings = read_mapping(file) if arguments.resume else {}
         command = next((command for name, command in _COMMANDS.items() if name in settings), "")
-        if not command or arguments.action.prog.endswith(command):
+        if not command or arguments.action.prog.endswith(f" {command}"):
             raise
         raise FlairNasError(
             f"{file.parent} holds a run of flair-nas {command}; go on with: flair-nas {command} --resume "

@@ -186,7 +186,7 @@ def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1
     lines = [
         f"{comparison.tokens:,} tokens: perplexity {figures['perplexity_a']:.2f} of A, "
         f"{figures['perplexity_b']:.2f} of B; mean loss {comparison.loss_a:.4f} and {comparison.loss_b:.4f}, "
-        f"B - A {comparison.difference:+.4f}; {100 * comparison.unknown_share:.1f} % of the words <unk>"
+        f"B - A {comparison.difference:+.4f}; {100 * comparison.unknown_share:.1f} % of the tokens <unk>"
     ]
     tables = (
         ("better in B", comparison.improved(top, min_occurrences)),

@@ -152,6 +152,7 @@ def build_rnn(
     dropout: float = 0.0,
     batch_first: bool = True,
     init_range: float | None = None,
+    names: Sequence[str] = LAYER_NAMES,
 ) -> RecurrentLayer:
     """Build the layer of an `rnn_type`.
 
@@ -165,6 +166,7 @@ def build_rnn(
         dropout: between layers, unless an option sets it.
         batch_first: inputs are [B, T, D], as in Flair's taggers; else [T, B, D], as in its language models.
         init_range: the initialisation bound, unless an option sets it; None for 1.5 / √H.
+        names: the layers that are no genotypes, for errors.
 
     Raises:
         FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
@@ -183,7 +185,7 @@ def build_rnn(
         genotype = None if kind else Genotype.from_dict(config["genotype"])
         options |= {name: config[name] for name in LAYER_OPTIONS if name in config}
     else:
-        genotype, numbers = parse_layer_spec(rnn_type, LAYER_NAMES)
+        genotype, numbers = parse_layer_spec(rnn_type, names)
         options |= numbers
         if carries_gated_by_default(genotype, rnn_type):
             warnings.warn(

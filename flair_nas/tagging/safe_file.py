@@ -143,7 +143,7 @@ def read_safe(folder: Path) -> SequenceTagger:
             SAVED_KEY: {"bidirectional": settings["bidirectional"]},
         }
         sizes = f"hidden_size {settings['hidden_size']}, rnn_layers {settings['rnn_layers']} and others"
-        with no_flair_remarks(*OF_ALL_WORDS), _SizeLimit(weights, sizes):
+        with no_flair_remarks(*OF_ALL_WORDS), SizeLimit(weights, sizes):
             return SequenceTagger.load(state)
     except NotDataError as error:
         raise FlairNasError(f"{path}: {error}") from None
@@ -155,7 +155,7 @@ def read_safe(folder: Path) -> SequenceTagger:
         raise FlairNasError(f"{path}: is not that of a whole tagger ({shown(error)})") from None
 
 
-class _SizeLimit(TorchFunctionMode):
+class SizeLimit(TorchFunctionMode):
     """A limit on the tensors that are made while a tagger is built, by the weights that it will have."""
 
     def __init__(self, weights: Mapping[str, Tensor], sizes: str) -> None:
@@ -171,9 +171,7 @@ class _SizeLimit(TorchFunctionMode):
             self.numbers -= function(*args, **{**kwargs, "device": "meta"}).numel()
             self.tensors -= 1
             if min(self.numbers, self.tensors) < 0:
-                raise NotDataError(
-                    f"{self.sizes} want more than the {self.held:,} weights in {WEIGHTS}; give both back"
-                )
+                raise NotDataError(f"{self.sizes} want more than the {self.held:,} weights in the file; give it back")
         return function(*args, **kwargs)
 
 
@@ -209,14 +207,18 @@ def _check_embeddings(embeddings: object) -> None:
         parameters = {"with_whitespace": True, **parameters, "model_params": {"recurrent_type": "LSTM", **model}}
     _check_types(parameters, _KINDS[kind], kind)
     if kind == "FlairEmbeddings":
-        layer = parameters["model_params"]["recurrent_type"]
-        if not is_self_contained(layer) and not is_self_contained(layer.upper()):
-            raise NotDataError(f"recurrent_type {brief(layer)} is a name or an address; expected the layer itself")
+        check_self_contained(parameters["model_params"]["recurrent_type"])
     if kind == "StackedEmbeddings":
         for member in parameters["embeddings"]:
             _check_embeddings(member)
     elif kind == "PooledFlairEmbeddings":
         _check_embeddings(parameters["contextual_embeddings"])
+
+
+def check_self_contained(recurrent_type: str) -> None:
+    """Refuse a character model's `recurrent_type` that would have a file or an address opened."""
+    if not is_self_contained(recurrent_type) and not is_self_contained(recurrent_type.upper()):
+        raise NotDataError(f"recurrent_type {brief(recurrent_type)} is a name or an address; expected the layer itself")
 
 
 def _check_types(values: Mapping[str, Any], types: Mapping[str, Any], owner: str) -> None:

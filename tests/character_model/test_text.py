@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flair.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flair_nas import FlairNasError
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import evaluate_character_model
-from flair_nas.character_model.text import Splits, choose_dictionary, columns_of
+from flair_nas.character_model.text import Splits, columns_of
 from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
 
@@ -31,6 +32,14 @@ def corpus_of(lines: list[str]) -> TextCorpus:
     return TextCorpus("t", vocabulary, ids, ids, None, "f")
 
 
+def dictionary_of(corpus: TextCorpus) -> Dictionary:
+    """Return a dictionary of all characters of a text."""
+    dictionary = Dictionary(add_unk=True)
+    for word in ("\n", *corpus.vocabulary.words[2:]):
+        dictionary.add_item(word)
+    return dictionary
+
+
 def read(splits: Splits, number: int, epoch: int, forward: bool = True) -> str:
     """Return a split as text."""
     ids = splits.columns(number, epoch, forward)[:, 0].tolist()
@@ -46,7 +55,7 @@ def test_an_epoch_has_every_line_once(lines: list[str], epoch: int) -> None:
     corpus = corpus_of(lines)
     config = CharacterModelConfig(text="t", batch_size=1, split_size=1000, random_case=False)
     config.split_size = max(map(len, lines)) + 12
-    splits = Splits(corpus, choose_dictionary("text", corpus), config)
+    splits = Splits(corpus, dictionary_of(corpus), config)
     order = splits.order(epoch)
     assert sorted(order) == list(range(len(splits))) and order == splits.order(epoch)
     if all(any(corpus.train[a:b] > 1) for a, b in zip(splits.bounds, splits.bounds[1:])):
@@ -57,14 +66,14 @@ def test_an_epoch_has_every_line_once(lines: list[str], epoch: int) -> None:
 
 def test_lines_are_shuffled_anew_in_each_epoch() -> None:
     corpus = corpus_of([f"line {'abcdefghij'[n]}" for n in range(10)])
-    splits = Splits(corpus, choose_dictionary("text", corpus), CharacterModelConfig(text="t", batch_size=1))
+    splits = Splits(corpus, dictionary_of(corpus), CharacterModelConfig(text="t", batch_size=1))
     first, second = (read(splits, 0, epoch) for epoch in (0, 1))
     assert first != second and first == read(splits, 0, 0)
 
 
 def test_one_line_in_a_hundred_is_in_lower_case_and_one_in_capitals() -> None:
     corpus = corpus_of(["aB"] * 10_000 + ["Ab"])
-    splits = Splits(corpus, choose_dictionary("text", corpus), CharacterModelConfig(text="t", batch_size=1))
+    splits = Splits(corpus, dictionary_of(corpus), CharacterModelConfig(text="t", batch_size=1))
     lines = read(splits, 0, 0).split("\n")
     assert 60 < lines.count("ab") < 140 and 60 < lines.count("AB") < 140
 
@@ -79,7 +88,7 @@ def test_a_text_without_line_breaks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "valid.txt").write_text("abc\n" * 10)
     corpus = load_text(tmp_path, unit="char")
     with pytest.raises(FlairNasError, match="2,000 characters without the end of a line, from character 0; break it"):
-        Splits(corpus, choose_dictionary("text", corpus), CharacterModelConfig(text="t", split_size=2000))
+        Splits(corpus, dictionary_of(corpus), CharacterModelConfig(text="t", split_size=2000))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +118,6 @@ def test_files_of_a_folder_are_read_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
-    from flair.data import Dictionary
     from flair.models import LanguageModel
 
     dictionary = Dictionary()
@@ -118,7 +126,7 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     model = LanguageModel(dictionary, True, 4, 1, embedding_size=3, recurrent_type="tanh0")
     save_character_model(model, tmp_path)
     for name, cut, message in (
-        ("model.pt", 300, "is cut short, or no character language model"),
+        ("model.pt", 300, "is cut short or damaged, or no character language model"),
         ("model.safetensors", 300, "no safetensors file, or cut short"),
     ):
         (tmp_path / "cut").mkdir(exist_ok=True)
@@ -126,11 +134,48 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         path.write_bytes((tmp_path / name).read_bytes()[:cut])
         with pytest.raises(FlairNasError, match=message):
             load_character_model(path)
-    with pytest.raises(FlairNasError, match="is a folder; give a file of a model"):
+    with pytest.raises(FlairNasError, match="is a folder; give a file of a model, such as .*model.safetensors"):
         load_character_model(tmp_path)
     data = (tmp_path / "model.safetensors").read_bytes()
     assert rb"\"version\": 1," in data
     (tmp_path / "newer.safetensors").write_bytes(data.replace(rb"\"version\": 1,", rb"\"version\": 7,"))
     with pytest.raises(FlairNasError, match="version 7 is not known here"):
         load_character_model(tmp_path / "newer.safetensors")
+    damaged = bytearray(data)
+    damaged[-3] ^= 64
+    (tmp_path / "damaged.safetensors").write_bytes(damaged)
+    with pytest.raises(FlairNasError, match="is damaged, its checksum does not match"):
+        load_character_model(tmp_path / "damaged.safetensors")
     assert evaluate_character_model(tmp_path / "model.safetensors", "demo", part="valid").unknown_share > 0.5
+    with pytest.raises(FlairNasError, match="too few for 9,999 columns"):
+        evaluate_character_model(tmp_path / "model.safetensors", "demo", batch_size=9999)
+    model.decoder = None
+    with pytest.raises(FlairNasError, match="the model has no decoder"):
+        evaluate_character_model(model, "demo")
+
+
+def test_a_file_of_data_opens_nothing_and_makes_nothing_larger(tmp_path: Path) -> None:
+    from flair.models import LanguageModel
+
+    model = LanguageModel(Dictionary(), True, 4, 1, embedding_size=3)
+    for name, value, message in (
+        ("recurrent_type", "https://127.0.0.1:9/x.json", "is a name or an address"),
+        ("hidden_size", 200_000, "want more than the"),
+    ):
+        held = getattr(model, name)
+        setattr(model, name, value)
+        save_character_model(model, tmp_path)
+        setattr(model, name, held)
+        with pytest.raises(FlairNasError, match=message):
+            load_character_model(tmp_path / "model.safetensors")
+
+
+def test_a_dictionary_without_an_id_for_unknown_characters() -> None:
+    dictionary = Dictionary(add_unk=False)
+    for character in "\nab":
+        dictionary.add_item(character)
+    corpus = corpus_of(["ab", "ba"])
+    config = CharacterModelConfig(text="t", batch_size=1, random_case=False)
+    assert sorted(read(Splits(corpus, dictionary, config), 0, 0).split()) == ["ab", "ba"]
+    with pytest.raises(FlairNasError, match="has neither 'c' nor an id for unknown characters"):
+        Splits(corpus_of(["abc"]), dictionary, config).columns(0, 0, True)

@@ -148,6 +148,8 @@ def test_a_dictionary_of_a_model_is_taken(text: str, tmp_path: Path) -> None:
     path = tmp_path / "first" / "forward" / "model.safetensors"
     figures = train(text, tmp_path / "second", epochs=1, dictionary=str(path))["forward"]
     assert figures["characters"] == len(load_character_model(path).dictionary) and figures["test_unknown_share"] > 0
+    score = evaluate_character_model(path.parents[2] / "second/forward/model.pt", text, batch_size=4)
+    assert (score.bits, score.unknown_share) == (figures["test_bits"], figures["test_unknown_share"])
     with pytest.raises(FlairNasError, match="there is no such model; text and common are the other choices"):
         train(text, tmp_path / "third", dictionary="comon")
 
@@ -156,6 +158,7 @@ def test_a_dictionary_of_a_model_is_taken(text: str, tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"rnn": "i-darts-ptv"}, "Did you mean i-darts-ptb"),
+        ({"lowercase": True}, "lowercase is not for character models"),
         ({"batch_size": 5000}, "too few for 5,000 columns"),
         ({"hidden_size": 0, "direction": "up"}, "hidden_size.*direction|direction.*hidden_size"),
     ],
@@ -169,3 +172,46 @@ def test_what_cannot_be_used_leaves_no_folder(text: str, tmp_path: Path, changes
 def test_a_loss_that_is_not_finite_stops(text: str, tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match=r"not finite in epoch 1, split \d, step \d+: .* lower learning_rate"):
         train(text, tmp_path / "run", learning_rate=1e6, clip=1e12, rnn="relu0-relu1,highway=false", epochs=9)
+
+
+def test_a_split_that_is_too_short_is_joined_with_the_one_before(text: str, tmp_path: Path) -> None:
+    figures = train(text, tmp_path / "run", split_size=3980, batch_size=40)["forward"]  # leaves less than 80
+    (line,) = (tmp_path / "run/forward/history.jsonl").read_text().splitlines()[:1]
+    assert len(json.loads(line)["splits"]) == 1 and figures["epochs"] == 2
+
+
+def test_a_missing_or_damaged_file_of_data_is_written_again(text: str, tmp_path: Path) -> None:
+    whole = train(text, tmp_path / "run", epochs=1)
+    data = tmp_path / "run/forward/model.safetensors"
+    before = data.read_bytes()
+    for change in (data.unlink, lambda: data.write_bytes(before[:-8] + bytes(8))):
+        change()
+        assert train(text, tmp_path / "run", epochs=1) == whole
+        assert evaluate_character_model(data, text, batch_size=4).bits == whole["forward"]["test_bits"]
+    pickle = tmp_path / "run/forward/model.pt"
+    pickle.write_bytes(pickle.read_bytes()[:-100])
+    with pytest.raises(FlairNasError, match="model.pt, the best model so far, is missing or damaged"):
+        train(text, tmp_path / "run", epochs=1)
+
+
+def test_a_direction_is_not_left_out(text: str, tmp_path: Path) -> None:
+    train(text, tmp_path / "run", epochs=1, direction="both")
+    with pytest.raises(FlairNasError, match="holds a forward model too; --direction both goes on with both"):
+        train(text, tmp_path / "run", epochs=1, direction="backward")
+
+
+def test_a_kill_while_the_model_is_evaluated_costs_no_step(text: str, tmp_path: Path) -> None:
+    step, counts = training._Training.step, [0]
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        counts[-1] += 1
+        return step(self, *arguments)
+
+    with mock.patch.object(training._Training, "step", counted):
+        with mock.patch.object(training, "evaluate_columns", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
+            train(text, tmp_path / "run", epochs=1)
+        counts.append(0)
+        resumed = train(text, tmp_path / "run", epochs=1)["forward"]
+        counts.append(0)
+        whole = train(text, tmp_path / "whole", epochs=1)["forward"]
+    assert counts[0] + counts[1] == counts[2] and counts[0] > 0 and resumed["test_bits"] == whole["test_bits"]

@@ -38,4 +38,4 @@ def test_train_evaluate_and_estimate(
     tag = ["tag", "train", "-q", "--corpus=demo", "--epochs=1", "--hidden-size=4", "--device=cpu"]
     assert main([*tag, "--embeddings", f"flair:{model}", f"flair:{weights}", "--out", str(tmp_path / "tagger")]) == 0
     assert main(["charlm", "evaluate", "--model", str(tmp_path / "no.pt"), "--text", text]) == 2
-    assert "there is no such model" in capsys.readouterr().err
+    assert "there is no such file of a character model" in capsys.readouterr().err

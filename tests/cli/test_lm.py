@@ -160,7 +160,7 @@ def test_compare_lists_words_as_tables_and_as_json(text, runs, capsys) -> None:
     models, figures, *_ = printed.splitlines()
     assert models == f"A = {runs[0]}, B = {runs[1]}, on {text}"
     assert figures.startswith(f"{found.tokens:,} tokens: perplexity ")
-    assert f"B - A {found.difference:+.4f}; 0.0 % of the words <unk>" in figures
+    assert f"B - A {found.difference:+.4f}; 0.0 % of the tokens <unk>" in figures
     for title, words in (("better in B", found.improved(3)), ("worse in B", found.worsened(3)),
                          ("most frequent", found.frequent(3))):  # fmt: skip
         table = printed.split(f"\n{title} ")[1].split("\n\n")[0].splitlines()[1:]

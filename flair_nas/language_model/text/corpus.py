@@ -16,7 +16,7 @@ import itertools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,9 +163,17 @@ def load_text(
 
 
 def load_configured_text(
-    settings: TextSettings, source: TextSource | None = None, *, cache: Path | None = None, progress: bool = False
+    settings: TextSettings,
+    source: TextSource | None = None,
+    *,
+    words: Sequence[str] | None = None,
+    cache: Path | None = None,
+    progress: bool = False,
 ) -> TextCorpus:
-    """Load the text that settings name, or another source with the same settings; see `load_text`."""
+    """Load the text that settings name, or another source with the same settings; see `load_text`.
+
+    With `words`, these have ids, whatever the text holds; `vocabulary_size` and `min_count` do not count.
+    """
     source = settings.text or None if source is None else source
     if source is None:
         raise FlairNasError("no text: give a folder with train and valid text with --text DIR (or --text demo)")
@@ -174,11 +182,13 @@ def load_configured_text(
     chosen = {name: getattr(settings, name) for name in ("vocabulary_size", "min_count", "lowercase", "valid_share")}
     if settings.unit != "word":  # the caches of words keep their names
         chosen["unit"] = settings.unit
+    if words is not None:
+        chosen |= {"words": list(words), "vocabulary_size": None, "min_count": 1}
     digests = {name: part.digest for name, part in text.parts.items()}
     key = json.dumps({"format": _FORMAT, "text": digests, "settings": chosen}, sort_keys=True)
     fingerprint = hashlib.sha256(key.encode()).hexdigest()
 
-    build = functools.partial(_build, text, settings, progress)
+    build = functools.partial(_build, text, settings, words, progress)
     folder, built = cached_folder(TOKEN_IDS, fingerprint, build, cache)
     ids = np.memmap(folder / "ids.bin", dtype="<i4", mode="r")
     train, valid, test, _ = np.split(ids, np.cumsum([built["tokens"][name] for name in PARTS]))
@@ -258,7 +268,9 @@ def _check_blanks(corpus: TextCorpus) -> None:
         )
 
 
-def _build(text: Text, settings: TextSettings, progress: bool, folder: Path) -> dict[str, Any]:
+def _build(
+    text: Text, settings: TextSettings, words: Sequence[str] | None, progress: bool, folder: Path
+) -> dict[str, Any]:
     """Write ``ids.bin``, and return the other data on the text, for JSON."""
     train = text.parts["train"]
     with tqdm(
@@ -276,7 +288,8 @@ def _build(text: Text, settings: TextSettings, progress: bool, folder: Path) -> 
             before_valid = _count_before_valid(train, before_valid, settings.valid_share)
             num_train = before_valid.total()
             tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
-        vocabulary = _choose_vocabulary(before_valid, settings, train.label)
+        kept = _choose_words(before_valid, settings, train.label) if words is None else words
+        vocabulary = _count_vocabulary(before_valid, kept)
         with open(folder / "ids.bin", "wb") as stream:
             for part in text.parts.values():
                 for ids in vocabulary.encode(part.read(bar.update)):
@@ -316,7 +329,7 @@ def _first_lines(words: Iterable[str], lines: int) -> Iterator[str]:
             return
 
 
-def _choose_vocabulary(counts: Counter[str], settings: TextSettings, label: str) -> Vocabulary:
+def _choose_words(counts: Counter[str], settings: TextSettings, label: str) -> list[str]:
     """Return the words that get ids, from the counts of the training part by first occurrence."""
     words = [word for word, _ in counts.most_common() if word not in (LINE_END, END, UNKNOWN)]
     kept = [word for word in words if counts[word] >= settings.min_count]
@@ -326,10 +339,15 @@ def _choose_vocabulary(counts: Counter[str], settings: TextSettings, label: str)
             f"{label}: a vocabulary of {len(kept)} words beside {UNKNOWN} and {END} leaves nothing to predict; of "
             f"{len(words)} different words, {len(kept)} occur min_count = {settings.min_count} times"
         )
+    return kept
+
+
+def _count_vocabulary(counts: Counter[str], kept: Sequence[str]) -> Vocabulary:
+    """Return a vocabulary of these words, `UNKNOWN` and `END`, by falling count in the training part."""
     targets = dict(zip(kept, kept)) | {LINE_END: END, END: END}
     merged: Counter[str] = Counter()
     for word, count in counts.items():
         merged[targets.get(word, UNKNOWN)] += count
-    merged.update({END: 0, UNKNOWN: 0})
+    merged.update(dict.fromkeys((END, UNKNOWN, *kept), 0))
     names, numbers = zip(*merged.most_common())
     return Vocabulary(names, numbers)

@@ -130,7 +130,7 @@ def _folder_text(folder: Path, unit: Unit) -> Text:
         raise FlairNasError(f"{folder}: this folder cannot be read ({error.strerror or error})") from None
     files: dict[str, list[Path]] = {part: [] for part in PARTS}
     for entry in entries:
-        parts = [] if entry.is_dir() and entry.name != "train" else _named_parts(entry.name)
+        parts = [] if entry.is_dir() else _named_parts(entry.name)
         if len(parts) > 1:
             raise FlairNasError(
                 f"{entry}: the name could mean {' or '.join(parts)}; rename the file, or name the files by part: "
@@ -138,6 +138,8 @@ def _folder_text(folder: Path, unit: Unit) -> Text:
             )
         for part in parts:
             files[part].append(entry)
+    if not files["train"] and (folder / "train").is_dir():
+        files["train"] = [folder / "train"]
     for part, candidates in files.items():
         if len(candidates) > 1:
             raise FlairNasError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +13,28 @@ from flair.data import Dictionary
 from flair.models import LanguageModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from flair_nas.errors import FlairNasError, shown
+from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.storage.files import whole_file
-from flair_nas.storage.paths import no_model, user_path
+from flair_nas.storage.paths import user_path
+from flair_nas.tagging.safe_file import SizeLimit, check_self_contained
 
 FORMAT, VERSION = "flair-nas/character-model", 1
+PICKLE, DATA = "model.pt", "model.safetensors"
 _SETTINGS = ("is_forward_lm", "hidden_size", "nlayers", "embedding_size", "nout", "document_delimiter", "dropout")
 
 
 def save_character_model(model: LanguageModel, folder: Path) -> None:
     """Write a model to an existing folder: ``model.pt``, for Flair, and ``model.safetensors``, which runs no code."""
     settings = {name: getattr(model, name) for name in _SETTINGS} | {"recurrent_type": str(model.recurrent_type)}
-    config = {"format": FORMAT, "version": VERSION, "settings": settings, "characters": model.dictionary.get_items()}
     weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    with whole_file(folder / "model.safetensors") as temporary:
+    config = {"format": FORMAT, "version": VERSION, "settings": settings, "characters": model.dictionary.get_items()}
+    config["sha256"] = _hash_weights(weights)
+    with whole_file(folder / DATA) as temporary:
         save_file(weights, temporary, {"format": "pt", "flair_nas": json.dumps(config)})
-    with whole_file(folder / "model.pt") as temporary:
+    with whole_file(folder / PICKLE) as temporary:
         model.save(temporary)
 
 
@@ -41,21 +49,22 @@ def load_character_model(source: str | Path) -> LanguageModel:
     """
     path = user_path(source)
     if path.is_dir():
-        raise FlairNasError(f"{path} is a folder; give a file of a model, such as {path / 'forward' / 'model.pt'}")
+        there = [file for file in (path / DATA, *sorted(path.glob(f"*/{DATA}"))) if file.exists()]
+        raise FlairNasError(f"{path} is a folder; give a file of a model" + (f", such as {there[0]}" if there else ""))
     if not path.exists():
-        raise FlairNasError(no_model(path))
+        raise FlairNasError(f"{path}: there is no such file of a character model")
     try:
         if path.suffix == ".safetensors":
             return _read_data(path)
+        if zipfile.is_zipfile(path):  # Flair's oldest models are not, and have no checksums
+            verify_checksums(path)
         model: LanguageModel = LanguageModel.load_language_model(path)
-        if not isinstance(model.dictionary, Dictionary):
-            raise ValueError("it has no dictionary")
         return model
     except (FlairNasError, MemoryError):
         raise
     except Exception as error:  # a damaged file can raise nearly anything
         raise FlairNasError(
-            f"{path}: is cut short, or no character language model of Flair's ({shown(error)})"
+            f"{path}: is cut short or damaged, or no character language model of Flair's ({shown(error)})"
         ) from None
 
 
@@ -70,15 +79,27 @@ def _read_data(path: Path) -> LanguageModel:
         raise FlairNasError(f"{path}: is no character model of flair-nas; its metadata has no format {FORMAT}")
     if config["version"] != VERSION:
         raise FlairNasError(f"{path}: version {config['version']} is not known here; update flair-nas")
+    if config["sha256"] != _hash_weights(weights):
+        raise FlairNasError(f"{path}: is damaged, its checksum does not match; give the file back")
     dictionary = Dictionary(add_unk=False)
     for item in config["characters"]:
         dictionary.add_item(item)
     dictionary.add_unk = "<unk>" in config["characters"]
     settings: dict[str, Any] = {name: config["settings"][name] for name in (*_SETTINGS, "recurrent_type")}
-    rows = len(weights["encoder.weight"])
-    if rows != len(dictionary):
-        raise FlairNasError(f"{path}: {rows} rows of weights do not fit {len(dictionary)} characters; give it back")
-    model = LanguageModel(dictionary, **settings, has_decoder="decoder.weight" in weights)
+    try:
+        check_self_contained(settings["recurrent_type"])
+        with SizeLimit(weights, f"hidden_size {settings['hidden_size']} and others"):
+            model = LanguageModel(dictionary, **settings, has_decoder="decoder.weight" in weights)
+    except FlairNasError as error:
+        raise FlairNasError(f"{path}: {error}") from None
     model.load_state_dict(weights)
     model.eval()
     return model
+
+
+def _hash_weights(weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of the bytes of all weights, in the order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(weights[name].numpy().tobytes())
+    return digest.hexdigest()

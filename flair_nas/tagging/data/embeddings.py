@@ -131,7 +131,9 @@ def _read_model(kind: str) -> Callable[[str], TokenEmbeddings]:
         if not path.endswith(".safetensors"):
             embeddings: TokenEmbeddings = LANGUAGE_MODELS[kind](path)
             return embeddings
-        contextual = FlairEmbeddings(load_character_model(path), name=path)
+        model = load_character_model(path)
+        model.decoder = None  # as Flair loads a file
+        contextual = FlairEmbeddings(model, name=path)
         return contextual if kind == "flair" else PooledFlairEmbeddings(contextual)
 
     return make

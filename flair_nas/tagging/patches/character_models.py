@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.nn.init import papers_range
 from flair_nas.nn.recurrent_layer import RecurrentLayer
@@ -22,6 +21,10 @@ from flair_nas.tagging.registration import build_rnn, describe_rnn
 if TYPE_CHECKING:
     from flair.embeddings import FlairEmbeddings
     from flair.models import LanguageModel
+
+
+KNOWN = ("LSTM", "GRU", "SRU", "MINGRU")
+"""Layers of character models that are no genotypes."""
 
 
 class LayerText(str):
@@ -51,18 +54,14 @@ def register(module: ModuleType) -> None:
         **options: Any,
     ) -> tuple[nn.Module, int]:
         name = layer_type.lower() if isinstance(layer_type, str) else ""
-        if name == "rnn":
-            raise FlairNasError("Flair's language models take LSTM and GRU, not RNN, as recurrent_type")
         if name in rnn_layers:
             built: tuple[nn.Module, int] = flair_builder(
                 layer_type, initial_size, hidden_size, nlayers, dropout, **options
             )
             return built
         between = dropout if nlayers > 1 else 0.0
-        bound = papers_range(hidden_size)
-        layer = build_rnn(
-            layer_type, initial_size, hidden_size, nlayers, dropout=between, batch_first=False, init_range=bound
-        )
+        settings: dict[str, Any] = {"batch_first": False, "init_range": papers_range(hidden_size), "names": KNOWN}
+        layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **settings)
         return layer, 1  # its state is one object
 
     vars(module)["create_recurrent_layer"] = create_recurrent_layer
@@ -87,6 +86,11 @@ def _wrap_model(model: Any) -> None:
     model.__init__, model.repackage_hidden = make, repackage_hidden
 
 
+def _name_of(model: LanguageModel, layer: str) -> str:
+    """Return the name that Flair gives embeddings of a model that is no file, which always says LSTM."""
+    return f"Task-{layer}-{model.hidden_size}-{model.nlayers}-{model.is_forward_lm}"
+
+
 def register_embeddings(module: ModuleType) -> None:
     """Wrap what names and saves `FlairEmbeddings`.
 
@@ -99,8 +103,8 @@ def register_embeddings(module: ModuleType) -> None:
     @functools.wraps(init)
     def make(self: FlairEmbeddings, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        if isinstance(self.lm.rnn, RecurrentLayer):
-            self.name = self.name.replace("Task-LSTM", f"Task-{type(self.lm.rnn).__name__}", 1)
+        if isinstance(self.lm.rnn, RecurrentLayer) and self.name == _name_of(self.lm, "LSTM"):
+            self.name = _name_of(self.lm, type(self.lm.rnn).__name__)
 
     @functools.wraps(to_params)
     def save_params(self: FlairEmbeddings) -> dict[str, Any]:

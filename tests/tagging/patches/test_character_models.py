@@ -86,7 +86,12 @@ def test_a_genotype_and_a_file_are_layers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [("i-darts-ptv", "Did you mean i-darts-ptb"), ("RNN", "LSTM and GRU"), ("foo", "Known: "), ("tanh7", "found 7")],
+    [
+        ("i-darts-ptv", "Did you mean i-darts-ptb"),
+        ("RNN", "Known: LSTM, GRU, SRU, MINGRU, darts"),
+        ("foo", "Known: "),
+        ("tanh7", "found 7"),
+    ],
 )
 def test_an_unknown_layer_is_named_with_the_known_ones(kind: str, message: str) -> None:
     with pytest.raises(FlairNasError, match=message):
