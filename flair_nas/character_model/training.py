@@ -267,7 +267,6 @@ class _Training:
         columns = self.splits.columns(number, self.epoch, self.forward)
         hidden = self.new_state() if self.hidden is None else self.hidden
         started, started_cpu, saved = time.perf_counter(), time.process_time(), time.monotonic()
-        before = self.seconds
         while self.next_step < self.steps(columns):
             loss, hidden = self.step(columns, self.next_step, hidden)
             self.sums = [self.sums[0] + loss, self.sums[1] + 1]
@@ -292,8 +291,10 @@ class _Training:
         if loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch + 1
             save_character_model(self.model, self.run.folder)
-        record = {"split": number, "valid_loss": loss, "valid_bits": loss / math.log(2), "learning_rate": rate}
-        self.records.append(record | {"seconds": self.seconds - before})
+        record: dict[str, Any] = {"split": number, "valid_loss": loss, "valid_bits": loss / math.log(2), "learning_rate": rate}
+        for name in ("seconds", "cpu_seconds"):
+            record[name] = getattr(self, name) - sum(other[name] for other in self.records)
+        self.records.append(record)
         self.split, self.next_step, self.hidden = self.split + 1, 0, None
 
     def _count_time(self, started: float, started_cpu: float) -> None:

@@ -1,0 +1,133 @@
+"""Character models with several layers: bits per character, and F1 of taggers that use them.
+
+    python benchmarks/character_models.py models --text TEXT --out RUNS [--layers lstm small-relu-tanh ...]
+    python benchmarks/character_models.py taggers --data-root DATASETS --vectors VECTORS.gensim --out RUNS
+
+`models` trains a forward and a backward model of each layer on the same text, by the preset `small`. Layers have as
+many weights as an LSTM of 256 units; those without a matrix of H × H are two on top of one another. `taggers` trains
+taggers of WNUT-2017 with each pair, with the small cell as their own layer, by the preset `small-ner`. Both go on where
+they stopped. The figures go to results/character_models.json.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flair_nas.experiments.statistics import mean_and_spread
+
+RESULTS = Path(__file__).parent / "results" / "character_models.json"
+LAYERS = ("lstm", "gru", "sru", "mingru", "small-tanh", "small-relu-tanh", "small-relu-tanh,recurrence=elementwise")
+LAYERS += ("i-darts-ptb", "ess-ptb")
+HIDDEN, EMBEDDING = 256, 64
+TWO = ("sru", "mingru")
+SEEDS = [1, 2, 3]
+
+
+def hidden_size(layer: str) -> int:
+    """The hidden size at which a layer has as many weights as the LSTM, as nearly as possible."""
+    from flair.models.language_model import create_recurrent_layer
+
+    def weights(name: str, hidden: int) -> int:
+        with torch.device("meta"):
+            layer = create_recurrent_layer(name, EMBEDDING, hidden, 1 + (name in TWO))[0]
+        return sum(parameter.numel() for parameter in layer.parameters())
+
+    wanted = weights("lstm", HIDDEN)
+    return min(range(16, 1024, 2), key=lambda hidden: abs(weights(layer, hidden) - wanted))
+
+
+def folder_of(out: Path, layer: str) -> Path:
+    """The run folder of a layer's models."""
+    return out / layer.replace(",", "-").replace("=", "-")
+
+
+def train_models(arguments: argparse.Namespace) -> None:
+    """Train both models of each layer, and keep their figures."""
+    from flair_nas.character_model.config import CharacterModelConfig
+    from flair_nas.character_model.training import train_character_models
+    from flair_nas.settings.resolve import resolve
+
+    for layer in arguments.layers:
+        flags = {"text": arguments.text, "rnn": layer, "hidden_size": hidden_size(layer), "direction": "both"}
+        flags["layers"] = 1 + (layer in TWO)
+        flags |= {"split_size": 500_000, "epochs": arguments.epochs, "device": "cpu", "embedding_size": EMBEDDING}
+        config = resolve(CharacterModelConfig, kind="character_model", preset="small", flags=flags)
+        folder = folder_of(arguments.out, layer)
+        figures = train_character_models(config, folder)
+        curves = {way: read_curve(folder / way) for way in figures}
+        keep(layer, {"hidden_size": config.hidden_size, **figures, "curves": curves})
+
+
+def read_curve(folder: Path) -> list[tuple[float, float]]:
+    """CPU seconds of training and bits per character on valid, after each split."""
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text(encoding="utf-8").splitlines()]
+    seconds, curve = 0.0, []
+    for split in (split for line in lines for split in line["splits"]):
+        seconds += split["cpu_seconds"]
+        curve.append((round(seconds, 1), round(split["valid_bits"], 4)))
+    return curve
+
+
+def train_taggers(arguments: argparse.Namespace) -> None:
+    """Train taggers with each pair of models, and keep their F1."""
+    from flair_nas.settings.resolve import resolve
+    from flair_nas.tagging.config import TaggerConfig
+    from flair_nas.tagging.training import train_taggers
+
+    for layer in arguments.layers:
+        models = [f"flair:{folder_of(arguments.out, layer) / way / 'model.pt'}" for way in ("forward", "backward")]
+        flags: dict[str, Any] = {"embeddings": [f"word:{arguments.vectors}", *models], "seeds": SEEDS}
+        flags |= {"data_root": arguments.data_root, "device": "cpu"}
+        config = resolve(TaggerConfig, kind="tagging", preset="small-ner", flags=flags)
+        metrics = train_taggers(config, arguments.out / f"tagger-{folder_of(arguments.out, layer).name}")
+        keep(layer, {"test_f1": [round(seed["test_f1"], 2) for seed in metrics["seeds"]]})
+
+
+def keep(layer: str, figures: dict[str, Any]) -> None:
+    """Add figures of a layer to those that are kept."""
+    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    kept[layer] = {**kept.get(layer, {}), **figures}
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def table() -> str:
+    """The kept figures as Markdown; equal seconds are those that the LSTM takes."""
+    kept = json.loads(RESULTS.read_text(encoding="utf-8"))
+    limits = {way: curve[-1][0] for way, curve in kept["lstm"]["curves"].items()}
+    lines = [
+        "| layer | H | weights | bits, forward | backward | at the LSTM's seconds | CPU s, × LSTM | WNUT-2017, F1 |"
+    ]
+    lines.append("| --- |" + " --- |" * 7)
+    for layer, of in kept.items():
+        ways = [of[way] for way in ("forward", "backward")]
+        at_equal = [min(bits for seconds, bits in of["curves"][way] if seconds <= limits[way]) for way in limits]
+        ratio = statistics.mean(of["curves"][way][-1][0] / limits[way] for way in limits)
+        cells = [layer, str(of["hidden_size"]), f"{ways[0]['rnn_parameters']:,}"]
+        cells += [f"{way['test_bits']:.3f}" for way in ways]
+        cells += [" / ".join(f"{bits:.3f}" for bits in at_equal), f"{ratio:.2f}"]
+        cells.append(mean_and_spread(of["test_f1"]) if "test_f1" in of else "-")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Runs one part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("models", "taggers"))
+    parser.add_argument("--out", type=Path, required=True, help="folder for all runs")
+    parser.add_argument("--layers", nargs="+", default=LAYERS)
+    parser.add_argument("--text", help="of models")
+    parser.add_argument("--epochs", type=int, default=3, help="of models (default: 3)")
+    parser.add_argument("--data-root", help="of taggers")
+    parser.add_argument("--vectors", help="of taggers: word vectors")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    {"models": train_models, "taggers": train_taggers}[arguments.part](arguments)
+
+
+if __name__ == "__main__":
+    main()
