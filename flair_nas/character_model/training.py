@@ -83,14 +83,14 @@ def train_character_models(
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
-                training = _Training(run.part(direction), *text, direction == "forward")
+                training = _Training(config, *text, direction == "forward")
+                training.run = run.part(direction)
                 training.run.resume(training.restore)
                 training.run.accept()
                 training.train(progress)
                 figures[direction] = _finish(training)
-            return {
-                name: figures[name] for name in run.finish({**figures, "epochs": training.epoch}) if name in figures
-            }
+            run.finish({**figures, "epochs": training.epoch})
+            return figures
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
@@ -101,7 +101,7 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
     """
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
-        training = _Training(None, *load_characters(config, progress), config.directions()[0] == "forward", config)
+        training = _Training(config, *load_characters(config, progress), config.directions()[0] == "forward")
         columns, hidden = training.splits.columns(0, 0, training.forward), training.new_state()
         times = []
         for step in range(min(_TIMED_STEPS, training.steps(columns))):
@@ -124,31 +124,18 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
 
 
 class _Training:
-    """A model between two steps, and all that the next step depends on."""
+    """A model between two steps, and all that the next step depends on. What it saves goes to `run`."""
 
-    def __init__(
-        self,
-        run: Run[CharacterModelConfig] | None,
-        corpus: TextCorpus,
-        dictionary: Dictionary,
-        forward: bool,
-        config: CharacterModelConfig | None = None,
-    ) -> None:
-        self.config = config = config or run.config  # type: ignore[union-attr]
-        self.corpus, self.forward = corpus, forward
-        if run is not None:
-            self.run = run
+    run: Run[CharacterModelConfig]
+
+    def __init__(self, config: CharacterModelConfig, corpus: TextCorpus, dictionary: Dictionary, forward: bool) -> None:
+        self.config, self.corpus, self.forward = config, corpus, forward
         self.splits = Splits(corpus, dictionary, config)
-        torch.manual_seed(config.seed)
-
-        def build() -> LanguageModel:
-            sizes = config.hidden_size, config.layers, config.embedding_size
-            return LanguageModel(dictionary, forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
-
+        sizes = config.hidden_size, config.layers, config.embedding_size
         layer = partial(create_recurrent_layer, config.rnn, config.embedding_size, config.hidden_size, config.layers)
         check_fits(lambda: layer()[0], flair.device, f"hidden_size {config.hidden_size}")
         torch.manual_seed(config.seed)
-        self.model = build()
+        self.model = LanguageModel(dictionary, forward, *sizes, dropout=config.dropout, recurrent_type=config.rnn)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.learning_rate)
         self.scheduler = ReduceLROnPlateau(self.optimizer, factor=config.anneal_factor, patience=config.patience)
         valid = encode_characters(corpus.valid, corpus.vocabulary.words, dictionary)
@@ -291,7 +278,12 @@ class _Training:
         if loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch + 1
             save_character_model(self.model, self.run.folder)
-        record: dict[str, Any] = {"split": number, "valid_loss": loss, "valid_bits": loss / math.log(2), "learning_rate": rate}
+        record: dict[str, Any] = {
+            "split": number,
+            "valid_loss": loss,
+            "valid_bits": loss / math.log(2),
+            "learning_rate": rate,
+        }
         for name in ("seconds", "cpu_seconds"):
             record[name] = getattr(self, name) - sum(other[name] for other in self.records)
         self.records.append(record)
