@@ -20,7 +20,6 @@ from flair_nas.language_model.saved import encode_text
 from flair_nas.language_model.text.config import TextSettings
 from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary
 from flair_nas.language_model.text.sources import TextSource
-from flair_nas.nn.state import RecurrentState
 from flair_nas.tagging.data.character_models import load_character_model
 
 
@@ -32,11 +31,6 @@ class CharacterScore(NamedTuple):
     characters: int  # number of predicted characters
     unknown_share: float  # share of the characters that the model does not know
     flair_loss: float  # what Flair's trainer reports: it divides by one character more in each column
-
-
-def detach_state(hidden: tuple[Tensor | RecurrentState, ...]) -> tuple[Tensor | RecurrentState, ...]:
-    """Return a state of Flair's `LanguageModel` detached from the graph."""
-    return tuple(part.detach() for part in hidden)
 
 
 @torch.no_grad()

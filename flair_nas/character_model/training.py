@@ -29,9 +29,10 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
 from flair_nas.character_model.config import DIRECTIONS, CharacterModelConfig
-from flair_nas.character_model.evaluation import CharacterScore, detach_state, evaluate_columns, score_ids
+from flair_nas.character_model.evaluation import CharacterScore, evaluate_columns, score_ids
 from flair_nas.character_model.text import Splits, columns_of, encode_characters, load_characters
 from flair_nas.errors import FlairNasError, NotFiniteError
+from flair_nas.language_model.model import detach
 from flair_nas.language_model.text.corpus import TextCorpus
 from flair_nas.nn.state import RecurrentState
 from flair_nas.runs.device import check_precision
@@ -43,6 +44,12 @@ from flair_nas.tagging.data.character_models import DATA, PICKLE, load_character
 from flair_nas.tagging.quiet import flair_device
 
 log = logging.getLogger("flair_nas")
+
+_PLAIN = (
+    *("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch"),
+    *("seconds", "cpu_seconds", "evaluation_seconds"),
+)
+"""Attributes of a training that checkpoints hold as they are."""
 
 _MAY_CHANGE = ("epochs", "device", "text", "direction")
 _SECONDS_BETWEEN_CHECKPOINTS = 300.0  # within a split
@@ -152,10 +159,8 @@ class _Training:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        names = ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch")
-        times = ("seconds", "cpu_seconds", "evaluation_seconds")
         self.run.save(
-            {name: getattr(self, name) for name in names + times}
+            {name: getattr(self, name) for name in _PLAIN}
             | {
                 "fingerprint": self.corpus.fingerprint,
                 "forward": self.forward,
@@ -186,9 +191,7 @@ class _Training:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scheduler.load_state_dict(state["scheduler"])
-        for name in ("epoch", "split", "next_step", "sums", "records", "best_loss", "best_epoch"):
-            setattr(self, name, state[name])
-        for name in ("seconds", "cpu_seconds", "evaluation_seconds"):
+        for name in _PLAIN:
             setattr(self, name, state[name])
         self.hidden = _from_plain(state["hidden"])
         restore_random_state(state["random"])
@@ -223,7 +226,7 @@ class _Training:
                 f"{config.learning_rate:g}) in a new folder may help"
             )
         self.optimizer.step()
-        return value, detach_state(hidden)
+        return value, detach(hidden)
 
     def train(self, progress: bool) -> None:
         """Train until the last epoch."""

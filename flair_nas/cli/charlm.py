@@ -10,6 +10,7 @@ from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.flags import add_action, add_output_flags, add_run_flags, add_setting_flags, count, settings_of_run
 from flair_nas.cli.log import quiet_libraries, shows_progress
 from flair_nas.runs.signals import exit_on_signal
+from flair_nas.storage.paths import typed
 
 if TYPE_CHECKING:
     from flair_nas.cli.flags import Actions
@@ -65,9 +66,8 @@ def train(arguments: argparse.Namespace) -> int:
         return 0
     for direction, figures in train_character_models(config, out, progress=shows_progress(arguments)).items():
         print(f"{direction}: {format_figures(figures)}")
-        print(
-            f'next: FlairEmbeddings("{out / direction / "model.pt"}"), or --embeddings flair:{out / direction}/model.pt'
-        )
+        path = out / direction / "model.pt"
+        print(f'next: FlairEmbeddings("{path}"), or --embeddings {typed(f"flair:{path}")}')
     return 0
 
 

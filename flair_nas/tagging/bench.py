@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from flair.embeddings import FlairEmbeddings, PooledFlairEmbeddings, TokenEmbeddings
+from flair.embeddings import TokenEmbeddings
 from flair.models import SequenceTagger
 from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.nn.recurrent_layer import RecurrentLayer
+from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.prediction import tag_lines
 
 ROUNDS = 3
@@ -114,11 +115,10 @@ def lstms_in_place(tagger: SequenceTagger) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if tagger.use_rnn and isinstance(tagger.rnn, RecurrentLayer):
             stack.enter_context(_replaced(tagger, _make_lstm(tagger.rnn)))
-        for member in members_of(tagger).values():
-            inner = member.context_embeddings if isinstance(member, PooledFlairEmbeddings) else member
-            if isinstance(inner, FlairEmbeddings) and isinstance(inner.lm.rnn, RecurrentLayer):
-                stack.enter_context(_replaced(inner.lm, _make_lstm(inner.lm.rnn)))
-                stack.enter_context(mock.patch.object(inner.lm, "state_count", 2))
+        for model in (contextual.lm for contextual in find_contextual(members_of(tagger).values())):
+            if isinstance(model.rnn, RecurrentLayer):
+                stack.enter_context(_replaced(model, _make_lstm(model.rnn)))
+                stack.enter_context(mock.patch.object(model, "state_count", 2))
         yield
 
 

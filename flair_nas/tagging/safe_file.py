@@ -206,13 +206,13 @@ def _check_embeddings(embeddings: object) -> None:
         # older files lack what Flair leaves out
         parameters = {"with_whitespace": True, **parameters, "model_params": {"recurrent_type": "LSTM", **model}}
     _check_types(parameters, _KINDS[kind], kind)
-    if kind == "FlairEmbeddings":
-        check_self_contained(parameters["model_params"]["recurrent_type"])
     if kind == "StackedEmbeddings":
         for member in parameters["embeddings"]:
             _check_embeddings(member)
     elif kind == "PooledFlairEmbeddings":
         _check_embeddings(parameters["contextual_embeddings"])
+    elif kind == "FlairEmbeddings":
+        check_self_contained(parameters["model_params"]["recurrent_type"])
 
 
 def check_self_contained(recurrent_type: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from flair.data import Dictionary
+from flair.embeddings import FlairEmbeddings, PooledFlairEmbeddings, TokenEmbeddings
 from flair.models import LanguageModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -24,6 +25,12 @@ from flair_nas.tagging.safe_file import SizeLimit, check_self_contained
 FORMAT, VERSION = "flair-nas/character-model", 1
 PICKLE, DATA = "model.pt", "model.safetensors"
 _SETTINGS = ("is_forward_lm", "hidden_size", "nlayers", "embedding_size", "nout", "document_delimiter", "dropout")
+
+
+def find_contextual(members: Iterable[TokenEmbeddings]) -> list[FlairEmbeddings]:
+    """Return the embeddings of character models among members of a stack, pooled ones without their pooling."""
+    inner = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members]
+    return [member for member in inner if isinstance(member, FlairEmbeddings)]
 
 
 def save_character_model(model: LanguageModel, folder: Path) -> None:

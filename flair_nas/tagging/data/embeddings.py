@@ -26,7 +26,7 @@ from flair.embeddings import (
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
-from flair_nas.tagging.data.character_models import load_character_model
+from flair_nas.tagging.data.character_models import find_contextual, load_character_model
 from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.word_vectors import read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -114,8 +114,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
 
 def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:
     """Warn of several character models that all read in one direction."""
-    inner = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members]
-    models = [member for member in inner if isinstance(member, FlairEmbeddings)]
+    models = find_contextual(members)
     if len(models) > 1 and len({model.is_forward_lm for model in models}) == 1:
         way, other = ("forward", "backward") if models[0].is_forward_lm else ("backward", "forward")
         names = ", ".join(model.name for model in models)
