@@ -16,7 +16,8 @@ that speeds up or slows down favours none; a case has both precisions in one rep
 
 Training is forward and backward, with the gradients of all weights and of the input; bfloat16 is autocast. Sizes are
 BxTxH, or BxTxDxH with another input size; T = wnut is a packed batch of sentences as long as tweets. Layers are
-genotypes, or gru, sru, mingru, which have no floor. Tables show median milliseconds, and ratios with their quartiles.
+genotypes, or gru, sru, mingru, minlstm, which have no floor. Tables show median milliseconds, and ratios with their
+quartiles.
 `growth`: one genotype over T and B, on the most threads. `memory`: what three training steps add to the peak of a fresh
 process.
 
@@ -75,7 +76,7 @@ def genotype_of(name: str) -> Genotype:
 
 
 def make_layer(name: str, size: str) -> nn.Module:
-    """A layer by the name of a genotype, or gru, lstm, mingru or sru."""
+    """A layer by the name of a genotype, or gru, lstm, mingru, minlstm or sru."""
     widths = input_size(size), batch_sizes(size)[1]
     if name in ("lstm", "gru"):
         return getattr(nn, name.upper())(*widths)

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "small_cells"
 ELEMENTWISE = ",recurrence=elementwise"
 NAMES = ("s0", "tanh0", "relu0", "relu0-tanh1", "relu0-relu1-tanh2-relu3", "darts-v1", "gru")
-NAMES += (f"s0{ELEMENTWISE}", f"tanh0{ELEMENTWISE}", f"relu0-tanh1{ELEMENTWISE}", "sru", "mingru")
+NAMES += (f"s0{ELEMENTWISE}", f"tanh0{ELEMENTWISE}", f"relu0-tanh1{ELEMENTWISE}", "sru", "mingru", "minlstm")
 FEW = ("tanh0", "relu0-tanh1", "darts-v1", "gru", f"tanh0{ELEMENTWISE}", f"relu0-tanh1{ELEMENTWISE}")
 TAGGER = "32xwnutx612x256"  # as in the tables of taggers
 SIZES = {

@@ -27,7 +27,7 @@ class CharacterModelConfig(TextSettings):
         "text",
         "characters that have ids: text (of the training part), common (Flair's, a download), or a model's file",
     )
-    rnn: str = setting("lstm", "lstm, gru, sru, mingru, a genotype's name, file or address, or a one-line genotype")
+    rnn: str = setting("lstm", "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line")
     hidden_size: int = setting(256, "hidden size H", **COUNT)
     embedding_size: int = setting(100, "embedding size D", **COUNT)
     layers: int = setting(1, "recurrent layers", low=1, high=100)

@@ -25,12 +25,13 @@ from flair_nas.cli.log import quiet_flair, shows_progress
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.library.downloads import PREFIX
 from flair_nas.library.layer_spec import parse_layer_spec
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.storage.resources import resource_path
-from flair_nas.tagging.config import LAYER_NAMES, OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
 
 if TYPE_CHECKING:
     from flair.data import Sentence

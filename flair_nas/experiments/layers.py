@@ -8,7 +8,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.experiments.tasks import TASKS, Settings
 from flair_nas.experiments.worker_setup import be_quiet, time_ratio
 from flair_nas.library.layer_spec import parse_layer_spec
-from flair_nas.tagging.config import LAYER_NAMES
+from flair_nas.library.named import LAYER_NAMES
 
 
 def identity(rnn: str) -> str:

@@ -18,10 +18,11 @@ from flair_nas.experiments.counts import count_file, count_unseen, pack_counts
 from flair_nas.experiments.tasks import Settings
 from flair_nas.experiments.worker_setup import be_quiet, read_history, time_steps, train_step
 from flair_nas.library.layer_spec import to_layer_spec
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.device import choose_device
 from flair_nas.runs.memory import forget_peak_memory
 from flair_nas.settings.fields import get_kinds
-from flair_nas.tagging.config import FLAIR_TYPES, LAYER_NAMES, CorpusSettings, TaggerConfig
+from flair_nas.tagging.config import FLAIR_TYPES, CorpusSettings, TaggerConfig
 from flair_nas.tagging.registration import build_rnn
 
 LAYERS = LAYER_NAMES

@@ -27,7 +27,7 @@ class LanguageModelSettings(TextSettings):
 
     rnn: str = setting(
         "i-darts-ptb",
-        "lstm, gru, sru, mingru, a genotype's name, file or address, or a one-line genotype; options after commas",
+        "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line; options after commas",
     )
     hidden_size: int = setting(200, "hidden size H", **COUNT)
     embedding_size: int | None = setting(None, "embedding size D (as hidden_size)", **COUNT)

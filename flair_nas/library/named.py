@@ -12,6 +12,9 @@ from flair_nas.genotype import NO_NODES, OPERATIONS, Genotype, GenotypeError
 from flair_nas.storage.paths import meant, user_path
 from flair_nas.storage.resources import resource_path
 
+LAYER_NAMES = ("LSTM", "GRU", "RNN", "SRU", "MINGRU", "MINLSTM")
+"""Names of layers that have no genotype."""
+
 
 class UnknownGenotypeError(GenotypeError):
     """Error of a source that is no name, file, address or written form of a genotype."""
@@ -51,7 +54,7 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
         return Genotype.parse(text)
     names = bundled_names()
     hint = suggest_source(text, names)
-    if text.upper() in ("LSTM", "GRU", "RNN", "SRU", "MINGRU"):
+    if text.upper() in LAYER_NAMES:
         hint = f"{text} is a layer without a genotype"
     expected = f"a name ({', '.join(names)}), a file, an https:// or hf:// address, or a one-line genotype"
     expected = f"{expected}; {hint.strip()}" if hint else expected

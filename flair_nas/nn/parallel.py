@@ -1,4 +1,4 @@
-"""Published recurrences without a sequential matrix product, as baselines: SRU and minGRU."""
+"""Published recurrences without a sequential matrix product, as baselines: SRU, minGRU and minLSTM."""
 
 from __future__ import annotations
 
@@ -92,11 +92,14 @@ class MinGRUCell(CellBase):
         weight_input [D, 2H], columns [gate | candidate]; bias [2H].
     """
 
+    blocks = 2
+
     def __init__(
         self, input_size: int, hidden_size: int, device: Device = None, dtype: torch.dtype | None = None
     ) -> None:
-        super().__init__(input_size, hidden_size, 2 * hidden_size, "elementwise", device, dtype)
-        self.bias = nn.Parameter(torch.empty(2 * hidden_size, device=device, dtype=dtype))
+        width = self.blocks * hidden_size
+        super().__init__(input_size, hidden_size, width, "elementwise", device, dtype)
+        self.bias = nn.Parameter(torch.empty(width, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -111,12 +114,40 @@ class MinGRUCell(CellBase):
 
         z_t = σ(x_t W_z + b_z). Args and returns are those of `CellBase.run_elementwise`.
         """
-        pre = product(data, self.weight_input) + self.bias  # [S, 2H]
+        pre = self.gate_and_candidate(product(data, self.weight_input) + self.bias)  # [S, 2H]
         states = loop("tanh", pre, torch.zeros_like(hidden[:1]), hidden, packing.sizes)  # without v
         return states, states
 
+    def gate_and_candidate(self, projected: Tensor) -> Tensor:
+        """Return what z_t is the sigmoid of, and the candidate before its tanh, [S, 2H]."""
+        return projected
 
-PARALLEL_CELLS = {"sru": SRUCell, "mingru": MinGRUCell}
+
+class MinLSTMCell(MinGRUCell):
+    """Cell of minLSTM (Feng et al., 2024) with tanh as its candidate, whose two gates sum to 1.
+
+    h_t = f_t / (f_t + i_t) ⊙ h_{t-1} + i_t / (f_t + i_t) ⊙ tanh(x_t W_h + b_h), with the sigmoids i_t and f_t. It is
+    minGRU with the gate z_t = i_t / (f_t + i_t) = σ(log i_t - log f_t).
+
+    Args:
+        input_size: D.
+        hidden_size: H.
+        device: device of the weights.
+        dtype: dtype of the weights.
+
+    Shape of the parameters:
+        weight_input [D, 3H], columns [input gate | forget gate | candidate]; bias [3H].
+    """
+
+    blocks = 3
+
+    def gate_and_candidate(self, projected: Tensor) -> Tensor:
+        """Return what z_t is the sigmoid of, and the candidate before its tanh, [S, 2H]."""
+        enter, forget, candidate = projected.split(self.hidden_size, dim=1)  # [S, H] each
+        return torch.cat([functional.logsigmoid(enter) - functional.logsigmoid(forget), candidate], dim=1)
+
+
+PARALLEL_CELLS = {"sru": SRUCell, "mingru": MinGRUCell, "minlstm": MinLSTMCell}
 """Cells by the names of their layers."""
 
 
@@ -126,7 +157,7 @@ class ParallelRNN(RecurrentLayer):
     Args:
         input_size: D.
         hidden_size: H.
-        kind: ``sru`` or ``mingru``.
+        kind: ``sru``, ``mingru`` or ``minlstm``.
 
     Other arguments are those of `SearchedRNN`.
 
@@ -151,10 +182,9 @@ class ParallelRNN(RecurrentLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         if kind not in PARALLEL_CELLS:
-            raise ValueError(f"kind must be {' or '.join(PARALLEL_CELLS)}, got {kind!r}")
-
-        if kind == "mingru" and recurrent_dropout:
-            warnings.warn("no state of mingru enters a product, so recurrent_dropout does nothing", stacklevel=2)
+            raise ValueError(f"kind must be sru, mingru or minlstm, got {kind!r}")
+        if kind != "sru" and recurrent_dropout:
+            warnings.warn(f"no state of {kind} enters a product, so recurrent_dropout does nothing", stacklevel=2)
 
         def make_cell(size: int) -> CellBase:
             return PARALLEL_CELLS[kind](size, hidden_size, device, dtype)

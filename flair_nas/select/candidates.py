@@ -16,9 +16,8 @@ from flair_nas.experiments.layers import identity, matched_size
 from flair_nas.experiments.tasks import TAGGING, Task
 from flair_nas.genotype import Genotype, random_genotype
 from flair_nas.library.layer_spec import parse_layer_spec, to_layer_spec
-from flair_nas.library.named import bundled_names, load_genotype
+from flair_nas.library.named import LAYER_NAMES, bundled_names, load_genotype
 from flair_nas.select.config import SelectSettings
-from flair_nas.tagging.config import LAYER_NAMES
 
 SMALL_CELLS = ("small-relu-tanh", "small-relu", "small-tanh")
 """Bundled cells of one or two nodes, on tags compared first if no candidates are named."""

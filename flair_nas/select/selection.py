@@ -21,6 +21,7 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.successive_halving import Rule
 from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import open_run
 from flair_nas.select.candidates import (
@@ -37,7 +38,6 @@ from flair_nas.select.report import PICTURE, Answer, format_report, make_answer,
 from flair_nas.select.runs import Runs
 from flair_nas.select.study import Study
 from flair_nas.storage.files import write_text
-from flair_nas.tagging.config import LAYER_NAMES
 
 log = logging.getLogger("flair_nas")
 

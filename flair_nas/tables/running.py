@@ -25,6 +25,7 @@ from flair_nas.experiments.local_pool import not_while_imported
 from flair_nas.experiments.pool import make_pool
 from flair_nas.experiments.tasks import TASKS
 from flair_nas.library.layer_spec import warn_of_risks
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.duration import duration
 from flair_nas.runs.run import Run, open_run
 from flair_nas.storage.files import write_text
@@ -42,7 +43,6 @@ from flair_nas.tables.spec import (
     slug,
     table_file,
 )
-from flair_nas.tagging.config import LAYER_NAMES
 
 log = logging.getLogger("flair_nas")
 

@@ -11,9 +11,6 @@ from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_p
 FLAIR_TYPES = ("LSTM", "GRU", "RNN")
 """The recurrent layers that Flair builds itself; left to Flair."""
 
-LAYER_NAMES = (*FLAIR_TYPES, "SRU", "MINGRU")
-"""Names of layers that have no genotype."""
-
 OF_THE_CORPUS = ("char", "one-hot")
 """Embeddings that are made from the corpus, and know its words alone."""
 
@@ -65,7 +62,7 @@ class TaggerConfig(CorpusSettings):
 
     rnn: str = setting(
         "small-relu-tanh",
-        "lstm, gru, sru, mingru, a genotype's name, its file or address, or a one-line genotype; options after commas",
+        "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line; options after commas",
         flair="rnn_type",
     )
     embeddings: list[str] = setting(

@@ -20,10 +20,11 @@ from torch import nn
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.nn.parallel import PARALLEL_CELLS, ParallelRNN
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
-from flair_nas.tagging.config import FLAIR_TYPES, LAYER_NAMES
+from flair_nas.tagging.config import FLAIR_TYPES
 
 if TYPE_CHECKING:
     from flair.embeddings.base import TokenEmbeddings

@@ -27,13 +27,14 @@ from torch.utils.data import ConcatDataset, Dataset
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library.layer_spec import parse_layer_spec, warn_of_risks
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.run import Run, open_run, read_figures
 from flair_nas.settings.resolve import read_run_settings
 from flair_nas.storage.files import copy_whole
-from flair_nas.tagging.config import LAYER_NAMES, TaggerConfig
+from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.column_files import parse_columns
 from flair_nas.tagging.data.corpora import TaggingCorpus, describe_corpus, load_corpus, sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings

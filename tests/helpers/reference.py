@@ -153,6 +153,17 @@ def run_mingru(weights: dict[str, Tensor], xs: Tensor, h: Tensor) -> Any:
     return torch.stack(outputs), State(h, [], [])
 
 
+def run_minlstm(weights: dict[str, Tensor], xs: Tensor, h: Tensor) -> Any:
+    """Run minLSTM in one direction over one sequence xs [T, D]; return its hidden states [T, H] and the last state."""
+    outputs = []
+    for x in xs:
+        i, f, candidate = (x @ weights["weight_input"] + weights["bias"]).chunk(3)  # [H] each
+        i, f = torch.sigmoid(i), torch.sigmoid(f)
+        h = f / (f + i) * h + i / (f + i) * torch.tanh(candidate)
+        outputs.append(h)
+    return torch.stack(outputs), State(h, [], [])
+
+
 def run_layers(rnn: Any, sequences: list[Tensor], states: list[list[State]] | None = None) -> tuple[list, list]:
     """Run a whole SearchedRNN or ParallelRNN, without dropout, over ragged sequences [T_b, D], each on its own.
 
@@ -172,7 +183,8 @@ def run_layers(rnn: Any, sequences: list[Tensor], states: list[list[State]] | No
                 ordered = xs.flip(0) if direction else xs
                 if "bias" in weights:
                     first = xs.new_zeros(rnn.hidden_size) if start is None else start.hidden
-                    side, end = (run_sru if "weight_reset" in weights else run_mingru)(weights, ordered, first)
+                    run = {"sru": run_sru, "mingru": run_mingru, "minlstm": run_minlstm}[rnn.kind]
+                    side, end = run(weights, ordered, first)
                 else:
                     side, end = run_sequence(rnn.genotype, weights, ordered, start)
                 sides.append(side.flip(0) if direction else side)

@@ -1,4 +1,4 @@
-"""SRU and minGRU against the reference in float64."""
+"""SRU, minGRU and minLSTM against the reference in float64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(layer: ParallelRNN, sequences: list[Tensor], state: Tensor | None = None
 
 
 @SIZES
-@pytest.mark.parametrize("kind", ["sru", "mingru"])
+@pytest.mark.parametrize("kind", ["sru", "mingru", "minlstm"])
 @pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}], ids=["", "all directions"])
 def test_results_and_gradients_equal_the_reference(
     input_size: int, hidden_size: int, kind: str, options: dict[str, Any]
@@ -103,7 +103,7 @@ def test_weights_start_as_in_the_authors_code() -> None:
 
 
 def test_an_unknown_kind_is_refused_and_a_dropout_without_effect_warned_of() -> None:
-    with pytest.raises(ValueError, match="kind must be sru or mingru, got 'qrnn'"):
+    with pytest.raises(ValueError, match="kind must be sru, mingru or minlstm, got 'qrnn'"):
         ParallelRNN(3, 4, "qrnn")
     with pytest.warns(UserWarning, match="recurrent_dropout does nothing"):
         ParallelRNN(3, 4, "mingru", recurrent_dropout=0.1)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from flair_nas.genotype import Genotype
+from flair_nas.library.named import LAYER_NAMES
 from flair_nas.nn.init import papers_range
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.state import RecurrentState
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from flair.models import LanguageModel
 
 
-KNOWN = ("LSTM", "GRU", "SRU", "MINGRU")
+KNOWN = tuple(name for name in LAYER_NAMES if name != "RNN")
 """Layers of character models that are no genotypes."""
 
 

@@ -88,7 +88,7 @@ def test_a_genotype_and_a_file_are_layers(tmp_path: Path) -> None:
     ("kind", "message"),
     [
         ("i-darts-ptv", "Did you mean i-darts-ptb"),
-        ("RNN", "Known: LSTM, GRU, SRU, MINGRU, darts"),
+        ("RNN", "Known: LSTM, GRU, SRU, MINGRU, MINLSTM, darts"),
         ("foo", "Known: "),
         ("tanh7", "found 7"),
     ],
