@@ -35,7 +35,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.language_model.model import detach
 from flair_nas.language_model.text.corpus import TextCorpus
 from flair_nas.nn.state import RecurrentState
-from flair_nas.runs.device import check_precision
+from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
@@ -212,7 +212,7 @@ class _Training:
         model.train()
         piece = columns[number * config.bptt : (number + 1) * config.bptt + 1].to(flair.device, torch.long)
         tokens, targets = piece[:-1], piece[1:]  # [T, B] each
-        with torch.autocast(flair.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+        with autocast(config.precision, flair.device):
             scores, _, hidden = model.forward(tokens, hidden)  # [T, B, V]
             loss = functional.cross_entropy(scores.flatten(0, 1), targets.flatten())
         self.optimizer.zero_grad()

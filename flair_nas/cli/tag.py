@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--comment", "--comment-symbol", metavar="TEXT", help=f"start of a comment {default}")
     parser.add_argument("--data-root", metavar="DIR", help="folder of the named corpora (default: Flair's cache)")
     parser.add_argument("--predictions", metavar="FILE", help="write token, gold tag and predicted tag to this file")
-    _add_batch_size(parser)
+    _add_computing(parser)
     add_output_flags(parser)
 
     parser = add_action(actions, "predict", predict, "Tag text, one sentence per line.", PREDICT_EXAMPLES)
@@ -102,7 +103,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
-    _add_batch_size(parser)
+    _add_computing(parser)
     parser.add_argument("--device", help="cpu, cuda or cuda:N")
 
     help = "Time a tagger by part, beside the same tagger with LSTMs in place of its searched layers."
@@ -111,7 +112,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--text", metavar="FILE", help="file with one sentence per line (default: bundled sentences)")
     parser.add_argument("--sentences", type=count, default=500, metavar="N", help="how many (default: 500)")
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
-    _add_batch_size(parser)
+    _add_computing(parser)
     add_output_flags(parser)
 
     parser = add_action(
@@ -210,9 +211,10 @@ def evaluate(arguments: argparse.Namespace) -> int:
     tagger = load_tagger(arguments.model)
     label_type = arguments.label_type or tagger.label_type
     sentences = _read_sentences(arguments, settings, label_type, corpus_of_run)
-    evaluation = evaluate_tagger(
-        tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
-    )
+    with _precision(arguments):
+        evaluation = evaluate_tagger(
+            tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
+        )
     if arguments.json:
         print(json.dumps(evaluation.report, indent=2))
         return 0
@@ -282,9 +284,10 @@ def bench(arguments: argparse.Namespace) -> int:
     set_flair_device(arguments.device)
     text = arguments.text or resource_path("demo_text", "train.txt")
     lines = list(itertools.islice(_read_lines(str(text)), arguments.sentences))
-    speed = measure_tagger(
-        load_tagger(arguments.model), lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized
-    )
+    with _precision(arguments):
+        speed = measure_tagger(
+            load_tagger(arguments.model), lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized
+        )
     print(json.dumps(speed._asdict(), indent=2) if arguments.json else to_table(speed))
     return 0
 
@@ -324,11 +327,13 @@ def predict(arguments: argparse.Namespace) -> int:
         print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
     batch_size = 1 if is_typed else arguments.batch_size  # answer each line at once
     num_labels, num_sentences = 0, 0
-    for line, sentence in zip(copies, tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)):
-        print(form(line, sentence, tagger.label_type), flush=not arguments.text)
-        if sentence is not None:
-            num_labels += len(sentence.get_labels(tagger.label_type))
-            num_sentences += 1
+    tagged = tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)
+    with _precision(arguments):
+        for line, sentence in zip(copies, tagged):
+            print(form(line, sentence, tagger.label_type), flush=not arguments.text)
+            if sentence is not None:
+                num_labels += len(sentence.get_labels(tagger.label_type))
+                num_sentences += 1
     if num_sentences and not num_labels and not arguments.quiet:
         print(
             f"flair-nas: nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}; `flair-nas tag "
@@ -367,9 +372,20 @@ def _read_lines(path: str | None) -> Iterator[str]:
                 ) from None
 
 
-def _add_batch_size(parser: argparse.ArgumentParser) -> None:
+def _add_computing(parser: argparse.ArgumentParser) -> None:
     flags = ("--batch-size", "--mini-batch-size")
     parser.add_argument(*flags, type=count, default=32, metavar="N", help="sentences per batch (default: 32)")
+    help = "float32, or bfloat16 by autocast: faster where the processor has it, and a few labels differ"
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help=help)
+
+
+def _precision(arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Return the context of ``--precision`` on Flair's device."""
+    import flair
+
+    from flair_nas.runs.device import autocast
+
+    return autocast(arguments.precision, flair.device)
 
 
 def _check_model(name: str) -> None:

@@ -36,11 +36,13 @@ def train_step(
     """Return a training step that takes the usual time but changes no weight, so that each is like the first."""
     import torch
 
+    from flair_nas.runs.device import autocast
+
     optimizer = torch.optim.SGD(module.parameters(), lr=0.0)
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        with autocast(precision, device):
             value = loss()
         torch.autograd.backward(value)
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)

@@ -47,6 +47,16 @@ def check_precision(precision: str, device: torch.device) -> None:
             ) from None
 
 
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context of a precision: float32, or bfloat16 by autocast.
+
+    Raises:
+        FlairNasError: PyTorch cannot run it on this device.
+    """
+    check_precision(precision, device)
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+
+
 def float32_products(device: torch.device) -> str:
     """Return the precision of float32 matrix products: ``ieee``, or the coarser ``tf32`` or ``bf16``.
 

@@ -370,6 +370,23 @@ def test_tokenized_text_is_split_at_spaces_alone(model: Path, capsys: CAPTURE) -
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("bfloat16")
+def test_bfloat16_changes_scores_a_little(model: Path, corpus: str, capsys: CAPTURE) -> None:
+    def labels(precision: str) -> list[dict[str, Any]]:
+        flags = ("--precision", precision, "--format", "jsonl")
+        found: list[dict[str, Any]] = json.loads(printed(capsys, "tag", "predict", "--model", model, *flags, ADA))[
+            "labels"
+        ]
+        return found
+
+    exact, rounded = labels("float32"), labels("bfloat16")
+    assert [label["text"] for label in rounded] == [label["text"] for label in exact]
+    scores, other = ([label["score"] for label in found] for found in (exact, rounded))
+    assert scores == pytest.approx(other, abs=0.05) and scores != other
+    flags = ("--precision", "bfloat16", "--corpus", corpus)
+    assert "micro avg" in printed(capsys, "tag", "evaluate", "--model", model, *flags)
+
+
 def test_token_labels_are_predicted_too(corpus: str, tmp_path: Path, capsys: CAPTURE) -> None:
     run = tmp_path / "run"
     flags = {"columns": "text=0,pos=1", "label-type": "pos", "epochs": 20, "patience": 9, "locked-dropout": 0.0}
