@@ -24,6 +24,7 @@ ORDER = (
     "language_model",
     "tagging",
     "character_model",
+    "onnx",
     "search",
     "experiments",
     "select",
@@ -33,7 +34,7 @@ ORDER = (
 """All packages and loose modules, from the lowest to the uppermost."""
 APART = {("tagging", "language_model")}
 """Pairs that do not import each other, although the order would allow it."""
-FLAIR = ("tagging/", "character_model/", "search/objectives/", "experiments/tagging_task.py")
+FLAIR = ("tagging/", "character_model/", "onnx/", "search/objectives/", "experiments/tagging_task.py")
 """Places that may import Flair; others may for types alone."""
 
 

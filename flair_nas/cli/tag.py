@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -205,13 +204,13 @@ def evaluate(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
         from flair_nas.tagging.evaluation import evaluate_tagger
         from flair_nas.tagging.prediction import load_tagger
-        from flair_nas.tagging.quiet import set_flair_device
+        from flair_nas.tagging.quiet import flair_autocast, set_flair_device
 
     set_flair_device(arguments.device)
     tagger = load_tagger(arguments.model)
     label_type = arguments.label_type or tagger.label_type
     sentences = _read_sentences(arguments, settings, label_type, corpus_of_run)
-    with _precision(arguments):
+    with flair_autocast(arguments.precision):
         evaluation = evaluate_tagger(
             tagger, sentences, label_type, batch_size=arguments.batch_size, predictions=arguments.predictions
         )
@@ -279,12 +278,12 @@ def bench(arguments: argparse.Namespace) -> int:
         quiet_flair(arguments)
         from flair_nas.tagging.bench import measure_tagger, to_table
         from flair_nas.tagging.prediction import load_tagger
-        from flair_nas.tagging.quiet import set_flair_device
+        from flair_nas.tagging.quiet import flair_autocast, set_flair_device
 
     set_flair_device(arguments.device)
     text = arguments.text or resource_path("demo_text", "train.txt")
     lines = list(itertools.islice(_read_lines(str(text)), arguments.sentences))
-    with _precision(arguments):
+    with flair_autocast(arguments.precision):
         speed = measure_tagger(
             load_tagger(arguments.model), lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized
         )
@@ -315,7 +314,7 @@ def predict(arguments: argparse.Namespace) -> int:
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.prediction import FORMATS, load_tagger, tag_lines
-        from flair_nas.tagging.quiet import set_flair_device
+        from flair_nas.tagging.quiet import flair_autocast, set_flair_device
 
     set_flair_device(arguments.device)
     tagger = load_tagger(arguments.model)
@@ -328,7 +327,7 @@ def predict(arguments: argparse.Namespace) -> int:
     batch_size = 1 if is_typed else arguments.batch_size  # answer each line at once
     num_labels, num_sentences = 0, 0
     tagged = tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)
-    with _precision(arguments):
+    with flair_autocast(arguments.precision):
         for line, sentence in zip(copies, tagged):
             print(form(line, sentence, tagger.label_type), flush=not arguments.text)
             if sentence is not None:
@@ -377,15 +376,6 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(*flags, type=count, default=32, metavar="N", help="sentences per batch (default: 32)")
     help = "float32, or bfloat16 by autocast: faster where the processor has it, and a few labels differ"
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help=help)
-
-
-def _precision(arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Return the context of ``--precision`` on Flair's device."""
-    import flair
-
-    from flair_nas.runs.device import autocast
-
-    return autocast(arguments.precision, flair.device)
 
 
 def _check_model(name: str) -> None:

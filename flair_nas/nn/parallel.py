@@ -17,7 +17,7 @@ from flair_nas.nn.operations import product
 from flair_nas.nn.packing import Packing
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 
-_SCALE = math.sqrt(3)  # of the skip term: √(1 + 2 e^b), where b = 0 is the bias of the reset gate at the start
+SKIP_SCALE = math.sqrt(3)  # of the skip term: √(1 + 2 e^b), where b = 0 is the bias of the reset gate at the start
 
 
 class SRUCell(CellBase):
@@ -55,7 +55,7 @@ class SRUCell(CellBase):
             for gate in (forget, reset):
                 gate.mul_(math.sqrt(0.5))
             for matrix in skip:
-                matrix.mul_(_SCALE)
+                matrix.mul_(SKIP_SCALE)
 
     def run_elementwise(
         self, data: Tensor, packing: Packing, hidden: Tensor, mask: Tensor | None, loop: Loop, edge: Edges
@@ -76,7 +76,7 @@ class SRUCell(CellBase):
         rows = packing.lagged_rows(packing.time, packing.column, 1, 1)  # of c_{t-1}
         before = functional.embedding(rows, torch.cat([hidden, states]))  # [S, H]
         gate = torch.sigmoid(torch.addcmul(reset + self.bias[1], v_reset, before))
-        return torch.lerp(skip[0] if skip else data * _SCALE, states, gate), states
+        return torch.lerp(skip[0] if skip else data * SKIP_SCALE, states, gate), states
 
 
 class MinGRUCell(CellBase):

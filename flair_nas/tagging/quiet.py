@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from unittest import mock
 
 import flair
+import torch
 from flair.file_utils import Tqdm
 
-from flair_nas.runs.device import choose_device
+from flair_nas.runs.device import autocast, choose_device
 
 OF_ALL_WORDS = ("[b'", "vocabulary size of ", "SequenceTagger predicts: ")
 """Beginnings of Flair's log messages that list a whole vocabulary, or all tags."""
@@ -27,6 +28,15 @@ def set_flair_device(name: str | None) -> None:
     """
     if name is not None:
         flair.device = choose_device(name)
+
+
+def flair_autocast(precision: str) -> torch.autocast:
+    """Return the context of a precision on Flair's device: float32, or bfloat16 by autocast.
+
+    Raises:
+        FlairNasError: PyTorch cannot run it on this device.
+    """
+    return autocast(precision, flair.device)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,25 @@
+"""Export to ONNX, and taggers that need neither PyTorch nor Flair."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from flair_nas.errors import FlairNasError
+
+if TYPE_CHECKING:
+    from flair_nas.onnx.layer import export_layer as export_layer
+
+_HOMES = {"export_layer": "layer"}
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flair_nas.onnx' has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"flair_nas.onnx.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("onnx", "onnxruntime"):
+            raise
+        raise FlairNasError(f"{error.name} is not installed; pip install 'flair-nas[onnx]' installs it") from None
