@@ -19,6 +19,7 @@ from torch import nn
 from flair_nas.errors import FlairNasError
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.tagging.data.character_models import find_contextual
+from flair_nas.tagging.data.frozen_embeddings import members_of
 from flair_nas.tagging.prediction import tag_lines
 
 ROUNDS = 3
@@ -88,7 +89,7 @@ def _time_round(
         return run
 
     with contextlib.ExitStack() as stack:
-        for name, member in members_of(tagger).items():
+        for name, member in name_members(tagger).items():
             stack.enter_context(mock.patch.object(member, "embed", timed(name, member.embed)))
             seconds[name] = 0.0
         if tagger.use_rnn:
@@ -103,10 +104,10 @@ def _time_round(
     return sum(sentence is not None for sentence in tagged), dict(seconds)
 
 
-def members_of(tagger: SequenceTagger) -> dict[str, TokenEmbeddings]:
+def name_members(tagger: SequenceTagger) -> dict[str, TokenEmbeddings]:
     """Return the embeddings of a tagger by name; those of a stack one by one."""
-    members = getattr(tagger.embeddings, "embeddings", None) or [tagger.embeddings]
-    return {f"embeddings {n}, {member.name.rpartition('/')[2]}": member for n, member in enumerate(members, 1)}
+    members = enumerate(members_of(tagger.embeddings), 1)
+    return {f"embeddings {number}, {member.name.rpartition('/')[2]}": member for number, member in members}
 
 
 @contextlib.contextmanager
@@ -115,7 +116,7 @@ def lstms_in_place(tagger: SequenceTagger) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if tagger.use_rnn and isinstance(tagger.rnn, RecurrentLayer):
             stack.enter_context(_replaced(tagger, _make_lstm(tagger.rnn)))
-        for model in (contextual.lm for contextual in find_contextual(members_of(tagger).values())):
+        for model in (contextual.lm for contextual in find_contextual(members_of(tagger.embeddings))):
             if isinstance(model.rnn, RecurrentLayer):
                 stack.enter_context(_replaced(model, _make_lstm(model.rnn)))
                 stack.enter_context(mock.patch.object(model, "state_count", 2))

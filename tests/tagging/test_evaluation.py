@@ -14,7 +14,8 @@ from unittest import mock
 
 import pytest
 import torch
-from flair.data import Sentence
+from flair.data import Dictionary, Sentence
+from flair.embeddings import WordEmbeddings
 from flair.models import SequenceTagger
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from small_tagging import settings, write_corpus
 
 from flair_nas.errors import FlairNasError
+from flair_nas.tagging.bench import measure_tagger
 from flair_nas.tagging.data.corpora import load_corpus
 from flair_nas.tagging.evaluation import TaggerEvaluation, evaluate_tagger, tags_of
 from flair_nas.tagging.training import build_tagger
@@ -217,3 +219,15 @@ def test_labels_of_tokens_do_not_fit_a_tagger_of_spans(tagger: SequenceTagger) -
         token.add_label("ner", "NOUN")
     with pytest.raises(FlairNasError, match="are of tokens, such as 'NOUN', and the tagger gives labels of spans"):
         evaluate_tagger(tagger, [sentence], "ner")
+
+
+def test_a_tagger_may_have_word_vectors_alone() -> None:
+    """Flair's `WordEmbeddings` has an attribute of the name under which a stack has its members."""
+    tags = Dictionary(add_unk=False)
+    tags.span_labels = True
+    tags.add_item("PER")
+    embeddings = WordEmbeddings(None, vocab={"w0": 0}, embedding_length=2, name="vectors")
+    tagger = SequenceTagger(embeddings, tags, "ner", hidden_size=4, use_rnn=False)
+    sentences = sentences_of([[(0, 1, "PER")]])
+    assert evaluate_tagger(tagger, sentences).report["PER"]["support"] == 1
+    assert [*measure_tagger(tagger, ["w0 w1"]).seconds][0] == "embeddings 1, vectors"

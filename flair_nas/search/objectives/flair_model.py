@@ -17,7 +17,7 @@ from flair_nas.search.flair_config import FlairSearchConfig
 from flair_nas.search.protocols import Objective
 from flair_nas.supernet import BothDirections
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
-from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen
+from flair_nas.tagging.data.frozen_embeddings import changing_names, frozen_members, keep_frozen, members_of
 
 if TYPE_CHECKING:
     from flair.embeddings import DocumentRNNEmbeddings
@@ -39,8 +39,7 @@ class Learned(nn.Module):
         super().__init__()
         embeddings: Any = holder.embeddings
         frozen = {id(member) for member in frozen_members(embeddings)}
-        members = getattr(embeddings, "embeddings", [embeddings])
-        self.embeddings = nn.ModuleList(member for member in members if id(member) not in frozen)
+        self.embeddings = nn.ModuleList(member for member in members_of(embeddings) if id(member) not in frozen)
         for prefix, part in {"": model, "words_": holder}.items() if holder is not model else [("", model)]:
             for name, child in part.named_children():
                 if name != "embeddings":

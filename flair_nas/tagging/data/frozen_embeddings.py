@@ -16,7 +16,7 @@ import flair
 import psutil
 import torch
 from flair.data import Sentence
-from flair.embeddings import PooledFlairEmbeddings, TokenEmbeddings
+from flair.embeddings import PooledFlairEmbeddings, StackedEmbeddings, TokenEmbeddings
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -32,13 +32,17 @@ _FORMAT = 1  # of the file; another number discards all files
 _CHUNK, _BATCH = 2048, 32  # sentences that are sorted by length together, and that are embedded at a time
 
 
+def members_of(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
+    """Return the embeddings of a stack, or the embeddings alone."""
+    return list(embeddings.embeddings) if isinstance(embeddings, StackedEmbeddings) else [embeddings]
+
+
 def frozen_members(embeddings: TokenEmbeddings) -> list[TokenEmbeddings]:
     """Return the embeddings in a stack that always give a word in its sentence the same vector.
 
     Pooled embeddings change, but the embeddings that they pool do not.
     """
-    members = getattr(embeddings, "embeddings", [embeddings])
-    pooled = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members]
+    pooled = [m.context_embeddings if isinstance(m, PooledFlairEmbeddings) else m for m in members_of(embeddings)]
     return [member for member in pooled if member.static_embeddings]
 
 
@@ -52,7 +56,7 @@ def _describe_changing(embeddings: TokenEmbeddings) -> str:
     """Return the names of the embeddings in a stack that are not frozen, and why, or an empty text."""
     frozen = {id(member) for member in frozen_members(embeddings)}
     pooled, learned = list[str](), list[str]()
-    for number, member in enumerate(getattr(embeddings, "embeddings", [embeddings])):
+    for number, member in enumerate(members_of(embeddings)):
         if id(member) not in frozen:
             names = pooled if isinstance(member, PooledFlairEmbeddings) else learned
             names.append(member.name.removeprefix(f"{number}-"))
