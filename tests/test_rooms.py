@@ -14,6 +14,7 @@ ORDER = (
     "errors",
     "version",
     "storage",
+    "runtime",
     "settings",
     "runs",
     "drawing",

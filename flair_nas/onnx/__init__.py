@@ -9,8 +9,10 @@ from flair_nas.errors import FlairNasError
 
 if TYPE_CHECKING:
     from flair_nas.onnx.layer import export_layer as export_layer
+    from flair_nas.onnx.tagger import export_tagger as export_tagger
+    from flair_nas.runtime.tagger import Tagger as Tagger
 
-_HOMES = {"export_layer": "layer"}
+_HOMES = {"Tagger": "runtime.tagger", "export_layer": "onnx.layer", "export_tagger": "onnx.tagger"}
 __all__ = [*_HOMES]
 
 
@@ -18,8 +20,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'flair_nas.onnx' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"flair_nas.onnx.{_HOMES[name]}"), name)
+        return getattr(import_module(f"flair_nas.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in ("onnx", "onnxruntime"):
+        if error.name != "onnx":
             raise
-        raise FlairNasError(f"{error.name} is not installed; pip install 'flair-nas[onnx]' installs it") from None
+        raise FlairNasError("onnx is not installed; pip install 'flair-nas[onnx]' installs it") from None

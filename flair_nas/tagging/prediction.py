@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import itertools
 import json
-import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,12 +12,11 @@ from pathlib import Path
 import torch
 from flair.data import Sentence, Token
 from flair.models import SequenceTagger
-from flair.tokenization import SegtokTokenizer
-from segtok.tokenizer import word_tokenizer
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
+from flair_nas.runtime.words import split_words
 from flair_nas.settings.resolve import UnknownSettingsError, is_of_another_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
@@ -28,7 +25,6 @@ from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
 _OTHER_RUN = "is a run of another command than flair-nas tag"
-_WORD = re.compile(r"[^ \t\r\n\ufeff][^ \t\r\n]*")
 _BATCHES_AT_ONCE = 16
 """Batches that Flair sorts by length together, as a batch costs as much as its longest sentence."""
 
@@ -123,34 +119,13 @@ def tag_lines(
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
-    """Split a line into tokens, each with the text of the line from `start_position` to `end_position`.
-
-    Flair's own `Sentence(line)` deletes zero-width characters, and its positions are those of the shortened text.
-    """
-    if tokenized:  # a byte order mark before a word and white space other than blanks and tabs alone are no words
-        words = [match for match in _WORD.finditer(line) if not match[0].isspace()]
-        return [Token(word[0], start_position=word.start()) for word in words]
-    visible = [_to_visible(character) for character in line]
-    places = [place for place, character in enumerate(visible) if character]  # in the line, of each character of `text`
-    text, end = "".join(visible), 0
-    tokens: list[Token] = []
-    parts = SegtokTokenizer().tokenize(text)
-    if "".join(parts) != text.replace(" ", ""):  # segtok repeats parts of a word with several apostrophes, as aʼbʼs
-        parts = word_tokenizer(text)
-    for word in parts:
-        start = text.index(word, end)
-        if tokens:
-            tokens[-1].whitespace_after = start - end
-        end = start + len(word)
-        first, last = places[start], places[end - 1]
-        tokens.append(Token(line[first : last + 1], start_position=first))
+    """Split a line into tokens, each with the text of the line from `start_position` to `end_position`."""
+    tokens = []
+    for word in split_words(line, tokenized):
+        token = Token(word.text, start_position=word.start)
+        token.whitespace_after = word.blanks
+        tokens.append(token)
     return tokens
-
-
-@functools.cache
-def _to_visible(character: str) -> str:
-    """Return the tokenizer's input for a character: a blank for white space, an empty text for zero width."""
-    return " " if character.isspace() else Sentence._handle_problem_characters(character)
 
 
 def to_text(line: str, sentence: Sentence | None, label_type: str) -> str:

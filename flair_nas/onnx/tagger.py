@@ -1,0 +1,236 @@
+"""Export of a tagger: raw sentences go in, and tags come out, without PyTorch and Flair."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import flair
+import numpy as np
+import onnx
+from flair.data import Dictionary
+from flair.embeddings import (
+    CharacterEmbeddings,
+    FlairEmbeddings,
+    OneHotEmbeddings,
+    TokenEmbeddings,
+    WordEmbeddings,
+)
+from flair.models import SequenceTagger
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+from torch import nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.library.card import prepare_folder
+from flair_nas.onnx.cells import to_array
+from flair_nas.onnx.graph import Graph
+from flair_nas.onnx.layer import (
+    OPSET,
+    check_opset,
+    describe_layer,
+    exportable,
+    state_shapes,
+    write_layer,
+    write_zero_state,
+)
+from flair_nas.runtime.tagger import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
+from flair_nas.storage.files import hash_file, whole_file, write_text
+from flair_nas.storage.paths import user_path
+from flair_nas.tagging.data.frozen_embeddings import members_of
+from flair_nas.version import __version__
+
+log = logging.getLogger("flair_nas")
+
+_PART = "embeddings-"
+
+
+def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OPSET) -> list[str]:
+    """Write a tagger as ONNX files and tables, for `flair_nas.onnx.Tagger`.
+
+    Args:
+        tagger: a trained tagger.
+        folder: a folder that is new, empty or of an earlier export.
+        opset: version of ONNX's operators.
+
+    Returns:
+        Names of embeddings that cannot be exported. `Tagger` takes functions in place of them.
+
+    Raises:
+        FlairNasError: the tagger, its layer or an opset that cannot be exported, or a folder with other files.
+        OSError: the folder cannot be written; without ``tagger.json``, which comes last, nothing reads it.
+    """
+    check_opset(opset)
+    if type(tagger) is not SequenceTagger:
+        raise FlairNasError(f"a {type(tagger).__name__} cannot be exported; Flair's SequenceTagger can")
+    if tagger.use_rnn:
+        exportable(tagger.rnn)
+    folder = user_path(folder)
+    earlier = [path.name for path in folder.glob(f"{_PART}*")] if folder.is_dir() else []
+    prepare_folder(folder, [SETTINGS, MODEL, TRANSITIONS, *earlier])
+    for name in (SETTINGS, TRANSITIONS, *earlier):  # without settings, the others are nothing
+        (folder / name).unlink(missing_ok=True)
+    tagger.eval()
+    # Flair joins the vectors of a word in the order of their names
+    embeddings = [
+        _export_embeddings(member, number, folder, opset)
+        for number, member in enumerate(sorted(members_of(tagger.embeddings), key=lambda member: str(member.name)))
+    ]
+    _write_model(_write_head(tagger), folder / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
+    crf = None
+    if tagger.use_crf:
+        with whole_file(folder / TRANSITIONS) as file, file.open("wb") as stream:
+            np.save(stream, to_array(tagger.crf.transitions).astype(np.float32))
+        crf = [tagger.viterbi_decoder.start_tag, tagger.viterbi_decoder.stop_tag]
+    files = [path for path in sorted(folder.iterdir()) if path.name.startswith(_PART) or path.name == MODEL]
+    files += [folder / TRANSITIONS] if crf else []
+    settings = {
+        "format": FORMAT,
+        "version": VERSION,
+        "flair_nas": __version__,
+        "flair": flair.__version__,
+        "label_type": tagger.label_type,
+        "tags": tagger.label_dictionary.get_items(),
+        "spans": tagger.predict_spans,
+        "crf": crf,
+        "width": tagger.embeddings.embedding_length,
+        "embeddings": embeddings,
+        "files": {file.name: hash_file(file) for file in files},
+    }
+    write_text(folder / SETTINGS, json.dumps(settings))
+    return [entry["name"] for entry in embeddings if entry["kind"] == "given"]
+
+
+class _Model:
+    """A graph with the names and shapes of its inputs and outputs."""
+
+    def __init__(self) -> None:
+        self.graph = Graph(np.float32)
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+
+    def add_ids(self, name: str, *shape: str) -> str:
+        """Add an input of indices."""
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, shape))
+        return name
+
+    def add_input(self, name: str, *shape: str | int) -> str:
+        """Add an input."""
+        self.inputs.append(self.graph.describe(name, *shape))
+        return name
+
+    def add_output(self, value: str, name: str, *shape: str | int) -> None:
+        """Add an output."""
+        self.outputs.append(self.graph.describe(self.graph.rename(value, name), *shape))
+
+
+def _write_model(model: _Model, path: Path, opset: int, layer: nn.Module | None) -> None:
+    metadata = {} if layer is None else describe_layer(exportable(layer))
+    with whole_file(path) as file:
+        onnx.save(model.graph.to_model(model.inputs, model.outputs, opset, metadata), file)
+
+
+def _write_head(tagger: SequenceTagger) -> _Model:
+    """Return the graph from vectors of words to emissions."""
+    model = _Model()
+    graph = model.graph
+    data = x = model.add_input("x", "batch", "time", tagger.embeddings.embedding_length)
+    lengths = model.add_ids("lengths", "batch")
+    if tagger.reproject_embeddings:
+        data = _write_linear(graph, tagger.embedding2nn, data)
+    if tagger.use_rnn:
+        layer = exportable(tagger.rnn)
+        data, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, x))
+    model.add_output(
+        _write_linear(graph, tagger.linear, data), "emissions", "batch", "time", tagger.linear.out_features
+    )
+    return model
+
+
+def _write_linear(graph: Graph, linear: nn.Linear, data: str) -> str:
+    product = graph.add("MatMul", data, graph.weight(to_array(linear.weight).T, "linear"))
+    return graph.add("Add", product, graph.weight(to_array(linear.bias), "bias"))
+
+
+def _export_embeddings(member: TokenEmbeddings, number: int, folder: Path, opset: int) -> dict[str, Any]:
+    """Write the files of one of a tagger's embeddings and return its settings."""
+    name = str(member.name).replace("\\", "/").rpartition("/")[2]
+    stem = f"{_PART}{number}"
+    width = {"name": name, "width": member.embedding_length}
+    if type(member) is WordEmbeddings and member.field is None:
+        keys = sorted(member.vocab, key=member.vocab.__getitem__)
+        vectors = _normalised(member.embedding, member.layer_norm)
+        return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": True}
+    if type(member) is OneHotEmbeddings and member.field == "text":
+        vectors = _normalised(member.embedding_layer, member.layer_norm)
+        unknown = member.vocab_dictionary.get_idx_for_item("<unk>")
+        vectors = np.concatenate([vectors, vectors[unknown : unknown + 1]])
+        keys = member.vocab_dictionary.get_items()
+        return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": False}
+    if type(member) is CharacterEmbeddings:
+        _write_model(_write_word_characters(member), folder / f"{stem}.onnx", opset, member.char_rnn)
+        characters = _ids_of(member.char_dictionary)
+        return {"kind": "characters", **width, "model": f"{stem}.onnx", "characters": characters}
+    if type(member) is FlairEmbeddings:
+        _write_model(_write_language_model(member.lm), folder / f"{stem}.onnx", opset, member.lm.rnn)
+        options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
+        settings: dict[str, Any] = {option: getattr(member, option, False) for option in options}
+        settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
+        characters = _ids_of(member.lm.dictionary)
+        return {"kind": "language model", **width, "model": f"{stem}.onnx", "characters": characters, **settings}
+    log.warning("embeddings %s (%s) cannot be exported; give their vectors to Tagger", name, type(member).__name__)
+    return {"kind": "given", **width}
+
+
+def _normalised(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:
+    """Return all vectors of a table as they enter the tagger, [rows, width]."""
+    weight = embedding.weight.detach()
+    return to_array(weight if norm is None else norm(weight)).astype(np.float32)
+
+
+def _write_table(folder: Path, stem: str, keys: list[str], vectors: NDArray[Any]) -> dict[str, str]:
+    if len(vectors) != len(keys) + 1:
+        raise FlairNasError(f"a table of {len(vectors):,} vectors for {len(keys):,} words cannot be exported")
+    names = {"keys": f"{stem}.json", "vectors": f"{stem}.npy"}
+    write_text(folder / names["keys"], json.dumps(keys))
+    with whole_file(folder / names["vectors"]) as file, file.open("wb") as stream:
+        np.save(stream, vectors)
+    return names
+
+
+def _ids_of(dictionary: Dictionary) -> dict[str, int]:
+    return {item.decode("utf-8"): number for item, number in dictionary.item2idx.items()}
+
+
+def _write_word_characters(member: CharacterEmbeddings) -> _Model:
+    """Return the graph from the characters of words, [words, longest], to their vectors, [words, 2H]."""
+    model = _Model()
+    graph = model.graph
+    ids, lengths = model.add_ids("ids", "words", "longest"), model.add_ids("lengths", "words")
+    data = graph.add("Gather", graph.weight(to_array(member.char_embedding.weight), "characters"), ids)
+    layer = exportable(member.char_rnn)
+    output, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, data))
+    last = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
+    vectors = graph.add("GatherND", output, last, batch_dims=1)
+    model.add_output(vectors, "vectors", "words", member.embedding_length)
+    return model
+
+
+def _write_language_model(lm: Any) -> _Model:
+    """Return the graph from characters, [B, T], and a state to the model's states, [B, T, H], and its last state."""
+    model, layer = _Model(), exportable(lm.rnn)
+    graph, shapes = model.graph, state_shapes(layer)
+    ids = model.add_ids("ids", "batch", "time")
+    states = {name: model.add_input(name, *shape) for name, shape in shapes.items()}
+    data = graph.add("Gather", graph.weight(to_array(lm.encoder.weight), "characters"), ids)
+    lengths = graph.add("Expand", graph.shape(ids, 1), graph.shape(ids, 0))
+    output, finals = write_layer(graph, layer, data, lengths, states)
+    size = layer.hidden_size
+    if lm.proj is not None:
+        output, size = _write_linear(graph, lm.proj, output), lm.proj.out_features
+    model.add_output(output, "states", "batch", "time", size)
+    for name, shape in shapes.items():
+        model.add_output(finals[name], f"{name}_out", *shape)
+    return model

@@ -1,0 +1,160 @@
+"""Taggers that need onnxruntime, NumPy and segtok alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.runtime.decoding import decode_best, decode_viterbi, find_spans
+from flair_nas.runtime.vectors import (
+    Embeddings,
+    Floats,
+    Given,
+    LanguageModel,
+    Lookup,
+    Table,
+    WordCharacters,
+    open_session,
+)
+from flair_nas.runtime.words import Word, split_words
+from flair_nas.storage.files import hash_file
+from flair_nas.storage.paths import user_path
+
+FORMAT, VERSION = "flair-nas/onnx-tagger", 1
+SETTINGS, MODEL, TRANSITIONS = "tagger.json", "tagger.onnx", "transitions.npy"
+_KINDS: dict[str, Callable[[Mapping[str, Any], Path, int], Embeddings]] = {
+    "table": Table,
+    "characters": WordCharacters,
+    "language model": LanguageModel,
+}
+_NOT_WORDS = ("O", "_")
+
+
+class Tagger:
+    """A tagger that ``flair-nas tag export`` wrote.
+
+    Args:
+        folder: the folder.
+        vectors: functions for embeddings that could not be exported, by name. A function gets the words of a sentence
+            and returns their vectors, [T, width].
+        threads: threads of onnxruntime; 0 for all cores.
+
+    Attributes:
+        label_type: what is predicted, such as ``ner``.
+        given: names and widths of the embeddings that `vectors` has to give.
+
+    Raises:
+        FlairNasError: the folder is not whole, a file is of another export, or a function is missing.
+    """
+
+    __module__ = "flair_nas.onnx"
+
+    def __init__(self, folder: str | Path, vectors: Mapping[str, Lookup] | None = None, threads: int = 0) -> None:
+        folder, vectors = user_path(folder), vectors or {}
+        settings = _read_settings(folder)
+        self.label_type: str = settings["label_type"]
+        self.given: dict[str, int] = {e["name"]: e["width"] for e in settings["embeddings"] if e["kind"] == "given"}
+        if missing := sorted(self.given.keys() - vectors.keys()):
+            raise FlairNasError(
+                f"{folder}: embeddings {', '.join(missing)} could not be exported; give functions from words to their "
+                f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
+            )
+        self._settings = settings
+        self._embeddings: list[Embeddings] = [
+            Given(e["name"], e["width"], vectors[e["name"]])
+            if e["kind"] == "given"
+            else _KINDS[e["kind"]](e, folder, threads)
+            for e in settings["embeddings"]
+        ]
+        self._session = open_session(folder / MODEL, threads)
+        self._transitions = np.load(folder / TRANSITIONS, allow_pickle=False) if settings["crf"] else None
+
+    def predict(self, texts: Iterable[str], *, tokenized: bool = False, batch_size: int = 32) -> list[dict[str, Any]]:
+        """Tag sentences.
+
+        Args:
+            texts: one sentence each.
+            tokenized: split words at blanks and tabs. Default: by segtok, as Flair does.
+            batch_size: sentences that are tagged together.
+
+        Returns:
+            For each sentence its ``text``, ``tokens``, and ``labels``: each with ``label``, ``text``, ``start`` and
+            ``end`` in the sentence, and ``score``. It is what ``flair-nas tag predict --format jsonl`` writes.
+        """
+        if isinstance(texts, str):
+            texts = [texts]
+        lines = list(texts)
+        split = [split_words(line, tokenized) for line in lines]
+        # a batch costs as much as its longest sentence
+        order = sorted((place for place, words in enumerate(split) if words), key=lambda place: -len(split[place]))
+        labels: list[list[dict[str, Any]]] = [[] for _ in lines]
+        for first in range(0, len(order), batch_size):
+            places = order[first : first + batch_size]
+            for place, emissions in zip(places, self._run([split[place] for place in places])):
+                labels[place] = self._find_labels(lines[place], split[place], emissions)
+        return [
+            {"text": line, "tokens": [word.text for word in words], "labels": found}
+            for line, words, found in zip(lines, split, labels)
+        ]
+
+    def _run(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
+        """Return the emissions of each sentence, [T, tags]."""
+        lengths = np.array([len(words) for words in sentences])
+        parts = [embeddings.embed(sentences) for embeddings in self._embeddings]
+        x = np.zeros((len(sentences), lengths.max(), self._settings["width"]), np.float32)
+        for row, length, vectors in zip(x, lengths, zip(*parts)):
+            np.concatenate(vectors, axis=1, out=row[:length])
+        (emissions,) = self._session.run(["emissions"], {"x": x, "lengths": lengths})
+        return [row[:length] for row, length in zip(emissions, lengths)]
+
+    def _find_labels(self, line: str, words: Sequence[Word], emissions: Floats) -> list[dict[str, Any]]:
+        settings = self._settings
+        if self._transitions is None:
+            numbers, scores = decode_best(emissions)
+        else:
+            numbers, scores = decode_viterbi(emissions, self._transitions, *settings["crf"])
+        tags = [settings["tags"][number] for number in numbers]
+        if settings["spans"]:
+            spans = [(span.label, span.first, span.end, span.score) for span in find_spans(tags, scores)]
+        else:
+            marked = [number for number, tag in enumerate(tags) if tag not in _NOT_WORDS]
+            spans = [(tags[number], number, number + 1, scores[number]) for number in marked]
+        found = []
+        for label, first, end, score in spans:
+            start, stop = words[first].start, words[end - 1].start + len(words[end - 1].text)
+            place = {"text": line[start:stop], "start": start, "end": stop}
+            found.append({"label": label, **place, "score": round(score, 6)})
+        return found
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of an exported tagger and check its files.
+
+    Raises:
+        FlairNasError: the folder is not whole, or a file is of another export.
+    """
+    path = folder / SETTINGS
+    if not path.is_file():
+        what = "has no" if folder.is_dir() else "is no folder with"
+        raise FlairNasError(f"{folder} {what} {SETTINGS}; flair-nas tag export writes it at the end: export once more")
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        is_ours = settings["format"] == FORMAT
+    except (ValueError, KeyError, TypeError):
+        is_ours = False
+    if not is_ours:
+        raise FlairNasError(f"{path}: this is no exported tagger, or it is cut short; export once more")
+    if settings["version"] != VERSION:
+        raise FlairNasError(f"{path}: version {brief(settings['version'])} is not known here; update flair-nas")
+    for name, sum in settings["files"].items():
+        file = folder / name
+        if not file.is_file():
+            raise FlairNasError(f"{file}: no such file; copy the whole folder, or export once more")
+        if hash_file(file) != sum:
+            raise FlairNasError(f"{file}: is damaged, or of another export; copy the whole folder, or export once more")
+    return dict(settings)

@@ -1,0 +1,190 @@
+"""Vectors of words: from a table, from the characters of a word, from a character language model, or given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flair_nas.errors import FlairNasError
+from flair_nas.runtime.words import Word
+
+Floats = NDArray[np.floating[Any]]
+Lookup = Callable[[list[str]], Floats]
+"""A user's function from the words of a sentence to their vectors, [T, width]."""
+
+
+class Embeddings(Protocol):
+    """A source of vectors."""
+
+    def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
+        """Return the vectors of each sentence, [T, width]."""
+        ...
+
+
+class Table:
+    """Vectors of a vocabulary, mapped from a file.
+
+    Args:
+        settings: ``keys`` and ``vectors``, names of the two files. If ``loose`` is true, a word is also looked up in
+            lower case, and with its digits as # or 0. The last row is of unknown words.
+        folder: the folder of the files.
+        threads: without effect.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
+        keys = json.loads((folder / settings["keys"]).read_text(encoding="utf-8"))
+        self.rows = {key: row for row, key in enumerate(keys)}
+        self.vectors: Floats = np.load(folder / settings["vectors"], mmap_mode="r", allow_pickle=False)
+        self.is_loose = settings["loose"]
+
+    def row_of(self, word: str) -> int:
+        """Return the row of a word."""
+        forms = [word]
+        if self.is_loose:
+            lower = word.lower()
+            forms += [lower, re.sub(r"\d", "#", lower), re.sub(r"\d", "0", lower)]
+        return next((self.rows[form] for form in forms if form in self.rows), len(self.vectors) - 1)
+
+    def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
+        """Return the vectors of each sentence, [T, width]."""
+        return [self.vectors[[self.row_of(word.text) for word in words]] for words in sentences]
+
+
+class WordCharacters:
+    """Vectors from the characters of each word alone, by a bidirectional LSTM.
+
+    Args:
+        settings: ``model`` and ``characters``.
+        folder: the folder of the model.
+        threads: threads of onnxruntime; 0 for all cores.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
+        self.session = open_session(folder / settings["model"], threads)
+        self.ids: dict[str, int] = settings["characters"]
+
+    def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
+        """Return the vectors of each sentence, [T, width]."""
+        return [self._embed_words([word.text for word in words]) for words in sentences]
+
+    def _embed_words(self, words: list[str]) -> Floats:
+        coded = [tuple(self.ids.get(character, 0) for character in word) for word in words]
+        order = sorted(range(len(words)), key=lambda place: -len(coded[place]))
+        lengths = [len(coded[place]) for place in order]
+        ids = np.zeros((len(words), lengths[0]), np.int64)
+        for row, place in enumerate(order):
+            ids[row, : len(coded[place])] = coded[place]
+        (vectors,) = self.session.run(["vectors"], {"ids": ids, "lengths": np.array(lengths)})
+        # Flair gives each word that occurs again later the vector of another word; the tagger has learned with that
+        last = {codes: place for place, codes in enumerate(coded)}
+        result = vectors.copy()
+        for row, place in enumerate(order):
+            result[last[coded[place]]] = vectors[row]
+        return np.asarray(result)
+
+
+class LanguageModel:
+    """Vectors from the states of a character language model, as Flair's `FlairEmbeddings` has them.
+
+    Args:
+        settings: ``model``, ``characters``, and the options of `FlairEmbeddings`.
+        folder: the folder of the model.
+        threads: threads of onnxruntime; 0 for all cores.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
+        self.session = open_session(folder / settings["model"], threads)
+        self.ids: dict[str, int] = settings["characters"]
+        self.settings = settings
+
+    def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
+        """Return the vectors of each sentence, [T, width]."""
+        texts, places = zip(*(self._read(words) for words in sentences))
+        size = max(map(len, texts))
+        ids = np.full((len(texts), size), self.ids.get(" ", 0), np.int64)
+        for row, text in zip(ids, texts):
+            row[: len(text)] = [self.ids.get(character, 0) for character in text]
+        found: list[list[tuple[NDArray[np.intp], Floats]]] = [[] for _ in texts]
+        for begin, states in self._run(ids):
+            for row, wanted, parts in zip(states, places, found):
+                (here,) = np.nonzero((wanted >= begin) & (wanted < begin + len(row)))
+                parts.append((here, row[wanted[here] - begin]))
+        vectors = []
+        for wanted, parts in zip(places, found):
+            result = np.empty((len(wanted), parts[0][1].shape[1]), np.float32)
+            for here, rows in parts:
+                result[here] = rows
+            vectors.append(result)
+        return vectors
+
+    def _read(self, words: Sequence[Word]) -> tuple[str, NDArray[np.intp]]:
+        """Return the text of a sentence as the model reads it, and the place of each word's state in it."""
+        settings = self.settings
+        is_joined, forward = settings["tokenized_lm"], settings["is_forward_lm"]
+        text = " ".join(word.text for word in words)
+        if not is_joined:
+            text = "".join(word.text + word.blanks * " " for word in words).rstrip()
+        size = len(text)
+        if settings["is_lower"]:
+            text = text.lower()
+        start = len(settings["start_marker"])
+        before, after, places = start, start + size, []
+        for word in words:
+            before += len(word.text)
+            places.append((before if forward else after) - (not settings["with_whitespace"]))
+            if is_joined or word.blanks:  # several blanks count as one, as in Flair
+                before += 1
+                after -= 1
+            after -= len(word.text)
+        return f"{settings['start_marker']}{text if forward else text[::-1]} ", np.array(places)
+
+    def _run(self, ids: NDArray[np.int64]) -> Iterator[tuple[int, Floats]]:
+        """Yield the states of a piece of the text after another, [B, T, H], with the place where it begins."""
+        piece = self.settings["chars_per_chunk"]
+        (names, sizes) = zip(*((part.name, part.shape) for part in self.session.get_inputs()[1:]))
+        state = {name: np.zeros((first, len(ids), last), np.float32) for name, (first, _, last) in zip(names, sizes)}
+        for begin in range(0, ids.shape[1], piece):
+            states, *after = self.session.run(None, {"ids": ids[:, begin : begin + piece], **state})
+            state = dict(zip(names, after))
+            yield begin, states
+
+
+class Given:
+    """Vectors that a function of the user's gives.
+
+    Args:
+        name: name of the embeddings.
+        width: width of a vector.
+        lookup: the function.
+    """
+
+    def __init__(self, name: str, width: int, lookup: Lookup) -> None:
+        self.name, self.width, self.lookup = name, width, lookup
+
+    def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
+        """Return the vectors of each sentence, [T, width]."""
+        found = []
+        for words in sentences:
+            vectors = np.asarray(self.lookup([word.text for word in words]), np.float32)
+            if vectors.shape != (len(words), self.width):
+                expected = f"{len(words)} words must get vectors [{len(words)}, {self.width}]"
+                raise FlairNasError(f"vectors of {self.name}: {expected}, got {list(vectors.shape)}")
+            found.append(vectors)
+        return found
+
+
+def open_session(path: Path, threads: int) -> Any:
+    """Return an onnxruntime session of a model on the CPU; 0 threads are all cores."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise FlairNasError("onnxruntime is not installed; pip install onnxruntime installs it") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

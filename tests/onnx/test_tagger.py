@@ -1,0 +1,235 @@
+"""Exported taggers find what the taggers find."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import flair
+import numpy as np
+import pytest
+import torch
+from flair.data import Dictionary, Sentence
+from flair.embeddings import (
+    CharacterEmbeddings,
+    FlairEmbeddings,
+    HashEmbeddings,
+    OneHotEmbeddings,
+    PooledFlairEmbeddings,
+    StackedEmbeddings,
+    TokenEmbeddings,
+    WordEmbeddings,
+)
+from flair.models import LanguageModel, SequenceTagger
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flair_nas import FlairNasError
+from flair_nas.onnx import Tagger, export_tagger
+from flair_nas.tagging.prediction import tag_lines, to_json_line
+
+LINES = [
+    "Ada Byron saw London in 1842 .",
+    "",
+    "the cat and the other cat , the CAT",
+    "Don't pay\u200b €3.50  to Mr. Smith-Jones (62)!",
+    " \t ",
+    "İstanbul",
+    "x" * 40 + " " + "y" * 30 + " Oslo",
+]
+CHARACTERS = "\n abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,'0123456789"
+
+
+def dictionary(items: str | list[str]) -> Dictionary:
+    made = Dictionary()
+    for item in items:
+        made.add_item(item)
+    return made
+
+
+def language_model(forward: bool, rnn: str = "lstm", **options: Any) -> LanguageModel:
+    return LanguageModel(dictionary(CHARACTERS), forward, 6, 1, embedding_size=4, recurrent_type=rnn, **options)
+
+
+def word_vectors(**options: Any) -> WordEmbeddings:
+    vocabulary = {word: row for row, word in enumerate(["the", "cat", "Ada", "####", "00", "london", "€"])}
+    vectors = WordEmbeddings(None, vocab=vocabulary, embedding_length=3, name="some/where/vectors", **options)
+    torch.nn.init.normal_(vectors.embedding.weight)
+    return vectors
+
+
+def make_tagger(members: list[TokenEmbeddings], rnn: str = "tanh0", crf: bool = True, **options: Any) -> SequenceTagger:
+    """An untrained tagger, which finds many things."""
+    tags = Dictionary(add_unk=False)
+    tags.span_labels = options.pop("spans", True)
+    for tag in ("PER", "LOC") if tags.span_labels else ("O", "NOUN", "VERB"):
+        tags.add_item(tag)
+    embeddings = StackedEmbeddings(members) if len(members) > 1 else members[0]
+    tagger = SequenceTagger(embeddings, tags, "ner", hidden_size=8, rnn_type=rnn, use_crf=crf, **options)
+    with torch.no_grad():
+        tagger.linear.weight.mul_(4)
+    return tagger
+
+
+def predictions(tagger: SequenceTagger, lines: list[str], tokenized: bool) -> list[dict[str, Any]]:
+    tagged = tag_lines(tagger, lines, tokenized=tokenized, batch_size=3)
+    return [json.loads(to_json_line(line, sentence, tagger.label_type)) for line, sentence in zip(lines, tagged)]
+
+
+def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        scores, wanted = ([label.pop("score") for label in result["labels"]] for result in (one, other))
+        assert one == other
+        np.testing.assert_allclose(scores, wanted, atol=3e-5)
+
+
+STACKS = {
+    "words": lambda: [word_vectors()],
+    "stable words": lambda: [word_vectors(stable=True)],
+    "one-hot": lambda: [OneHotEmbeddings(dictionary(["the", "cat", "Ada"]), embedding_length=3)],
+    "characters of words": lambda: [CharacterEmbeddings(dictionary(CHARACTERS), 5, 4)],
+    "both directions": lambda: [
+        FlairEmbeddings(language_model(False), name="b"),
+        word_vectors(),
+        FlairEmbeddings(language_model(True, "ess-ptb"), name="a"),
+    ],
+    "pieces": lambda: [FlairEmbeddings(language_model(True, "small-tanh"), chars_per_chunk=7)],
+    "projection": lambda: [FlairEmbeddings(language_model(False, "gru", nout=5), with_whitespace=False)],
+    "plain text": lambda: [
+        FlairEmbeddings(language_model(forward, "sru"), tokenized_lm=False, name=str(forward))
+        for forward in (True, False)
+    ],
+    "lower case": lambda: [FlairEmbeddings(language_model(False, document_delimiter="a"), is_lower=True)],
+}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_embeddings_are_those_of_flair(stack: str, tmp_path: Path) -> None:
+    flair.set_seed(2)
+    tagger = make_tagger(STACKS[stack]())
+    assert export_tagger(tagger, tmp_path / "out") == []
+    exported = Tagger(tmp_path / "out", threads=1)
+    for tokenized in (False, True):
+        expected = predictions(tagger, LINES, tokenized)
+        assert sum(len(result["labels"]) for result in expected) > 5
+        assert_same(exported.predict(LINES, tokenized=tokenized, batch_size=3), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rnn": "LSTM", "rnn_layers": 2},
+        {"rnn": "i-darts-ptb", "bidirectional": False},
+        {"rnn": "minlstm", "crf": False},
+        {"use_rnn": False, "spans": False, "crf": False, "reproject_embeddings": False},
+        {"spans": False, "tag_format": "BIO", "reproject_embeddings": 5},
+    ],
+)
+def test_taggers_of_all_forms(options: dict[str, Any], tmp_path: Path) -> None:
+    flair.set_seed(2)
+    tagger = make_tagger([word_vectors(), OneHotEmbeddings(dictionary(["cat"]), embedding_length=2)], **options)
+    export_tagger(tagger, tmp_path)
+    expected = predictions(tagger, LINES, False)
+    assert sum(len(result["labels"]) for result in expected) > 3
+    assert_same(Tagger(tmp_path).predict(iter(LINES)), expected)
+
+
+@functools.cache
+def both_directions() -> tuple[SequenceTagger, Tagger]:
+    flair.set_seed(2)
+    tagger = make_tagger(STACKS["both directions"]())
+    with tempfile.TemporaryDirectory() as folder:
+        export_tagger(tagger, folder)
+        return tagger, Tagger(folder, threads=1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(line=st.text(st.sampled_from("aB .,'’-1€\u200b\xa0İ") | st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_any_line(line: str) -> None:
+    tagger, exported = both_directions()
+    line = line.replace("\n", " ")
+    assert_same(exported.predict([line]), predictions(tagger, [line], False))
+
+
+def test_vectors_that_cannot_be_exported_are_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flair.set_seed(2)
+    pooled = PooledFlairEmbeddings(FlairEmbeddings(language_model(True)))
+    tagger = make_tagger([HashEmbeddings(50, 4), word_vectors()])
+    assert export_tagger(tagger, tmp_path / "out") == ["0-hash"]
+    assert "embeddings 0-hash (HashEmbeddings) cannot be exported" in caplog.text
+
+    def look_up(words: list[str]) -> Any:
+        sentence = Sentence(words)
+        tagger.embeddings.embeddings[0].embed(sentence)
+        return torch.stack([token.get_embedding() for token in sentence]).detach().numpy()
+
+    exported = Tagger(tmp_path / "out", {"0-hash": look_up})
+    assert exported.given == {"0-hash": 4}
+    assert_same(exported.predict(LINES), predictions(tagger, LINES, False))
+    with pytest.raises(FlairNasError, match=r"0-hash could not be exported; .*Tagger\(folder, vectors=\{'0-hash'"):
+        Tagger(tmp_path / "out")
+    faulty = Tagger(tmp_path / "out", {"0-hash": lambda words: np.zeros((1, 4))})
+    with pytest.raises(FlairNasError, match=r"vectors of 0-hash: 2 words must get vectors \[2, 4\], got \[1, 4\]"):
+        faulty.predict(["a b"])
+    assert export_tagger(make_tagger([pooled]), tmp_path / "pooled") == ["Task-LSTM-6-1-True-context"]
+
+
+def test_neither_torch_nor_flair_is_imported(tmp_path: Path) -> None:
+    flair.set_seed(2)
+    tagger = make_tagger(STACKS["both directions"]())
+    export_tagger(tagger, tmp_path)
+    script = (
+        "import sys, json; sys.modules.update(torch=None, flair=None, onnx=None, gensim=None)\n"
+        "from flair_nas.onnx import Tagger\n"
+        f"print(json.dumps(Tagger({str(tmp_path)!r}).predict(json.loads(sys.stdin.read()))))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], input=json.dumps(LINES), text=True, capture_output=True)
+    assert run.returncode == 0, run.stderr
+    assert_same(json.loads(run.stdout), predictions(tagger, LINES, False))
+
+
+def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    flair.set_seed(2)
+    for name in ("one", "other"):
+        export_tagger(make_tagger([word_vectors(), FlairEmbeddings(language_model(True))]), tmp_path / name)
+    folder = tmp_path / "one"
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert all(b"some/where" not in data and str(tmp_path).encode() not in data for data in before.values())
+    table = next(file for file in folder.iterdir() if file.suffix == ".npy" and file.name.startswith("emb"))
+    table.write_bytes((tmp_path / "other" / table.name).read_bytes())
+    with pytest.raises(FlairNasError, match=f"{table.name}: is damaged, or of another export"):
+        Tagger(folder)
+    table.unlink()
+    with pytest.raises(FlairNasError, match=f"{table.name}: no such file; copy the whole folder"):
+        Tagger(folder)
+    table.write_bytes(before[table.name])
+    assert Tagger(folder).predict("Ada saw London")[0]["tokens"] == ["Ada", "saw", "London"]
+    settings = folder / "tagger.json"
+    settings.write_bytes(before["tagger.json"][:100])
+    with pytest.raises(FlairNasError, match="is no exported tagger, or it is cut short"):
+        Tagger(folder)
+    settings.write_bytes(before["tagger.json"].replace(b'"version": 1', b'"version": 2'))
+    with pytest.raises(FlairNasError, match="version 2 is not known here; update flair-nas"):
+        Tagger(folder)
+    settings.unlink()
+    with pytest.raises(FlairNasError, match=r"has no tagger.json; flair-nas tag export writes it at the end"):
+        Tagger(folder)
+    (folder / "mine").write_text("")
+    with pytest.raises(FlairNasError, match=r"holds other files \(mine\)"):
+        export_tagger(make_tagger([word_vectors()]), folder)
+
+
+def test_another_export_leaves_nothing_of_the_earlier_one(tmp_path: Path) -> None:
+    export_tagger(make_tagger(STACKS["both directions"]()), tmp_path)
+    export_tagger(make_tagger([word_vectors()], crf=False), tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "embeddings-0.json",
+        "embeddings-0.npy",
+        "tagger.json",
+        "tagger.onnx",
+    ]
