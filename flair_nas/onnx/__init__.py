@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 from flair_nas.errors import FlairNasError
 
 if TYPE_CHECKING:
+    from flair_nas.onnx.check import check_export as check_export
+    from flair_nas.onnx.int8 import quantize_tagger as quantize_tagger
     from flair_nas.onnx.layer import export_layer as export_layer
     from flair_nas.onnx.tagger import export_tagger as export_tagger
     from flair_nas.runtime.tagger import Tagger as Tagger
 
-_HOMES = {"Tagger": "runtime.tagger", "export_layer": "onnx.layer", "export_tagger": "onnx.tagger"}
+_HOMES = {
+    "Tagger": "runtime.tagger",
+    "check_export": "onnx.check",
+    "export_layer": "onnx.layer",
+    "export_tagger": "onnx.tagger",
+    "quantize_tagger": "onnx.int8",
+}
 __all__ = [*_HOMES]
 
 

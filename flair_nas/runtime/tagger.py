@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from flair_nas.errors import FlairNasError, brief
-from flair_nas.runtime.decoding import decode_best, decode_viterbi, find_spans
+from flair_nas.runtime.decoding import Span, decode_best, decode_viterbi, find_spans
 from flair_nas.runtime.vectors import (
     Embeddings,
     Floats,
@@ -86,21 +87,41 @@ class Tagger:
             For each sentence its ``text``, ``tokens``, and ``labels``: each with ``label``, ``text``, ``start`` and
             ``end`` in the sentence, and ``score``. It is what ``flair-nas tag predict --format jsonl`` writes.
         """
-        if isinstance(texts, str):
-            texts = [texts]
-        lines = list(texts)
-        split = [split_words(line, tokenized) for line in lines]
+        lines = [texts] if isinstance(texts, str) else list(texts)
+        sentences = [split_words(line, tokenized) for line in lines]
+        results = []
+        for line, words, spans in zip(lines, sentences, self._tag(sentences, batch_size)):
+            labels = []
+            for span in spans:
+                start, last = words[span.first].start, words[span.end - 1]
+                end = last.start + len(last.text)
+                place = {"text": line[start:end], "start": start, "end": end}
+                labels.append({"label": span.label, **place, "score": round(span.score, 6)})
+            results.append({"text": line, "tokens": [word.text for word in words], "labels": labels})
+        return results
+
+    def find_spans(self, sentences: Iterable[Sequence[str]], *, batch_size: int = 32) -> list[list[Span]]:
+        """Tag sentences that are split into words.
+
+        Args:
+            sentences: the words of each sentence.
+            batch_size: sentences that are tagged together.
+
+        Returns:
+            The spans of each sentence, by numbers of words.
+        """
+        return self._tag([[Word(word, 0, 1) for word in words] for words in sentences], batch_size)
+
+    def _tag(self, sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[Span]]:
+        spans: list[list[Span]] = [[] for _ in sentences]
         # a batch costs as much as its longest sentence
-        order = sorted((place for place, words in enumerate(split) if words), key=lambda place: -len(split[place]))
-        labels: list[list[dict[str, Any]]] = [[] for _ in lines]
+        filled = [place for place, words in enumerate(sentences) if words]
+        order = sorted(filled, key=lambda place: -len(sentences[place]))
         for first in range(0, len(order), batch_size):
             places = order[first : first + batch_size]
-            for place, emissions in zip(places, self._run([split[place] for place in places])):
-                labels[place] = self._find_labels(lines[place], split[place], emissions)
-        return [
-            {"text": line, "tokens": [word.text for word in words], "labels": found}
-            for line, words, found in zip(lines, split, labels)
-        ]
+            for place, emissions in zip(places, self._run([sentences[place] for place in places])):
+                spans[place] = self._decode(emissions)
+        return spans
 
     def _run(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the emissions of each sentence, [T, tags]."""
@@ -112,7 +133,7 @@ class Tagger:
         (emissions,) = self._session.run(["emissions"], {"x": x, "lengths": lengths})
         return [row[:length] for row, length in zip(emissions, lengths)]
 
-    def _find_labels(self, line: str, words: Sequence[Word], emissions: Floats) -> list[dict[str, Any]]:
+    def _decode(self, emissions: Floats) -> list[Span]:
         settings = self._settings
         if self._transitions is None:
             numbers, scores = decode_best(emissions)
@@ -120,16 +141,9 @@ class Tagger:
             numbers, scores = decode_viterbi(emissions, self._transitions, *settings["crf"])
         tags = [settings["tags"][number] for number in numbers]
         if settings["spans"]:
-            spans = [(span.label, span.first, span.end, span.score) for span in find_spans(tags, scores)]
-        else:
-            marked = [number for number, tag in enumerate(tags) if tag not in _NOT_WORDS]
-            spans = [(tags[number], number, number + 1, scores[number]) for number in marked]
-        found = []
-        for label, first, end, score in spans:
-            start, stop = words[first].start, words[end - 1].start + len(words[end - 1].text)
-            place = {"text": line[start:stop], "start": start, "end": stop}
-            found.append({"label": label, **place, "score": round(score, 6)})
-        return found
+            return find_spans(tags, scores)
+        found = zip(tags, itertools.count(), itertools.count(1), scores)
+        return [Span(*entry) for entry in found if entry[0] not in _NOT_WORDS]
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def test_the_version_is_that_of_the_package() -> None:
     ("arguments", "named"),
     [
         (["tga"], "unknown: 'tga'; did you mean tag? there are search, select, tag, lm, charlm, tables, genotypes;"),
-        (["tag", "trian"], "unknown: 'trian'; did you mean train? there are train, evaluate, predict, bench, publish;"),
+        (["tag", "trian"], "did you mean train? there are train, evaluate, predict, bench, export, publish;"),
         ([], "VERB"),
         (["tag"], "ACTION"),
     ],

@@ -1,0 +1,94 @@
+"""The command, its comparison of labels, and 8 bits."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from flair.models import SequenceTagger
+from full_disk import full_disk
+from small_tagging import settings, write_corpus
+
+from flair_nas import FlairNasError, load_corpus, load_tagger, train_taggers
+from flair_nas.cli import main
+from flair_nas.onnx import Tagger, check_export, export_tagger, quantize_tagger
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def run(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    train_taggers(settings(corpus, rnn="small-relu-tanh", epochs=6), folder, progress=False)
+    return folder
+
+
+def test_the_command_writes_a_tagger_and_compares_it(
+    run: Path, corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["tag", "export", "--model", str(run), "--out", str(out), "--int8", "--check", corpus]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows] == ["| 6 sentences", "| ---", "| PyTorch", "| onnxruntime", "| int8"]
+    assert rows[2][1:4] == rows[3][1:4] and int(rows[2][1]) > 5 and rows[3][2] == "0.0 %"
+    found = Tagger(out).predict("Ada Byron saw London")[0]
+    assert found["tokens"] == ["Ada", "Byron", "saw", "London"] and found["labels"]
+
+
+def test_the_first_label_that_differs_is_shown(run: Path, corpus: str, tmp_path: Path) -> None:
+    tagger = load_tagger(run)
+    export_tagger(tagger, tmp_path)
+    sentences = list(load_corpus(corpus).corpus.dev)
+    assert "| onnxruntime |" in check_export(tagger, tmp_path, sentences)
+    with torch.no_grad():
+        tagger.linear.bias[tagger.label_dictionary.get_idx_for_item("O")] += 100
+    with pytest.raises(FlairNasError, match=r': sentence \d, ".*": the export alone finds (PER|LOC) [A-Z]'):
+        check_export(tagger, tmp_path, sentences)
+
+
+def test_eight_bits_are_smaller_and_warn_of_changed_labels(
+    run: Path, corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tagger = load_tagger(run)
+    export_tagger(tagger, tmp_path)
+    before = (tmp_path / "tagger.onnx").stat().st_size
+    weight = next(tagger.rnn.parameters())
+    with torch.no_grad():
+        weight[0, 0] = 1e4  # one scale for the whole matrix: all else becomes 0
+    export_tagger(tagger, tmp_path)
+    caplog.set_level(logging.WARNING)
+    table = check_export(tagger, tmp_path, list(load_corpus(corpus).corpus.dev), int8=True)
+    assert "% of the labels; without --int8 they are the tagger's" in caplog.text and "| int8 |" in table
+    assert [record.name for record in caplog.records] == ["flair_nas"]
+    assert (tmp_path / "tagger.onnx").stat().st_size < before
+
+
+def test_a_full_disk_leaves_nothing_that_is_read(run: Path, tmp_path: Path) -> None:
+    tagger: SequenceTagger = load_tagger(run)
+    export_tagger(tagger, tmp_path)
+    for write in (lambda: export_tagger(tagger, tmp_path), lambda: quantize_tagger(tmp_path)):
+        with full_disk(4000), pytest.raises((OSError, FlairNasError)):
+            write()
+        with pytest.raises(FlairNasError, match="has no tagger.json"):
+            Tagger(tmp_path)
+        export_tagger(tagger, tmp_path)
+    assert Tagger(tmp_path).predict("Oslo")[0]["tokens"] == ["Oslo"]
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_bad_input_of_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*arguments: str) -> str:
+        assert main(["tag", "export", *arguments]) == 2
+        return capsys.readouterr().err
+
+    assert "there is no such model" in refused("--model", str(tmp_path / "nothing"), "--out", str(tmp_path / "out"))
+    assert "opset must be between 17" in refused("--model", str(run), "--out", str(tmp_path / "out"), "--opset", "9")
+    (tmp_path / "empty").mkdir()
+    assert "no model.pt" in refused("--model", str(tmp_path / "empty"), "--out", str(tmp_path / "out"))
+    assert "is a file; name a folder" in refused("--model", str(run), "--out", str(run / "model.pt"))
+    assert not (tmp_path / "out").exists()
