@@ -33,6 +33,7 @@ from flair_nas import FlairNasError
 from flair_nas.onnx import Tagger, export_tagger
 from flair_nas.tagging.prediction import tag_lines, to_json_line
 
+ROOT = Path(__file__).parents[2]
 LINES = [
     "Ada Byron saw London in 1842 .",
     "",
@@ -179,16 +180,31 @@ def test_vectors_that_cannot_be_exported_are_given(tmp_path: Path, caplog: pytes
     assert export_tagger(make_tagger([pooled]), tmp_path / "pooled") == ["Task-LSTM-6-1-True-context"]
 
 
-def test_neither_torch_nor_flair_is_imported(tmp_path: Path) -> None:
+def test_the_small_distribution_runs_without_torch_and_flair(tmp_path: Path) -> None:
     flair.set_seed(2)
     tagger = make_tagger(STACKS["both directions"]())
-    export_tagger(tagger, tmp_path)
+    export_tagger(tagger, tmp_path / "out")
+    build = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(ROOT / "runtime"),
+    ]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("flair_nas_runtime-*.whl")
     script = (
-        "import sys, json; sys.modules.update(torch=None, flair=None, onnx=None, gensim=None)\n"
+        f"import sys, json; sys.path.insert(0, {str(wheel)!r})\n"
+        "sys.modules.update(dict.fromkeys(('torch', 'flair', 'onnx', 'gensim', 'scipy', 'transformers')))\n"
         "from flair_nas.onnx import Tagger\n"
-        f"print(json.dumps(Tagger({str(tmp_path)!r}).predict(json.loads(sys.stdin.read()))))"
+        f"print(json.dumps(Tagger({str(tmp_path / 'out')!r}).predict(json.loads(sys.stdin.read()))))\n"
+        f"assert {wheel.name!r} in sys.modules['flair_nas.runtime.tagger'].__file__"
     )
-    run = subprocess.run([sys.executable, "-c", script], input=json.dumps(LINES), text=True, capture_output=True)
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(command, input=json.dumps(LINES), text=True, capture_output=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert_same(json.loads(run.stdout), predictions(tagger, LINES, False))
 
