@@ -23,6 +23,7 @@ import torch
 from flair.data import Dictionary
 from flair.models import LanguageModel
 from flair.models.language_model import create_recurrent_layer  # type: ignore[attr-defined]  # ours takes layer specs
+from flair.nn.recurrent import rnn_layers
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -41,7 +42,9 @@ from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.tagging.data.character_models import DATA, PICKLE, load_character_model, save_character_model
+from flair_nas.tagging.patches.character_models import KNOWN
 from flair_nas.tagging.quiet import flair_device
+from flair_nas.tagging.registration import build_rnn
 
 log = logging.getLogger("flair_nas")
 
@@ -80,7 +83,8 @@ def train_character_models(
     """
     with flair_device(config.device):
         check_precision(config.precision, flair.device)
-        create_recurrent_layer(config.rnn, 1, 1, 1)  # a bad name should not cost the time that a text takes to load
+        if config.rnn.lower() not in rnn_layers:  # a bad name should not cost the time that a text takes to load
+            build_rnn(config.rnn, 1, 1, names=KNOWN, setting="rnn")
         with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas charlm train") as run:
             others = {name for name in DIRECTIONS if (run.folder / name).exists()} - {*config.directions()}
             if others:

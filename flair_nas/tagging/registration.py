@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.layer_spec import LAYER_OPTIONS, carries_gated_by_default, parse_layer_spec
 from flair_nas.library.named import LAYER_NAMES
@@ -154,6 +154,7 @@ def build_rnn(
     batch_first: bool = True,
     init_range: float | None = None,
     names: Sequence[str] = LAYER_NAMES,
+    setting: str = "rnn_type",
 ) -> RecurrentLayer:
     """Build the layer of an `rnn_type`.
 
@@ -168,6 +169,7 @@ def build_rnn(
         batch_first: inputs are [B, T, D], as in Flair's taggers; else [T, B, D], as in its language models.
         init_range: the initialisation bound, unless an option sets it; None for 1.5 / √H.
         names: the layers that are no genotypes, for errors.
+        setting: the name of the argument `rnn_type` in errors.
 
     Raises:
         FlairNasError: the name is unknown (the message lists the known ones and close matches), or the genotype or an
@@ -180,18 +182,20 @@ def build_rnn(
         genotype = rnn_type
     elif kind is not None:
         genotype = None
+    elif not isinstance(rnn_type, str):
+        raise FlairNasError(f"{setting} must be a layer spec or a Genotype, got {brief(rnn_type)}")
     elif _is_described(rnn_type):
         config = json.loads(rnn_type)
         kind = config.get("kind")
         genotype = None if kind else Genotype.from_dict(config["genotype"])
         options |= {name: config[name] for name in LAYER_OPTIONS if name in config}
     else:
-        genotype, numbers = parse_layer_spec(rnn_type, names)
+        genotype, numbers = parse_layer_spec(rnn_type, names, setting)
         options |= numbers
         if carries_gated_by_default(genotype, rnn_type):
             warnings.warn(
                 "carry=gated, which is what genotype files of version 1 mean: what the layer keeps of its past can "
-                f"grow without bound; with rnn_type={rnn_type + ',carry=ungated'!r} it cannot",
+                f"grow without bound; with {setting}={rnn_type + ',carry=ungated'!r} it cannot",
                 stacklevel=2,
             )
     try:
@@ -200,7 +204,7 @@ def build_rnn(
         assert genotype is not None
         return SearchedRNN(input_size, hidden_size, genotype, **sizes, **{"init_range": init_range, **options})
     except ValueError as error:
-        raise FlairNasError(f"cannot build rnn_type {rnn_type!r}: {error}") from None
+        raise FlairNasError(f"cannot build {setting} {rnn_type!r}: {error}") from None
 
 
 def describe_rnn(rnn: RecurrentLayer) -> str:

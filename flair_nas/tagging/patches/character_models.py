@@ -61,7 +61,9 @@ def register(module: ModuleType) -> None:
             )
             return built
         between = dropout if nlayers > 1 else 0.0
-        settings: dict[str, Any] = {"batch_first": False, "init_range": papers_range(hidden_size), "names": KNOWN}
+        settings: dict[str, Any] = {"batch_first": False, "names": KNOWN, "setting": "recurrent_type"}
+        if hidden_size > 0:  # the layer refuses other sizes
+            settings["init_range"] = papers_range(hidden_size)
         layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **settings)
         return layer, 1  # its state is one object
 

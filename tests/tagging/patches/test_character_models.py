@@ -88,14 +88,21 @@ def test_a_genotype_and_a_file_are_layers(tmp_path: Path) -> None:
     ("kind", "message"),
     [
         ("i-darts-ptv", "Did you mean i-darts-ptb"),
-        ("RNN", "Known: LSTM, GRU, SRU, MINGRU, MINLSTM, darts"),
+        ("RNN", "unknown recurrent_type 'RNN'. Known: LSTM, GRU, SRU, MINGRU, MINLSTM, darts"),
+        (None, "recurrent_type must be a layer spec or a Genotype, got None"),
         ("foo", "Known: "),
         ("tanh7", "found 7"),
     ],
 )
-def test_an_unknown_layer_is_named_with_the_known_ones(kind: str, message: str) -> None:
+def test_an_unknown_layer_is_named_with_the_known_ones(kind: str | None, message: str) -> None:
     with pytest.raises(FlairNasError, match=message):
         make_model(kind)
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_size_that_cannot_be_is_named(size: int) -> None:
+    with pytest.raises(FlairNasError, match=f"recurrent_type 'tanh0': hidden_size must be .*{size}"):
+        LanguageModel(Dictionary(), True, size, 1, recurrent_type="tanh0")
 
 
 def test_the_state_of_gates_goes_through_all_of_the_model() -> None:
