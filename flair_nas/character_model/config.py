@@ -25,7 +25,8 @@ class CharacterModelConfig(TextSettings):
     direction: str = setting("forward", "forward, backward, or both in turn", choices=(*DIRECTIONS, "both"))
     dictionary: str = setting(
         "text",
-        "characters that have ids: text (of the training part), common (Flair's, a download), or a model's file",
+        "characters that have ids: text (of the training part), common (Flair's, a download), or those of "
+        "a model's file: .safetensors, or .pt, which can run code",
     )
     rnn: str = setting("lstm", "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line")
     hidden_size: int = setting(256, "hidden size H", **COUNT)

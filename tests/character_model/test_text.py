@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flair.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from flair_nas import FlairNasError
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import evaluate_character_model
-from flair_nas.character_model.text import Splits, columns_of
+from flair_nas.character_model.text import Splits, columns_of, load_characters
 from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
 
@@ -134,6 +135,16 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
         path.write_bytes((tmp_path / name).read_bytes()[:cut])
         with pytest.raises(FlairNasError, match=message):
             load_character_model(path)
+    state = torch.load(tmp_path / "model.pt", weights_only=False)
+    torch.save(state, tmp_path / "old.pt", pickle_protocol=4, _use_new_zipfile_serialization=False)  # as Flair's are
+    assert load_character_model(tmp_path / "old.pt").recurrent_type == model.recurrent_type
+    (tmp_path / "list.txt").write_text("connected to a terminal\n")
+    (tmp_path / "pickle.pt").write_bytes(b"cos\nmkdir\n(V" + str(tmp_path / "made").encode() + b"\ntR.")
+    for name in ("list.txt", "pickle.pt"):
+        config = CharacterModelConfig(text="demo", dictionary=str(tmp_path / name))
+        with pytest.raises(FlairNasError, match=f"{name}: .*no character language model.*not written by torch.save"):
+            load_characters(config, progress=False)
+    assert not (tmp_path / "made").exists()
     with pytest.raises(FlairNasError, match="is a folder; give a file of a model, such as .*model.safetensors"):
         load_character_model(tmp_path)
     data = (tmp_path / "model.safetensors").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from flair.models import LanguageModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.serialization import MAGIC_NUMBER
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import verify_checksums
@@ -24,6 +26,9 @@ from flair_nas.tagging.safe_file import SizeLimit, check_self_contained
 
 FORMAT, VERSION = "flair-nas/character-model", 1
 PICKLE, DATA = "model.pt", "model.safetensors"
+_OLD_FORM = pickle.dumps(MAGIC_NUMBER, 2)[2:]
+"""The beginning of files that `torch.save` wrote before PyTorch 1.6, after the number of the pickle protocol."""
+
 _SETTINGS = ("is_forward_lm", "hidden_size", "nlayers", "embedding_size", "nout", "document_delimiter", "dropout")
 
 
@@ -65,6 +70,10 @@ def load_character_model(source: str | Path) -> LanguageModel:
             return _read_data(path)
         if zipfile.is_zipfile(path):  # Flair's oldest models are not, and have no checksums
             verify_checksums(path)
+        else:
+            with open(path, "rb") as file:
+                if _OLD_FORM not in file.read(64):
+                    raise ValueError("it was not written by torch.save")
         model: LanguageModel = LanguageModel.load_language_model(path)
         return model
     except (FlairNasError, MemoryError):
