@@ -29,7 +29,7 @@ from torch.nn import functional
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
-from flair_nas.character_model.config import DIRECTIONS, CharacterModelConfig
+from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import CharacterScore, evaluate_columns, score_ids
 from flair_nas.character_model.text import Splits, columns_of, encode_characters, load_characters
 from flair_nas.errors import FlairNasError, NotFiniteError
@@ -41,6 +41,7 @@ from flair_nas.runs.duration import duration
 from flair_nas.runs.memory import check_fits, peak_memory_mb
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
+from flair_nas.settings.resolve import read_run_settings
 from flair_nas.tagging.data.character_models import DATA, PICKLE, load_character_model, save_character_model
 from flair_nas.tagging.patches.character_models import KNOWN
 from flair_nas.tagging.quiet import flair_device
@@ -86,11 +87,13 @@ def train_character_models(
         if config.rnn.lower() not in rnn_layers:  # a bad name should not cost the time that a text takes to load
             build_rnn(config.rnn, 1, 1, names=KNOWN, setting="rnn")
         with open_run(out, config, may_change=_MAY_CHANGE, command="flair-nas charlm train") as run:
-            others = {name for name in DIRECTIONS if (run.folder / name).exists()} - {*config.directions()}
-            if others:
-                raise FlairNasError(
-                    f"{run.folder} holds a {others.pop()} model too; --direction both goes on with both"
-                )
+            if (written := run.folder / "config.yaml").exists():
+                before = read_run_settings(written, CharacterModelConfig)
+                if {*before.directions()} - {*config.directions()}:
+                    raise FlairNasError(
+                        f"{run.folder}: direction was {before.direction} and cannot become {config.direction}; "
+                        "--direction both goes on with both"
+                    )
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():

@@ -196,8 +196,12 @@ def test_a_missing_or_damaged_file_of_data_is_written_again(text: str, tmp_path:
 
 def test_a_direction_is_not_left_out(text: str, tmp_path: Path) -> None:
     train(text, tmp_path / "run", epochs=1, direction="both")
-    with pytest.raises(FlairNasError, match="holds a forward model too; --direction both goes on with both"):
+    with pytest.raises(FlairNasError, match="run: direction was both and cannot become backward; --direction both"):
         train(text, tmp_path / "run", epochs=1, direction="backward")
+    with mock.patch.object(training._Training, "_end_epoch", side_effect=KeyboardInterrupt), pytest.raises(RunStopped):
+        train(text, tmp_path / "stopped", epochs=1, direction="both")
+    with pytest.raises(FlairNasError, match="stopped: direction was both and cannot become forward; --direction both"):
+        train(text, tmp_path / "stopped", epochs=1, direction="forward")
 
 
 def test_a_kill_while_the_model_is_evaluated_costs_no_step(text: str, tmp_path: Path) -> None:
