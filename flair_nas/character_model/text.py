@@ -5,6 +5,7 @@ A text is an array of token ids in a file (`flair_nas.language_model.text`). One
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -102,6 +103,13 @@ class Splits:
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    def count_steps(self) -> int:
+        """Count the steps of an epoch."""
+        end, config = self.corpus.vocabulary.index(END), self.config
+        pieces = (self.corpus.train[start:stop] for start, stop in zip(self.bounds, self.bounds[1:]))
+        rows = (np.count_nonzero(_find_kept(piece, end)) // config.batch_size for piece in pieces)
+        return sum(math.ceil((count - 1) / config.bptt) for count in rows)
 
     def order(self, epoch: int) -> list[int]:
         """Return the numbers of the splits in the order of an epoch, from 0: as they are first, then shuffled."""

@@ -126,13 +126,13 @@ def estimate_training(config: CharacterModelConfig, progress: bool = True) -> st
         start = time.perf_counter()
         evaluate_columns(training.model, training.valid[: 2 * config.bptt], config.bptt)
         evaluation = (time.perf_counter() - start) * len(training.valid) / min(len(training.valid), 2 * config.bptt)
-        steps = len(training.corpus.train) / (config.batch_size * config.bptt)
+        steps = training.splits.count_steps()
         epoch = steps * seconds + len(training.splits) * evaluation
         whole = epoch * config.epochs * len(config.directions())
         return (
             f"parameters: {sum(p.numel() for p in training.model.parameters()):,}, of characters: "
             f"{len(training.model.dictionary):,}\na step: {seconds:.2f} s; the evaluation after a split: "
-            f"{duration(evaluation)}\nan epoch of {len(training.splits)} splits and {math.ceil(steps):,} steps: "
+            f"{duration(evaluation)}\nan epoch of {len(training.splits)} splits and {steps:,} steps: "
             f"{duration(epoch)}\nall {config.epochs} epochs, {' and '.join(config.directions())}: {duration(whole)}"
         )
 
@@ -238,9 +238,9 @@ class _Training:
     def train(self, progress: bool) -> None:
         """Train until the last epoch."""
         config, direction = self.config, "forward" if self.forward else "backward"
-        size = config.batch_size * config.bptt
-        left = max(config.epochs - self.epoch, 0) * (len(self.corpus.train) // size)
-        with tqdm(total=left, unit="step", desc=direction, disable=not progress, leave=False) as bar:
+        steps = self.splits.count_steps()
+        counts: dict[str, Any] = {"total": config.epochs * steps, "initial": self.epoch * steps + int(self.sums[1])}
+        with tqdm(**counts, unit="step", desc=direction, disable=not progress, leave=False) as bar:
             try:
                 while self.epoch < config.epochs:
                     order = self.splits.order(self.epoch)

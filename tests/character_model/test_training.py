@@ -174,6 +174,30 @@ def test_a_loss_that_is_not_finite_stops(text: str, tmp_path: Path) -> None:
         train(text, tmp_path / "run", learning_rate=1e6, clip=1e12, rnn="relu0-relu1,highway=false", epochs=9)
 
 
+def test_the_number_of_steps_is_known_before_they_are_done(text: str, tmp_path: Path) -> None:
+    step, steps = training._Training.step, []
+
+    def stopping(self: Any, columns: Any, number: int, hidden: Any) -> Any:
+        steps.append(number)
+        if len(steps) == 100:
+            raise KeyboardInterrupt
+        return step(self, columns, number, hidden)
+
+    with (
+        mock.patch.object(training, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0),
+        mock.patch.object(training._Training, "step", stopping),
+        mock.patch.object(training, "tqdm", wraps=training.tqdm) as bar,
+    ):
+        with pytest.raises(RunStopped):
+            train(text, tmp_path / "run")
+        train(text, tmp_path / "run")
+    first, second = (call.kwargs for call in bar.call_args_list)
+    assert (first["initial"], first["total"]) == (0, len(steps) - 1) and second["total"] == first["total"]
+    assert second["initial"] == 99
+    estimate = training.estimate_training(CharacterModelConfig(**settings(text)), progress=False)
+    assert f"splits and {(len(steps) - 1) // 2} steps" in estimate
+
+
 def test_a_split_that_is_too_short_is_joined_with_the_one_before(text: str, tmp_path: Path) -> None:
     figures = train(text, tmp_path / "run", split_size=3980, batch_size=40)["forward"]  # leaves less than 80
     (line,) = (tmp_path / "run/forward/history.jsonl").read_text().splitlines()[:1]
