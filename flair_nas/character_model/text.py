@@ -140,7 +140,7 @@ class Splits:
                     lines[line] = table[lines[line]]
         shuffled = np.concatenate([lines[line] for line in order])
         encoded = encode_characters(shuffled, self.characters, self.dictionary)
-        return columns_of(encoded, self.config.batch_size, forward)
+        return columns_of(encoded, self.config.batch_size, forward, self.corpus.label("train"))
 
     @cached_property
     def _cases(self) -> tuple[Ids, Ids]:
@@ -168,10 +168,12 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
         piece = ids[bounds[-1] : bounds[-1] + size]
         ends = np.flatnonzero(piece == end)
         if not len(ends):
-            advice = ", or set a larger split_size" if len(piece) == size else ""
+            rest = ids[bounds[-1] :] == end
+            length = int(np.argmax(rest)) or len(rest)  # the last line of a text may have no end
+            advice = f", or set split_size to {length + 1:,} or more" if length < len(rest) else ""
             raise FlairNasError(
-                f"text {corpus.name!r}: {len(piece):,} characters without the end of a line, from character "
-                f"{bounds[-1]:,}; break it into lines{advice}"
+                f"{corpus.label('train')}, line {np.count_nonzero(ids[: bounds[-1]] == end) + 1:,}: {length:,} "
+                f"characters without the end of a line; break it into lines{advice}"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
         if len(bounds) > 2 and np.count_nonzero(_find_kept(piece[: int(ends[-1]) + 1], end)) < minimum:
@@ -179,19 +181,20 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
     return bounds
 
 
-def columns_of(ids: Ids, batch_size: int, forward: bool) -> Tensor:
+def columns_of(ids: Ids, batch_size: int, forward: bool, label: str = "the text") -> Tensor:
     """Cut a stream of ids [characters] into columns that are read side by side, int32 [T, B]; the rest is left out.
+
+    The label names the text in errors.
 
     Raises:
         FlairNasError: there are fewer than two characters for a column.
     """
     steps = len(ids) // batch_size
     if steps < 2:
+        advice = f", or batch_size {len(ids) // 2:,} at most" if len(ids) > 1 else ""
         raise FlairNasError(
-            f"{len(ids):,} characters are too few for {batch_size:,} columns, each of which needs two; "
-            f"batch_size {max(len(ids) // 2, 1):,} works"
-            if len(ids) > 1
-            else "a text needs two characters or more"
+            f"{label}: {len(ids):,} characters are too few for {batch_size:,} columns, each of which needs two; "
+            f"give more text{advice}"
         )
     stream = torch.from_numpy(np.ascontiguousarray(ids if forward else ids[::-1]))
     return stream[: steps * batch_size].view(batch_size, steps).t().contiguous()  # [T, B]

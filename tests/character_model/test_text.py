@@ -84,12 +84,17 @@ def test_columns_are_contiguous_pieces() -> None:
     assert columns_of(np.arange(7), 3, False).tolist() == [[6, 4, 2], [5, 3, 1]]
 
 
-def test_a_text_without_line_breaks_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.txt").write_text("abc " * 1000)
+def test_a_line_that_is_longer_than_a_split_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a line\n" * 9 + "abc " * 1000)
     (tmp_path / "valid.txt").write_text("abc\n" * 10)
     corpus = load_text(tmp_path, unit="char")
-    with pytest.raises(FlairNasError, match="2,000 characters without the end of a line, from character 0; break it"):
+    message = (
+        "/train.txt, line 10: 4,000 characters without the end of a line; break it into lines, or set split_size to"
+    )
+    with pytest.raises(FlairNasError, match=f"{message} 4,001"):
         Splits(corpus, dictionary_of(corpus), CharacterModelConfig(text="t", split_size=2000))
+    splits = Splits(corpus, dictionary_of(corpus), CharacterModelConfig(text="t", split_size=4001, batch_size=1))
+    assert len(splits) == 2
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +95,11 @@ class TextCorpus:
     valid: Ids
     test: Ids | None
     fingerprint: str  # SHA-256 of text and settings in hexadecimal
+    labels: Mapping[str, str] = field(default_factory=dict)  # by part: its path, or a part of a Flair corpus
+
+    def label(self, part: str) -> str:
+        """Return a part as messages name it."""
+        return self.labels.get(part) or f"the {part} part of {self.name}"
 
     @cached_property
     def unknown_shares(self) -> dict[str, float]:
@@ -199,6 +204,7 @@ def load_configured_text(
         valid=valid,
         test=test if "test" in text.parts else None,
         fingerprint=fingerprint,
+        labels={name: part.label for name, part in text.parts.items()},
     )
     say_unknown(corpus.name, corpus.unknown_shares, settings.unit)
     if settings.unit == "word":
