@@ -116,7 +116,7 @@ def unknown_share(ids: Ids, vocabulary: Vocabulary) -> float:
 
 def say_unknown(name: str, shares: Mapping[str, float], unit: str = "word") -> None:
     """Log the shares of `UNKNOWN` by part of a text, if it has any; warn if one is above a fifth."""
-    tokens = "words" if unit == "word" else "characters"
+    tokens = _name_tokens(unit)
     parts = ((100 * share, f" of {part}" if part else "") for part, share in shares.items())
     said = ", ".join(f"{percent:.1f} % of the {tokens}{where}" for percent, where in parts)
     if 0 < max(shares.values()) <= MANY_UNKNOWN:
@@ -127,6 +127,10 @@ def say_unknown(name: str, shares: Mapping[str, float], unit: str = "word") -> N
             "otherwise or lower-cased, or is the vocabulary small (--vocabulary-size, --min-count)?",
             *(name, UNKNOWN, said),
         )
+
+
+def _name_tokens(unit: str) -> str:
+    return "words" if unit == "word" else "characters"
 
 
 def load_text(
@@ -287,11 +291,11 @@ def _build(
         leave=False,
         disable=not progress,
     ) as bar:
-        counts = {name: _count(part, bar.update) for name, part in text.parts.items()}
+        counts = {name: _count(part, settings.unit, bar.update) for name, part in text.parts.items()}
         tokens = {name: counts[name].total() if name in counts else 0 for name in PARTS}
         before_valid = counts["train"]
         if settings.valid_share is not None:
-            before_valid = _count_before_valid(train, before_valid, settings.valid_share)
+            before_valid = _count_before_valid(train, before_valid, settings.valid_share, settings.unit)
             num_train = before_valid.total()
             tokens |= {"train": num_train, "valid": tokens["train"] - num_train}
         kept = _choose_words(before_valid, settings, train.label) if words is None else words
@@ -303,15 +307,15 @@ def _build(
     return {"tokens": tokens, "words": vocabulary.words, "counts": vocabulary.counts}
 
 
-def _count(part: TextPart, advance: Advance) -> Counter[str]:
+def _count(part: TextPart, unit: str, advance: Advance) -> Counter[str]:
     """Return the number of occurrences of each word and of `LINE_END`, by first occurrence."""
     counts = Counter(part.read(advance))
     if counts.keys() <= {LINE_END}:
-        raise FlairNasError(f"{part.label}: the text holds no words; give text, one sentence a line")
+        raise FlairNasError(f"{part.label}: the text holds no {_name_tokens(unit)}; give text, one sentence a line")
     return counts
 
 
-def _count_before_valid(train: TextPart, counts: Counter[str], share: float) -> Counter[str]:
+def _count_before_valid(train: TextPart, counts: Counter[str], share: float, unit: str) -> Counter[str]:
     """Return the part of all counts before the last share of the lines, or of the words of a text of one line."""
     lines, tokens, words = counts[LINE_END], counts.total(), train.read(lambda count: None)
     if lines > 1:
@@ -321,8 +325,8 @@ def _count_before_valid(train: TextPart, counts: Counter[str], share: float) -> 
     for where, found in (("before", before), ("in", counts - before)):
         if found.keys() <= {LINE_END}:
             raise FlairNasError(
-                f"{train.label}: there are no words {where} the last {100 * share:.4g} % of the "
-                f"{'lines' if lines > 1 else 'words'}; choose another valid_share"
+                f"{train.label}: there are no {_name_tokens(unit)} {where} the last {100 * share:.4g} % of the "
+                f"{'lines' if lines > 1 else _name_tokens(unit)}; choose another valid_share"
             )
     return before
 
@@ -341,9 +345,11 @@ def _choose_words(counts: Counter[str], settings: TextSettings, label: str) -> l
     kept = [word for word in words if counts[word] >= settings.min_count]
     kept = kept[: None if settings.vocabulary_size is None else settings.vocabulary_size - 2]
     if len(kept) < 2:
+        names, advice = _name_tokens(settings.unit), " or a smaller min_count" * (settings.min_count > 1)
         raise FlairNasError(
-            f"{label}: a vocabulary of {len(kept)} words beside {UNKNOWN} and {END} leaves nothing to predict; of "
-            f"{len(words)} different words, {len(kept)} occur min_count = {settings.min_count} times"
+            f"{label}: a vocabulary of {len(kept)} {names} beside {UNKNOWN} and {END} leaves nothing to predict; of "
+            f"{len(words)} different {names}, {len(kept)} occur min_count = {settings.min_count} times; give more text"
+            f"{advice}"
         )
     return kept
 

@@ -464,6 +464,13 @@ def test_a_vocabulary_of_one_word(tmp_path: Path, cache: Path, text: str, option
     assert files_below(cache / "text") == []
 
 
+def test_a_vocabulary_of_one_character(tmp_path: Path) -> None:
+    message = error_of(folder_of(tmp_path, train=" \n \n", valid="a b\n"), unit="char", min_count=10)
+    assert "of 1 different characters, 0 occur min_count = 10 times; give more text or a smaller min_count" in message
+    message = error_of(folder_of(tmp_path, train="\n\n", valid="a b\n"), unit="char")
+    assert "train.txt: the text holds no characters; give text" in message
+
+
 # --- Flair ---
 
 
