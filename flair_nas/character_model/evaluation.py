@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flair
-import numpy as np
 import torch
 from flair.models import LanguageModel
 from torch import Tensor
@@ -18,7 +17,7 @@ from flair_nas.character_model.text import characters_of, columns_of, encode_cha
 from flair_nas.errors import FlairNasError
 from flair_nas.language_model.saved import encode_text
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary
+from flair_nas.language_model.text.corpus import END, UNKNOWN, Ids, Vocabulary, unknown_share
 from flair_nas.language_model.text.sources import TextSource
 from flair_nas.tagging.data.character_models import load_character_model
 
@@ -29,7 +28,7 @@ class CharacterScore(NamedTuple):
     loss: float  # mean nats per predicted character
     bits: float  # the same in bits
     characters: int  # number of predicted characters
-    unknown_share: float  # share of the characters that the model does not know
+    unknown_share: float  # share of the characters, ends of lines left out, that the model does not know
     flair_loss: float  # what Flair's trainer reports: it divides by one character more in each column
 
 
@@ -62,19 +61,18 @@ def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress:
 def score_ids(
     model: LanguageModel,
     ids: Ids,
-    characters: tuple[str, ...],
+    vocabulary: Vocabulary,
     batch_size: int,
     bptt: int = 512,
     progress: bool = False,
 ) -> CharacterScore:
-    """Score ids of a vocabulary of these characters in columns that begin without context."""
-    encoded = encode_characters(ids, characters, model.dictionary)
+    """Score ids of a vocabulary of characters in columns that begin without context."""
+    encoded = encode_characters(ids, vocabulary.words, model.dictionary)
     columns = columns_of(encoded, batch_size, model.is_forward_lm)
     loss = evaluate_columns(model, columns, bptt, progress)
     if not math.isfinite(loss):
         raise FlairNasError(f"not finite: the loss is {loss:g}; train in a new folder with a lower learning_rate")
-    unknown = float(np.mean(encoded == 0)) if model.dictionary.add_unk else 0.0
-    rows = len(columns)
+    rows, unknown = len(columns), unknown_share(ids, vocabulary)
     return CharacterScore(loss, loss / math.log(2), columns[1:].numel(), unknown, loss * (rows - 1) / rows)
 
 
@@ -107,4 +105,4 @@ def evaluate_character_model(
     known = characters_of(model.dictionary)
     vocabulary = Vocabulary((UNKNOWN, END, *known), (0,) * (len(known) + 2))
     ids = encode_text(text, vocabulary, TextSettings(unit="char"), part=part)
-    return score_ids(model, ids, vocabulary.words, batch_size, progress=progress)
+    return score_ids(model, ids, vocabulary, batch_size, progress=progress)

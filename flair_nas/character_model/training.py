@@ -363,7 +363,7 @@ def _finish(training: _Training) -> dict[str, Any]:
         score: CharacterScore | None = None
         if ids is not None:
             columns = min(config.batch_size, max(len(ids) // 2, 1))  # a test part may be short
-            score = score_ids(model, ids, corpus.vocabulary.words, columns)
+            score = score_ids(model, ids, corpus.vocabulary, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)
     figures |= {

@@ -88,7 +88,7 @@ def format_figures(figures: dict[str, Any]) -> str:
 
 def format_score(bits: float, characters: int, unknown_share: float, flair_loss: float) -> str:
     """Return a score in words."""
-    unknown = f", {100 * unknown_share:.2f} % of them unknown" if unknown_share else ""
+    unknown = f", {100 * unknown_share:.2f} % unknown" if unknown_share else ""
     return f"{bits:.4f} bits per character ({characters:,} characters{unknown}; loss as Flair counts: {flair_loss:.4f})"
 
 

@@ -163,6 +163,9 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match="is damaged, its checksum does not match"):
         load_character_model(tmp_path / "damaged.safetensors")
     assert evaluate_character_model(tmp_path / "model.safetensors", "demo", part="valid").unknown_share > 0.5
+    (tmp_path / "text").write_text("xyz\n\na\n")
+    score = evaluate_character_model(tmp_path / "model.safetensors", tmp_path / "text", batch_size=1)
+    assert score.unknown_share == 0.75  # as the warning has it
     with pytest.raises(FlairNasError, match="too few for 9,999 columns"):
         evaluate_character_model(tmp_path / "model.safetensors", "demo", batch_size=9999)
     model.decoder = None
