@@ -10,21 +10,11 @@ from typing import Any, TypeAlias
 
 from flair_nas.errors import FlairNasError, brief
 from flair_nas.settings.fields import COUNT, Config, Kind, get_kinds
-from flair_nas.settings.resolve import UnknownSettingsError, preset_names, read_mapping, resolve
+from flair_nas.settings.resolve import UnknownSettingsError, find_command, preset_names, read_mapping, resolve
 from flair_nas.storage.paths import meant, typed, user_path
 from flair_nas.storage.resources import resource_path
 
 Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-_COMMANDS = {
-    "table": "tables run",
-    "budget": "select",
-    "strategy": "search",
-    "corpus": "tag train",
-    "random_case": "charlm train",
-    "text": "lm train",
-}
-"""Commands by a setting that none of the later ones has."""
 
 
 def add_action(
@@ -246,8 +236,7 @@ def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], ki
             config_type, kind=kind, preset=arguments.preset, file=file, flags=flags, from_run=bool(arguments.resume)
         )
     except UnknownSettingsError:
-        settings = read_mapping(file) if arguments.resume else {}
-        command = next((command for name, command in _COMMANDS.items() if name in settings), "")
+        command = find_command(file.parent) if arguments.resume else ""
         if not command or arguments.action.prog.endswith(f" {command}"):
             raise
         raise FlairNasError(

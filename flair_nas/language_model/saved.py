@@ -28,7 +28,7 @@ from flair_nas.nn.parallel import PARALLEL_CELLS, ParallelRNN
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runs.memory import check_fits
-from flair_nas.settings.resolve import is_of_another_command
+from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import no_model, user_path
 
@@ -120,7 +120,8 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
     path = user_path(source)
     if path.is_dir():
         if not (path / "model.pt").exists():
-            raise FlairNasError(f"{path} holds no model.pt, so no epoch of a training run has ended there")
+            reason = explain_other_run(path, "lm train") or "so no epoch of a training run has ended there"
+            raise FlairNasError(f"{path} holds no model.pt, {reason}")
         path = path / "model.pt"
     if not path.exists():
         raise FlairNasError(no_model(path))
@@ -148,8 +149,8 @@ def load_language_model(source: str | Path, device: torch.device | str = "cpu") 
         raise
     except Exception as error:  # a damaged file can raise nearly anything
         reason = f"this is no language model that can be loaded ({shown(error)})"
-        if is_of_another_command(path.parent, LanguageModelConfig):
-            reason = "this is no language model; its folder is a run of another command than flair-nas lm"
+        if other := explain_other_run(path.parent, "lm train"):
+            reason = f"this is no language model; {other}"
         elif isinstance(error, UnpicklingError):  # whose text is long, and about settings of PyTorch's
             reason = "this is no language model that can be loaded: it holds more than data, or is damaged"
         raise FlairNasError(f"{path}: {reason}") from None

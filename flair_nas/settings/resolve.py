@@ -18,6 +18,16 @@ from flair_nas.storage.resources import resource_path
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+_COMMANDS = {
+    "table": "tables run",
+    "budget": "select",
+    "strategy": "search",
+    "corpus": "tag train",
+    "random_case": "charlm train",
+    "text": "lm train",
+}
+"""Commands by a setting that none of the later ones has."""
+
 _MAX_BYTES = 100_000  # a file of settings has some thousand; larger ones take PyYAML minutes
 
 
@@ -129,6 +139,22 @@ def resolve(
 def read_run_settings(path: str | Path, config_type: type[Config]) -> Config:
     """Read the settings that a run wrote; those that did not exist then get their value of that time."""
     return resolve(config_type, file=path, from_run=True)
+
+
+def find_command(folder: Path) -> str:
+    """Return the command of the run in a folder, or in the one above it, such as ``lm train``; empty if none."""
+    for place in (folder, folder.parent):
+        if (place / "config.yaml").exists():
+            with contextlib.suppress(FlairNasError):
+                settings = read_mapping(place / "config.yaml")
+                return next((command for name, command in _COMMANDS.items() if name in settings), "")
+    return ""
+
+
+def explain_other_run(folder: Path, command: str) -> str:
+    """Name the command of the run in a folder, or in the one above it, unless it is this command; empty if none."""
+    other = find_command(folder)
+    return f"its folder is a run of flair-nas {other}" if other not in ("", command) else ""
 
 
 def is_of_another_command(folder: Path, config_type: type[Config]) -> bool:

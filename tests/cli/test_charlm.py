@@ -37,5 +37,13 @@ def test_train_evaluate_and_estimate(
     assert score["bits"] == pytest.approx(expected["test_bits"]) and score["batch_size"] == 4
     tag = ["tag", "train", "-q", "--corpus=demo", "--epochs=1", "--hidden-size=4", "--device=cpu"]
     assert main([*tag, "--embeddings", f"flair:{model}", f"flair:{weights}", "--out", str(tmp_path / "tagger")]) == 0
+    for path in (out, model):  # the models of one command in another
+        assert main(["lm", "evaluate", "--model", str(path), "--text", text]) == 2
+        assert "its folder is a run of flair-nas charlm train" in capsys.readouterr().err
+    words = tmp_path / "words"
+    assert main(["lm", "train", "-q", "--text", text, *SMALL[:1], *SMALL[2:4], "--epochs=1", "--out", str(words)]) == 0
+    for path in (words, words / "model.pt"):
+        assert main(["charlm", "evaluate", "--model", str(path), "--text", text]) == 2
+        assert "flair-nas lm train" in capsys.readouterr().err
     assert main(["charlm", "evaluate", "--model", str(tmp_path / "no.pt"), "--text", text]) == 2
     assert "there is no such file of a character model" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from torch.serialization import MAGIC_NUMBER
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import verify_checksums
+from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.safe_file import SizeLimit, check_self_contained
@@ -62,7 +63,9 @@ def load_character_model(source: str | Path) -> LanguageModel:
     path = user_path(source)
     if path.is_dir():
         there = [file for file in (path / DATA, *sorted(path.glob(f"*/{DATA}"))) if file.exists()]
-        raise FlairNasError(f"{path} is a folder; give a file of a model" + (f", such as {there[0]}" if there else ""))
+        other = explain_other_run(path, "charlm train")
+        hint = f"; {other}" if other else f", such as {there[0]}" if there else ""
+        raise FlairNasError(f"{path} is a folder; give a file of a model{hint}")
     if not path.exists():
         raise FlairNasError(f"{path}: there is no such file of a character model")
     try:
@@ -79,8 +82,9 @@ def load_character_model(source: str | Path) -> LanguageModel:
     except (FlairNasError, MemoryError):
         raise
     except Exception as error:  # a damaged file can raise nearly anything
+        reason = explain_other_run(path.parent, "charlm train") or shown(error)
         raise FlairNasError(
-            f"{path}: is cut short or damaged, or no character language model of Flair's ({shown(error)})"
+            f"{path}: is cut short or damaged, or no character language model of Flair's ({reason})"
         ) from None
 
 
