@@ -199,12 +199,13 @@ def format_comparison(comparison: Comparison, top: int, min_occurrences: int = 1
 
 
 def _format_table(title: str, words: Sequence[WordChange]) -> list[str]:
-    width = max([len(title), *(len(word.word) for word in words)])
+    labels = [word.word if word.word.strip() else repr(word.word) for word in words]  # blanks are characters, too
+    width = max(map(len, [title, *labels]))
     heads = f"{'B - A':>8} {'loss A':>8} {'loss B':>8} {'here':>8} {'in train':>10}"
     lines = [f"{title:<{width}} {heads}"]
-    for word in words:
+    for label, word in zip(labels, words):
         losses = f"{word.difference:>+8.3f} {word.loss_a:>8.3f} {word.loss_b:>8.3f}"
-        lines.append(f"{word.word:<{width}} {losses} {word.occurrences:>8,} {word.train_count:>10,}")
+        lines.append(f"{label:<{width}} {losses} {word.occurrences:>8,} {word.train_count:>10,}")
     return lines if words else [*lines, "(none)"]
 
 

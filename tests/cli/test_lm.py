@@ -196,6 +196,8 @@ def test_bits_per_character_are_printed_for_characters(tmp_path, capsys) -> None
     assert f"{bits} ({metrics['valid_tokens']:,} tokens, 0.0 % of the characters <unk>" in capsys.readouterr().out
     assert main(["lm", "evaluate", "--model", str(tmp_path / "run"), "--text", "demo", "--part", "valid"]) == 0
     assert bits in capsys.readouterr().out
+    assert main(["lm", "compare", *[str(tmp_path / "run")] * 2, "--text", "demo", "--part", "valid"]) == 0
+    assert "\n' ' " in capsys.readouterr().out  # the blank can be seen
     cutoffs = ["--adaptive-cutoffs", "10", "--out", str(tmp_path / "other")]
     assert main(["lm", "train", "-q", "--text", "demo", "--unit", "char", *cutoffs]) == 2
     assert "adaptive_cutoffs are for the many types of words" in capsys.readouterr().err
