@@ -146,7 +146,7 @@ def explain_failure(
     if cost is None or guess is None or cost < guess.cost:
         return ""
     own_value, guess_value = (metric.plain(metric.from_cost(value)) for value in (cost, guess.cost))
-    fewer = ", or a smaller --vocabulary-size" if metric.from_loss else ""
+    fewer = ", or a smaller --vocabulary-size" if guess.name.startswith("word") else ""  # not for characters
     trained = [loss for loss in losses if loss is not None]
     trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
     early = "it may be too early: give it more --epochs or a smaller --batch-size"

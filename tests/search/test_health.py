@@ -216,6 +216,15 @@ def test_what_to_change_follows_from_the_training_loss() -> None:
     said = explain_failure(0, Guess("empty", "", 0.0), F1, [7.0, 5.5])
     assert "fell from 7.00 to 5.50, so it may be too early" in said
     assert "After one epoch it may be too early" in explain(7.0, cost=math.inf)
+    assert "smaller --vocabulary-size" in explain(7.0, 6.1)
+    characters = Guess("unigram", "character frequencies alone", 6.0)
+    assert "--vocabulary-size" not in explain_failure(6.5, characters, PERPLEXITY, [7.0, 6.1])
+
+
+def test_a_search_on_characters_has_their_frequencies_to_surpass(text: Path, tmp_path: Path, capsys: Any) -> None:
+    assert run(text, tmp_path / "run", capsys, "--unit=char", "--learning-rate=1000", "--epochs=1")[0] == 1
+    verdict = Genotype.load(tmp_path / "run" / "genotype.json").origin["verdict"]
+    assert "that of character frequencies alone is" in verdict and "vocabulary" not in verdict
 
 
 @pytest.mark.parametrize("kind", ["random-shared", "halving"])

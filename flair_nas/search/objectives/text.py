@@ -188,9 +188,9 @@ class TextObjective(Objective):
         return (time.perf_counter() - started) * len(self.text.valid) / len(some)
 
     def guess(self, part: str = "valid") -> Guess:
-        """Return the loss of a part under the training part's word frequencies."""
+        """Return the loss of a part under the training part's frequencies of words or characters."""
         loss = -float(_log_frequencies(self.text)[getattr(self.text, part)].mean())
-        return Guess("unigram", "word frequencies alone", loss)
+        return Guess("unigram", f"{'word' if self.config.unit == 'word' else 'character'} frequencies alone", loss)
 
     def restart(self) -> None:
         """Forget carried states."""
