@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.settings.fields import COUNT, PROBABILITY, find_problems, raise_problems, setting
+from flair_nas.settings.fields import COUNT, PROBABILITY, setting
 
 DIRECTIONS = ("forward", "backward")
+
+
+def _refuse_lowercase(value: bool) -> str:
+    """Refuse lower case: the model's file cannot say so, and Flair would give it capitals."""
+    advice = "write the text in lower case, and give FlairEmbeddings is_lower=True"
+    return f"is not for character models ({advice})" if value else ""
 
 
 @dataclass
@@ -18,10 +24,11 @@ class CharacterModelConfig(TextSettings):
     suits a CPU; the preset ``flair`` has Flair's.
 
     Raises:
-        FlairNasError: settings that cannot be used, all of them named at once.
+        FlairNasError: settings that cannot be used, all of them named at once. Training checks `rnn`.
     """
 
     unit: str = setting("char", "tokens of the text; always char", choices=("char",))
+    lowercase: bool = setting(False, "read words in lower case; always false", check=_refuse_lowercase)
     direction: str = setting("forward", "forward, backward, or both in turn", choices=(*DIRECTIONS, "both"))
     dictionary: str = setting(
         "text",
@@ -48,12 +55,6 @@ class CharacterModelConfig(TextSettings):
     precision: str = setting("float32", "float32 or bfloat16 (autocast) in training", choices=("float32", "bfloat16"))
     device: str | None = setting(None, "cpu, cuda or cuda:N (a GPU when there is one)")
     seed: int = setting(1, "seed of all random numbers", low=0, high=2**32 - 1)
-
-    def __post_init__(self) -> None:
-        problems = find_problems(self)
-        if not problems and self.lowercase:  # the model's file cannot say so, and Flair would give it capitals
-            problems = ["lowercase is not for character models; write the text in lower case, and pass is_lower=True"]
-        raise_problems(problems)
 
     def directions(self) -> tuple[str, ...]:
         """Return the directions to train."""

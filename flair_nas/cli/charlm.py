@@ -42,6 +42,7 @@ def add_parser(verbs: Actions) -> None:
     add_run_flags(parser, "character_model", "folder for models, settings, history, checkpoints and figures")
     parser.add_argument("--estimate", action="store_true", help="time a few steps, print what the training costs, stop")
     add_setting_flags(parser, CharacterModelConfig)
+    parser._option_string_actions["--lowercase"].help = argparse.SUPPRESS  # it is refused
 
     parser = add_action(
         actions, "evaluate", evaluate, "Compute the bits per character of a model on a text.", EVALUATE_EXAMPLES

@@ -161,6 +161,7 @@ def test_a_dictionary_of_a_model_is_taken(text: str, tmp_path: Path) -> None:
         ({"lowercase": True}, "lowercase is not for character models"),
         ({"batch_size": 5000}, "too few for 5,000 columns"),
         ({"hidden_size": 0, "direction": "up"}, "hidden_size.*direction|direction.*hidden_size"),
+        ({"hidden_size": 0, "lowercase": True}, "lowercase is not for character models.*; hidden_size must be"),
     ],
 )
 def test_what_cannot_be_used_leaves_no_folder(text: str, tmp_path: Path, changes: Any, message: str) -> None:

@@ -16,6 +16,9 @@ SMALL = ["--hidden-size=8", "--embedding-size=5", "--batch-size=4", "--bptt=11",
 def test_train_evaluate_and_estimate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with pytest.raises(SystemExit):
+        main(["charlm", "train", "--help"])
+    assert "--min-count" in (help := capsys.readouterr().out) and "--lowercase" not in help
     monkeypatch.setenv("FLAIR_NAS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text").mkdir()
     text, out = write_text_folder(tmp_path / "text"), tmp_path / "run"
