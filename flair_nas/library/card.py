@@ -110,7 +110,10 @@ def write_card(out: Path, text: str, *, license: str | None, tags: Sequence[str]
 
 
 def without_folders(value: Any) -> Any:
-    """Return JSON data in which each path of this machine, also one in ``word:PATH``, is cut to its last part."""
+    """Return JSON data in which each path of this machine, also one in ``word:PATH``, is cut to its last part.
+
+    Character models keep the folder of their direction, as all are called ``model.pt``.
+    """
     if isinstance(value, Mapping):
         return {key: without_folders(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -118,7 +121,11 @@ def without_folders(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     kind, colon, source = value.rpartition(":")
-    return f"{kind}{colon}{Path(source).expanduser().resolve().name or 'here'}" if _is_path(source) else value
+    if not _is_path(source):
+        return value
+    path = Path(source).expanduser().resolve()
+    direction = f"{path.parent.name}/" if path.parent.name in ("forward", "backward") else ""
+    return f"{kind}{colon}{direction}{path.name or 'here'}"
 
 
 def _is_path(text: str) -> bool:

@@ -107,7 +107,13 @@ def _time_round(
 def name_members(tagger: SequenceTagger) -> dict[str, TokenEmbeddings]:
     """Return the embeddings of a tagger by name; those of a stack one by one."""
     members = enumerate(members_of(tagger.embeddings), 1)
-    return {f"embeddings {number}, {member.name.rpartition('/')[2]}": member for number, member in members}
+    return {f"embeddings {number}, {_shorten(member.name)}": member for number, member in members}
+
+
+def _shorten(name: str) -> str:
+    """Return the name of a file without its folders; those called model keep the last one."""
+    parts = name.split("/")
+    return "/".join(parts[-2:] if parts[-1].startswith("model.") else parts[-1:])
 
 
 @contextlib.contextmanager

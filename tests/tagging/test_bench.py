@@ -14,7 +14,7 @@ from torch import nn
 
 from flair_nas import FlairNasError, SearchedRNN
 from flair_nas.cli import main
-from flair_nas.tagging.bench import DECODING, LAYER, REST, lstms_in_place, measure_tagger, to_table
+from flair_nas.tagging.bench import DECODING, LAYER, REST, lstms_in_place, measure_tagger, name_members, to_table
 
 
 def make_tagger(rnn: str, character_rnn: str = "tanh0") -> SequenceTagger:
@@ -45,6 +45,14 @@ def test_every_part_is_timed_beside_lstms_of_the_same_sizes() -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in tagger.state_dict().items())
     rows = to_table(speed).splitlines()
     assert len(rows) == 2 + 6 + 2 and all(row.count("|") == 5 for row in rows)
+
+
+def test_members_that_are_called_model_are_named_with_their_folder() -> None:
+    tagger = make_tagger("tanh0")
+    for member, name in zip(tagger.embeddings.embeddings, ("0-some/glove", "1-runs/forward/model.pt")):
+        member.name = name
+    names = [*name_members(tagger)]
+    assert names[:2] == ["embeddings 1, glove", "embeddings 2, forward/model.pt"]
 
 
 def test_searched_layers_alone_are_replaced() -> None:

@@ -139,7 +139,13 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
 
     write_corpus(corpus := tmp_path / "my texts")
     write_word_vectors(tmp_path / "vectors.gensim")
-    searched = {"settings": {"corpus": str(corpus), "embeddings": [f"word:{tmp_path}/v.gensim"]}, "paper": "A/B"}
+    searched = {
+        "settings": {
+            "corpus": str(corpus),
+            "embeddings": [f"word:{tmp_path}/v.gensim", f"flair:{tmp_path}/forward/model.pt"],
+        },
+        "paper": "A/B",
+    }
     cell = dataclasses.replace(load_genotype("tanh0-relu1"), origin=searched)
     cell.save(tmp_path / "cell.json")
     embeddings = [f"word:{tmp_path / 'vectors.gensim'}", "char"]
@@ -156,7 +162,7 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "It is a pickle alone, as its embeddings cannot be written as data (Foreign cannot" in card
     assert str(tmp_path) not in card + (tmp_path / "hub" / "genotype.json").read_text()
-    assert "word:v.gensim" in card and "- paper: A/B" in card
+    assert "word:v.gensim" in card and "flair:forward/model.pt" in card and "- paper: A/B" in card
     assert "corpus: my texts" in card and "word:vectors.gensim" in card and "rnn: cell.json" in card
 
 
