@@ -91,6 +91,8 @@ def publish_tagger(
         FlairNasError: it is no finished run, or the folder holds other files.
         OSError: it cannot be written.
     """
+    if not (run / "config.yaml").exists():
+        raise FlairNasError(f"{run}: no config.yaml in it; only a run of flair-nas tag train can be published")
     config = read_run_settings(run / "config.yaml", TaggerConfig)
     try:
         metrics = read_figures(run / "metrics.json")
@@ -110,7 +112,7 @@ def publish_tagger(
         origin = describe_origin(genotype.origin)
         cell = f"## The cell\n\n{describe_cell(genotype)}\nWhere it is from:\n\n{origin}\n"
     _write_card(out, config, metrics, repository, cell, fault, license=license, language=language)
-    if places := [embedding for embedding in config.embeddings if embedding != without_folders(embedding)]:
+    if places := [entry for entry in config.embeddings if entry.partition(":")[2].startswith(("/", "~"))]:
         log.warning(
             "the model itself names its embeddings by the paths that they were read from, for everybody to see (%s); "
             "trained with relative paths, it would name these",

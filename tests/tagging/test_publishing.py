@@ -83,7 +83,7 @@ def test_what_publishing_refuses(tmp_path: Path, capsys: CAPTURE) -> None:
     assert main(["genotypes", "publish", "darts-v2", "--repository", "team/cell", *out]) == 2
     assert "holds other files (mine.json); name a new folder" in capsys.readouterr().err
     assert main(["tag", "publish", "--model", str(tmp_path), "--repository", "team/ner", *out]) == 2
-    assert "config.yaml" in capsys.readouterr().err
+    assert "no config.yaml in it; only a run of flair-nas tag train can be published" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"mine.json"}
 
 
@@ -157,6 +157,11 @@ def test_a_card_of_a_pickle_says_so_and_tells_no_folders(
     assert main(["tag", "publish", *arguments]) == 0
     said = capsys.readouterr().err
     assert "the model itself names its embeddings by the paths" in said and embeddings[0] in said
+    settings_file = tmp_path / "run" / "config.yaml"
+    settings_file.write_text(settings_file.read_text().replace(str(tmp_path), "."))
+    monkeypatch.chdir(tmp_path)
+    assert main(["tag", "publish", *arguments]) == 0
+    assert "relative paths" not in capsys.readouterr().err  # they are
     pickled = (tmp_path / "hub" / "pytorch_model.bin").read_bytes()
     assert str(tmp_path / "vectors.gensim").encode() in pickled and str(tmp_path / "run").encode() not in pickled
     card = (tmp_path / "hub" / "README.md").read_text()
