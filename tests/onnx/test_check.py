@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,14 @@ def test_bad_input_of_the_command(run: Path, tmp_path: Path, capsys: pytest.Capt
     assert "no model.pt" in refused("--model", str(tmp_path / "empty"), "--out", str(tmp_path / "out"))
     assert "is a file; name a folder" in refused("--model", str(run), "--out", str(run / "model.pt"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named_with_what_installs_it(
+    package: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("flair_nas.onnx.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["tag", "export", "--model", str(run), "--out", str(tmp_path / "out"), "--int8"]) == 2
+    assert f"{package} is not installed; pip install 'flair-nas[onnx]' installs it" in capsys.readouterr().err
