@@ -99,7 +99,7 @@ def test_bad_input_of_the_command(run: Path, tmp_path: Path, capsys: pytest.Capt
 def test_a_missing_package_is_named_with_what_installs_it(
     package: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("flair_nas.onnx.")]:
+    for name in [name for name in sys.modules if name.startswith(("flair_nas.onnx.", f"{package}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["tag", "export", "--model", str(run), "--out", str(tmp_path / "out"), "--int8"]) == 2
