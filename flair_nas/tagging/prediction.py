@@ -25,6 +25,8 @@ from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
 _OTHER_RUN = "is a run of another command than flair-nas tag"
+_LONG = 5000
+"""Characters of a line above which it is tagged alone: a batch of character models is as large as its longest line."""
 _BATCHES_AT_ONCE = 16
 """Batches that Flair sorts by length together, as a batch costs as much as its longest sentence."""
 
@@ -114,8 +116,17 @@ def tag_lines(
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
     while some := list(itertools.islice(remaining, count)):
         sentences = [Sentence(tokens) if (tokens := tokens_of(line, tokenized)) else None for line in some]
-        tagger.predict([sentence for sentence in sentences if sentence is not None], mini_batch_size=batch_size)
+        found = [sentence for sentence in sentences if sentence is not None]
+        Sentence.set_context_for_sentences(found)  # some transformers read a sentence's neighbours
+        tagger.predict([sentence for sentence in found if not _is_long(sentence)], mini_batch_size=batch_size)
+        for sentence in filter(_is_long, found):
+            tagger.predict([sentence])
         yield from sentences
+
+
+def _is_long(sentence: Sentence) -> bool:
+    """Return True for a sentence whose length the others of its batch must not have, as it costs memory."""
+    return sentence[-1].end_position > _LONG
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:

@@ -124,3 +124,20 @@ def test_one_text_is_parted_at_line_ends_alone() -> None:
     text = "Ada\u2028saw\r\nLondon\x85too\n\n"
     found = [[token.text for token in sentence or ()] for sentence in tag_lines(tagger(), text, tokenized=True)]
     assert found == [["Ada\u2028saw"], ["London\x85too"], []]
+
+
+def test_a_long_line_is_no_batch_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A character model would read 31 short lines as long as the long one."""
+    batches = []
+    embed = HashEmbeddings.embed
+
+    def listen(self: HashEmbeddings, sentences: list[Sentence]) -> object:
+        batches.append([len(sentence) for sentence in sentences])
+        return embed(self, sentences)
+
+    monkeypatch.setattr(HashEmbeddings, "embed", listen)
+    lines = ["Ada saw London"] * 5 + ["New York " * 1000] + ["Ada"] * 3
+    tagged = [*tag_lines(tagger(), lines)]
+    assert sorted(map(len, batches)) == [1, 8] and [2000] in batches
+    assert [sentence is not None and sentence.has_label("ner") for sentence in tagged] == [True] * 9
+    assert tagged[6] is not None and tagged[6].previous_sentence() is tagged[5]
