@@ -97,7 +97,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
         return _from_file(FastTextEmbeddings, spec, argument, wanted)
     if kind == "transformer" and argument:
         path = user_path(argument)
-        name = str(path.resolve()) if path.is_dir() else argument
+        name = str(path) if path.is_dir() else argument
         return _by_name(functools.partial(TransformerWordEmbeddings, fine_tune=False), spec, name, f"{kind}:PATH")
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
@@ -155,7 +155,12 @@ def _from_file(make: Callable[[str], TokenEmbeddings], spec: str, argument: str,
         what = "is a folder" if path.is_dir() else "has to be unpacked" if path.exists() else "does not exist"
         raise FlairNasError(f"embeddings {brief(spec)}: {path} {what}; give a file of {wanted}")
     try:
-        return make(str(path.resolve()))  # absolute, so that it is none of Flair's names
+        absolute = str(path.resolve())  # so that it is none of Flair's names
+        embeddings = make(absolute)
+        if not path.is_absolute():  # saved models show their names
+            for member in (embeddings, *find_contextual([embeddings])):
+                member.name = member.name.replace(absolute, argument)
+        return embeddings
     except FlairNasError as error:
         raise FlairNasError(f"embeddings {brief(spec)}: {error}") from None
     except Exception as error:  # unpickling can raise anything

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import pickle
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import requests
 import torch
 from flair.data import Corpus, Sentence
 from flair.embeddings import StackedEmbeddings
+from flair.embeddings.base import load_embeddings
 from flair.models import SequenceTagger
 from gensim.models import FastText
 from gensim.models.fasttext import save_facebook_model
@@ -125,6 +127,20 @@ def test_a_path_may_be_relative_and_look_like_a_name_of_flair(corpus, files, tmp
     (tmp_path / "en").write_bytes(Path(files["words.gensim"]).read_bytes())
     monkeypatch.chdir(tmp_path)
     assert build_embeddings(["word:en"], corpus).embedding_length == 7
+
+
+@pytest.mark.parametrize(
+    "spec", ["word:words.gensim", "flair:forward.pt", "pooled-flair:forward.pt", "transformer:bert"]
+)
+def test_embeddings_of_a_relative_path_do_not_name_the_folders_above(spec, corpus, files, monkeypatch, no_network):
+    folder = Path(files["bert"]).parent
+    monkeypatch.chdir(folder)
+    stack = build_embeddings([spec], corpus)
+    assert spec.partition(":")[2] in stack.embeddings[0].name
+    params = pickle.dumps(stack.save_embeddings())
+    assert str(folder).encode() not in params
+    monkeypatch.chdir("/")
+    torch.testing.assert_close(embedded(load_embeddings(pickle.loads(params)), "the race"), embedded(stack, "the race"))
 
 
 def test_the_alphabet_is_that_of_train_in_order(corpus):
