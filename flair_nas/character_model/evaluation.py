@@ -29,7 +29,7 @@ class CharacterScore(NamedTuple):
     bits: float  # the same in bits
     characters: int  # number of predicted characters
     unknown_share: float  # share of the characters, ends of lines left out, that the model does not know
-    flair_loss: float  # what Flair's trainer reports: it divides by one character more in each column
+    flair_loss: float  # what Flair's trainer reports: it divides by one row too many
 
 
 @torch.no_grad()
@@ -88,8 +88,8 @@ def evaluate_character_model(
 
     Args:
         model: a model of Flair's, or a path that `load_character_model` takes.
-        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part. Lines
-            without characters are left out.
+        text: a folder, files by part or a Flair corpus, as `load_text` takes it; or one file, whatever the part. Empty
+            lines are skipped.
         part: train, valid or test.
         batch_size: columns of the text, which begin without context. 1 is exact and slow.
         progress: draw a progress bar on standard error.
