@@ -144,6 +144,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(tmp_path:
             export_layer(layer, tmp_path / "file", opset=opset)
     faulty = [
         (nn.Linear(2, 2), "a Linear cannot be exported"),
+        (type("MyLSTM", (nn.LSTM,), {})(2, 2), "a MyLSTM cannot be exported"),
         (nn.RNN(2, 2, nonlinearity="relu"), "those with tanh"),
         (nn.LSTM(2, 3, proj_size=2), "without projection"),
         (SearchedRNN(2, 2, "small-tanh", dtype=torch.bfloat16), "float32 or float64"),
