@@ -121,7 +121,12 @@ def add_parser(verbs: Actions) -> None:
     help = "Write a tagger for onnxruntime, which needs neither PyTorch nor Flair."
     parser = add_action(actions, "export", export, help, EXPORT_EXAMPLES)
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
-    parser.add_argument("--out", metavar="DIR", required=True, help="new folder for the exported tagger")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        required=True,
+        help="folder for the exported tagger; an earlier export in it is replaced",
+    )
     parser.add_argument("--int8", action="store_true", help="matrices in 8 bits: a quarter of the size, and faster")
     help = "compare labels and F1 with the tagger's on the dev part: wnut_17, conll_03, conll_2000, demo, or a folder"
     parser.add_argument("--check", metavar="CORPUS", help=help)
@@ -260,7 +265,7 @@ def _read_sentences(
         notes = []
         if not flags and (kept := ", ".join(f"{name} {value}" for name, value in from_run.items() if value)):
             notes.append(f"{kept}, as the tagger was trained; --columns says others")
-        if arguments.corpus not in (None, *NAMES):
+        if arguments.corpus not in (None, *NAMES) and "check" not in arguments:
             notes.append("as the run has it; --corpus says another" if corpus_of_run else "a single file: --file")
         raise FlairNasError(f"{error} ({'; '.join(notes)})" if notes else str(error)) from None
     part = getattr(corpus, arguments.part)

@@ -15,6 +15,7 @@ from flair.models import SequenceTagger
 from flair_nas.errors import FlairNasError
 from flair_nas.onnx.int8 import quantize_tagger
 from flair_nas.runtime.tagger import Tagger
+from flair_nas.tagging.evaluation import check_labels
 
 log = logging.getLogger("flair_nas")
 
@@ -46,9 +47,11 @@ def check_export(tagger: SequenceTagger, folder: Path, sentences: Sequence[Sente
         A table in Markdown: labels, share of labels that one of both alone finds, F1, seconds, size.
 
     Raises:
-        FlairNasError: the tagger and its export find different labels; the error shows the first.
+        FlairNasError: the tagger and its export find different labels, of which the error shows the first; or the
+            sentences have no labels of the tagger's kind.
     """
     threads, label_type = torch.get_num_threads(), tagger.label_type
+    check_labels(tagger, sentences, label_type, warn=True)
     before = _tag_by_flair(tagger, sentences, label_type)
     outcomes = {"PyTorch": (before, 0), "onnxruntime": _tag_by_export(folder, threads, sentences, label_type)}
     after = outcomes["onnxruntime"][0].labels

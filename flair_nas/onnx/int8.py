@@ -29,7 +29,7 @@ def quantize_tagger(folder: Path) -> None:
     try:
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ModuleNotFoundError:
-        raise FlairNasError("onnxruntime is not installed; pip install 'flair-nas[onnx]' installs it") from None
+        raise FlairNasError("onnxruntime is not installed; pip install onnx onnxruntime") from None
     path = folder / SETTINGS
     settings = json.loads(path.read_text(encoding="utf-8"))
     path.unlink()  # as long as some files are of one kind and some of the other

@@ -37,7 +37,7 @@ from flair_nas.onnx.layer import (
     write_zero_state,
 )
 from flair_nas.runtime.tagger import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
-from flair_nas.storage.files import hash_file, whole_file, write_text
+from flair_nas.storage.files import hash_file, is_unfinished, whole_file, write_text
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.frozen_embeddings import members_of
 from flair_nas.version import __version__
@@ -68,16 +68,16 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
     if tagger.use_rnn:
         exportable(tagger.rnn)
     folder = user_path(folder)
-    earlier = [path.name for path in folder.glob(f"{_PART}*")] if folder.is_dir() else []
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    earlier = [path.name for path in there if path.name.startswith(_PART) or is_unfinished(path)]
     prepare_folder(folder, [SETTINGS, MODEL, TRANSITIONS, *earlier])
     for name in (SETTINGS, TRANSITIONS, *earlier):  # without settings, the others are nothing
         (folder / name).unlink(missing_ok=True)
     tagger.eval()
     # Flair joins the vectors of a word in the order of their names
-    embeddings = [
-        _export_embeddings(member, number, folder, opset)
-        for number, member in enumerate(sorted(members_of(tagger.embeddings), key=lambda member: str(member.name)))
-    ]
+    members = sorted(members_of(tagger.embeddings), key=lambda member: str(member.name))
+    embeddings = [_export_embeddings(member, number, folder, opset) for number, member in enumerate(members)]
+    given = _name_given(embeddings, members)
     _write_model(_write_head(tagger), folder / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
     crf = None
     if tagger.use_crf:
@@ -100,7 +100,7 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
         "files": {file.name: hash_file(file) for file in files},
     }
     write_text(folder / SETTINGS, json.dumps(settings))
-    return [entry["name"] for entry in embeddings if entry["kind"] == "given"]
+    return given
 
 
 class _Model:
@@ -180,8 +180,20 @@ def _export_embeddings(member: TokenEmbeddings, number: int, folder: Path, opset
         settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
         characters = _ids_of(member.lm.dictionary)
         return {"kind": "language model", **width, "model": f"{stem}.onnx", "characters": characters, **settings}
-    log.warning("embeddings %s (%s) cannot be exported; give their vectors to Tagger", name, type(member).__name__)
     return {"kind": "given", **width}
+
+
+def _name_given(embeddings: list[dict[str, Any]], members: list[TokenEmbeddings]) -> list[str]:
+    """Give embeddings that cannot be exported names of their own, say which they are, and return the names."""
+    given: list[str] = []
+    for entry, member in zip(embeddings, members):
+        if entry["kind"] == "given":
+            if entry["name"] in given:
+                entry["name"] += f", {sum(name.startswith(entry['name']) for name in given) + 1}"
+            given.append(entry["name"])
+            kind = type(member).__name__
+            log.warning("%s %s cannot be exported; give vectors to Tagger as %r", kind, member.name, entry["name"])
+    return given
 
 
 def _normalised(embedding: nn.Embedding, norm: nn.Module | None) -> NDArray[Any]:

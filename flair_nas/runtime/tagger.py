@@ -88,6 +88,8 @@ class Tagger:
             ``end`` in the sentence, and ``score``. It is what ``flair-nas tag predict --format jsonl`` writes.
         """
         lines = [texts] if isinstance(texts, str) else list(texts)
+        if not all(isinstance(line, str) for line in lines):
+            raise FlairNasError("predict takes texts; find_spans takes sentences that are split into words")
         sentences = [split_words(line, tokenized) for line in lines]
         results = []
         for line, words, spans in zip(lines, sentences, self._tag(sentences, batch_size)):
@@ -108,11 +110,16 @@ class Tagger:
             batch_size: sentences that are tagged together.
 
         Returns:
-            The spans of each sentence, by numbers of words.
+            The spans of each sentence: a label, the number of the first word, that of the word after the last, a score.
         """
+        sentences = list(sentences)
+        if any(isinstance(words, str) for words in sentences):
+            raise FlairNasError("find_spans takes a list of words for each sentence; predict takes texts")
         return self._tag([[Word(word, 0, 1) for word in words] for words in sentences], batch_size)
 
     def _tag(self, sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[Span]]:
+        if batch_size < 1:
+            raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
         spans: list[list[Span]] = [[] for _ in sentences]
         # a batch costs as much as its longest sentence
         filled = [place for place, words in enumerate(sentences) if words]

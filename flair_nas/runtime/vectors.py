@@ -184,7 +184,7 @@ def open_session(path: Path, threads: int) -> Any:
     try:
         import onnxruntime
     except ModuleNotFoundError:
-        raise FlairNasError("onnxruntime is not installed; pip install onnxruntime installs it") from None
+        raise FlairNasError("onnxruntime is not installed; pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

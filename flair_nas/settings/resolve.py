@@ -155,14 +155,3 @@ def explain_other_run(folder: Path, command: str) -> str:
     """Name the command of the run in a folder, or in the one above it, unless it is this command; empty if none."""
     other = find_command(folder)
     return f"its folder is a run of flair-nas {other}" if other not in ("", command) else ""
-
-
-def is_of_another_command(folder: Path, config_type: type[Config]) -> bool:
-    """Return True if a folder is a run of another command than that of these settings."""
-    try:
-        read_run_settings(folder / "config.yaml", config_type)
-    except UnknownSettingsError:
-        return True
-    except FlairNasError:  # not a run, or one that cannot be read
-        pass
-    return False

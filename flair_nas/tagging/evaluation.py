@@ -74,7 +74,7 @@ def evaluate_tagger(
         LossNotFiniteError: the loss is NaN or infinite.
     """
     label_type = label_type or tagger.label_type
-    labels = _check_labels(tagger, sentences, label_type, warn=compare)
+    labels = check_labels(tagger, sentences, label_type, warn=compare)
     with no_flair_bars():
         result = tagger.evaluate(
             list(sentences),
@@ -113,7 +113,7 @@ def _accuracy(gold: list[list[str]], predicted: list[list[str]]) -> float:
     return 100 * sum(right) / len(right)
 
 
-def _check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, warn: bool) -> list[str]:
+def check_labels(tagger: SequenceTagger, sentences: Sequence[Sentence], label_type: str, warn: bool) -> list[str]:
     """Return the gold labels, sorted; refuse what cannot be evaluated, and warn of labels the tagger does not know."""
     if not sentences:
         raise FlairNasError("there are no sentences to evaluate on")

@@ -17,7 +17,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
 from flair_nas.runtime.words import split_words
-from flair_nas.settings.resolve import UnknownSettingsError, is_of_another_command, read_run_settings
+from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, find_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.evaluation import tags_of
@@ -48,6 +48,10 @@ def load_tagger(path: str | Path) -> SequenceTagger:
         return read_safe(_fetch(str(path)))
     path = user_path(path)
     if path.is_dir():
+        if (path / "tagger.json").exists():
+            raise FlairNasError(f"{path} is an exported tagger; flair_nas.onnx.Tagger runs it")
+        if find_command(path) in ("charlm train", "lm train"):
+            raise FlairNasError(f"{path}: this is no tagger; {explain_other_run(path, 'tag train')}")
         if holds_safe_tagger(path):
             return read_safe(path)
         if not (path / "model.pt").exists():
@@ -63,8 +67,8 @@ def load_tagger(path: str | Path) -> SequenceTagger:
     except (FlairNasError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:  # a damaged pickle can raise nearly anything
-        if is_of_another_command(path.parent, TaggerConfig):
-            raise FlairNasError(f"{path}: this is no tagger; its folder {_OTHER_RUN}") from None
+        if other := explain_other_run(path.parent, "tag train"):
+            raise FlairNasError(f"{path}: this is no tagger; {other}") from None
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FlairNasError(
             f"{path}: not a whole tagger file ({reason}); it may be cut short or of another kind"

@@ -423,7 +423,7 @@ def test_predict_refuses_what_it_cannot_use(
         (["--model", tmp_path / "none", "good"], "none: there is no such model; give the folder"),
         (["--model", bare, "good"], "no model.pt in this folder; is its training finished?"),
         (["--model", begun, "good"], f"not finished; flair-nas tag train --resume {begun} goes on"),
-        (["--model", lm, "good"], "model.pt: this is no tagger; its folder is a run of another command"),
+        (["--model", lm, "good"], "lm: this is no tagger; its folder is a run of flair-nas lm train"),
         (["--model", search, "good"], "no model.pt in this folder; it is a run of another command than flair-nas tag"),
     ):
         assert expected in refused(capsys, "tag", "predict", *arguments)

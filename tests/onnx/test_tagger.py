@@ -159,10 +159,9 @@ def test_any_line(line: str) -> None:
 
 def test_vectors_that_cannot_be_exported_are_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     flair.set_seed(2)
-    pooled = PooledFlairEmbeddings(FlairEmbeddings(language_model(True)))
     tagger = make_tagger([HashEmbeddings(50, 4), word_vectors()])
     assert export_tagger(tagger, tmp_path / "out") == ["0-hash"]
-    assert "embeddings 0-hash (HashEmbeddings) cannot be exported" in caplog.text
+    assert "HashEmbeddings 0-hash cannot be exported; give vectors to Tagger as '0-hash'" in caplog.text
 
     def look_up(words: list[str]) -> Any:
         sentence = Sentence(words)
@@ -177,7 +176,16 @@ def test_vectors_that_cannot_be_exported_are_given(tmp_path: Path, caplog: pytes
     faulty = Tagger(tmp_path / "out", {"0-hash": lambda words: np.zeros((1, 4))})
     with pytest.raises(FlairNasError, match=r"vectors of 0-hash: 2 words must get vectors \[2, 4\], got \[1, 4\]"):
         faulty.predict(["a b"])
-    assert export_tagger(make_tagger([pooled]), tmp_path / "pooled") == ["Task-LSTM-6-1-True-context"]
+    two = [
+        PooledFlairEmbeddings(FlairEmbeddings(language_model(True), name=name)) for name in ("a/model.pt", "b/model.pt")
+    ]
+    names = ["model.pt-context", "model.pt-context, 2"]
+    assert export_tagger(make_tagger(two), tmp_path / "pooled") == names
+    assert [*Tagger(tmp_path / "pooled", dict.fromkeys(names, look_up)).given] == names
+    assert (
+        "PooledFlairEmbeddings 1-b/model.pt-context cannot be exported; give vectors to Tagger as 'model.pt"
+        in caplog.text
+    )
 
 
 def test_the_small_distribution_runs_without_torch_and_flair(tmp_path: Path) -> None:
@@ -201,7 +209,10 @@ def test_the_small_distribution_runs_without_torch_and_flair(tmp_path: Path) -> 
         "sys.modules.update(dict.fromkeys(('torch', 'flair', 'onnx', 'gensim', 'scipy', 'transformers')))\n"
         "from flair_nas.onnx import Tagger\n"
         f"print(json.dumps(Tagger({str(tmp_path / 'out')!r}).predict(json.loads(sys.stdin.read()))))\n"
-        f"assert {wheel.name!r} in sys.modules['flair_nas.runtime.tagger'].__file__"
+        f"assert {wheel.name!r} in sys.modules['flair_nas.runtime.tagger'].__file__\n"
+        "try: from flair_nas import SearchedRNN\n"
+        "except ImportError as error: assert 'SearchedRNN is not in flair-nas-runtime' in str(error)\n"
+        "else: raise AssertionError"
     )
     command = [sys.executable, "-c", script]
     run = subprocess.run(command, input=json.dumps(LINES), text=True, capture_output=True, cwd=tmp_path)
@@ -225,6 +236,13 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path) -> None:
         Tagger(folder)
     table.write_bytes(before[table.name])
     assert Tagger(folder).predict("Ada saw London")[0]["tokens"] == ["Ada", "saw", "London"]
+    for call, message in (
+        (lambda tagger: tagger.predict("a", batch_size=0), "batch_size must be at least 1, got 0"),
+        (lambda tagger: tagger.predict([["Ada", "saw"]]), "find_spans takes sentences that are split"),
+        (lambda tagger: tagger.find_spans(["Ada", "saw"]), "predict takes texts"),
+    ):
+        with pytest.raises(FlairNasError, match=message):
+            call(Tagger(folder))
     settings = folder / "tagger.json"
     settings.write_bytes(before["tagger.json"][:100])
     with pytest.raises(FlairNasError, match="is no exported tagger, or it is cut short"):
@@ -242,6 +260,7 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path) -> None:
 
 def test_another_export_leaves_nothing_of_the_earlier_one(tmp_path: Path) -> None:
     export_tagger(make_tagger(STACKS["both directions"]()), tmp_path)
+    (tmp_path / ".tagger.onnx.abcdefgh.flair-nas.part").write_text("of a process that was killed")
     export_tagger(make_tagger([word_vectors()], crf=False), tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "embeddings-0.json",
