@@ -43,7 +43,7 @@ class Tagger:
         folder: the folder.
         vectors: functions for embeddings that could not be exported, by name. A function gets the words of a sentence
             and returns their vectors, [T, width].
-        threads: threads of onnxruntime; 0 for all cores.
+        threads: threads of onnxruntime; 0 for all cores, which pays for large models alone.
 
     Attributes:
         label_type: what is predicted, such as ``ner``.
@@ -55,7 +55,7 @@ class Tagger:
 
     __module__ = "flair_nas.onnx"
 
-    def __init__(self, folder: str | Path, vectors: Mapping[str, Lookup] | None = None, threads: int = 0) -> None:
+    def __init__(self, folder: str | Path, vectors: Mapping[str, Lookup] | None = None, threads: int = 1) -> None:
         folder, vectors = user_path(folder), vectors or {}
         settings = _read_settings(folder)
         self.label_type: str = settings["label_type"]
