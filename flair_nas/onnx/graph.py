@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from numpy.typing import DTypeLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
+
+from flair_nas.storage.files import whole_file
 
 Body = Callable[["Graph", list[str], list[str]], tuple[list[str], list[str]]]
 """The step of a loop: a function of its graph, its states and its inputs; it returns new states and its outputs."""
@@ -27,6 +30,8 @@ class Graph:
         self.dtype = np.dtype(dtype)
         self.float_type = helper.np_dtype_to_tensor_dtype(self.dtype)
         self.nodes: list[onnx.NodeProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
         self.weights: dict[str, onnx.TensorProto] = {} if parent is None else parent.weights
         self._numbers: itertools.count[int] = itertools.count() if parent is None else parent._numbers
 
@@ -44,10 +49,20 @@ class Graph:
         self.nodes.append(helper.make_node(op, list(inputs), names, **attributes))
         return names
 
-    def rename(self, value: str, name: str) -> str:
-        """Give a value another name, such as that of an output."""
-        self.nodes.append(helper.make_node("Identity", [value], [name]))
+    def add_input(self, name: str, *shape: str | int) -> str:
+        """Add an input of floating values and return its name."""
+        self.inputs.append(helper.make_tensor_value_info(name, self.float_type, shape))
         return name
+
+    def add_ids(self, name: str, *shape: str | int) -> str:
+        """Add an input of indices and return its name."""
+        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, shape))
+        return name
+
+    def add_output(self, value: str, name: str, *shape: str | int) -> None:
+        """Make a value an output of this name."""
+        self.nodes.append(helper.make_node("Identity", [value], [name]))
+        self.outputs.append(helper.make_tensor_value_info(name, self.float_type, shape))
 
     def weight(self, array: NDArray[Any] | Sequence[int] | float, name: str = "constant") -> str:
         """Add an array and return its name; integers are indices, and all else gets the dtype of the graph."""
@@ -115,22 +130,14 @@ class Graph:
         )
         return results[: len(states)], results[len(states) :]
 
-    def to_model(
-        self,
-        inputs: Sequence[onnx.ValueInfoProto],
-        outputs: Sequence[onnx.ValueInfoProto],
-        opset: int,
-        metadata: dict[str, str],
-    ) -> onnx.ModelProto:
-        """Return the model of a graph and its weights."""
-        graph = helper.make_graph(self.nodes, "flair-nas", inputs, outputs, list(self.weights.values()))
+    def save(self, path: Path, opset: int, metadata: dict[str, str]) -> None:
+        """Check the model of a graph and write it, whole or not at all."""
+        weights = list(self.weights.values())
+        graph = helper.make_graph(self.nodes, "flair-nas", self.inputs, self.outputs, weights)
         opsets = [helper.make_opsetid("", opset)]
         ir_version = helper.find_min_ir_version_for(opsets)
         model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version, producer_name="flair-nas")
         helper.set_model_props(model, metadata)
         onnx.checker.check_model(model, full_check=True)
-        return model
-
-    def describe(self, name: str, *shape: str | int) -> onnx.ValueInfoProto:
-        """Return the description of a floating input or output."""
-        return helper.make_tensor_value_info(name, self.float_type, shape)
+        with whole_file(path) as file:
+            onnx.save(model, file)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
 from torch import nn
 
 from flair_nas.errors import FlairNasError
@@ -16,7 +16,6 @@ from flair_nas.nn.cell import CellBase
 from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.onnx.cells import CellState, to_array, write_cell
 from flair_nas.onnx.graph import Graph
-from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
@@ -50,19 +49,14 @@ def export_layer(rnn: nn.Module, path: str | Path, *, opset: int = OPSET) -> Non
     check_opset(opset)
     layer = exportable(rnn)
     graph = Graph(to_array(next(layer.parameters())).dtype)
-    inputs = [graph.describe("x", "batch", "time", layer.input_size)]
-    inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT64, ["batch"]))
+    x, lengths = graph.add_input("x", "batch", "time", layer.input_size), graph.add_ids("lengths", "batch")
     shapes = state_shapes(layer)
-    inputs += [graph.describe(name, *shape) for name, shape in shapes.items()]
-    states = {name: name for name in shapes}
-    output, finals = write_layer(graph, layer, "x", "lengths", states)
-    width = (1 + layer.bidirectional) * layer.hidden_size
-    outputs = [graph.describe(graph.rename(output, "y"), "batch", "time", width)]
+    states = {name: graph.add_input(name, *shape) for name, shape in shapes.items()}
+    output, finals = write_layer(graph, layer, x, lengths, states)
+    graph.add_output(output, "y", "batch", "time", (1 + layer.bidirectional) * layer.hidden_size)
     for name, shape in shapes.items():
-        outputs.append(graph.describe(graph.rename(finals[name], f"{name}_out"), *shape))
-    model = graph.to_model(inputs, outputs, opset, describe_layer(layer))
-    with whole_file(user_path(path)) as file:
-        onnx.save(model, file)
+        graph.add_output(finals[name], f"{name}_out", *shape)
+    graph.save(user_path(path), opset, describe_layer(layer))
 
 
 def check_opset(opset: int) -> None:

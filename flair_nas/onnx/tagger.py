@@ -9,7 +9,6 @@ from typing import Any
 
 import flair
 import numpy as np
-import onnx
 from flair.data import Dictionary
 from flair.embeddings import (
     CharacterEmbeddings,
@@ -20,7 +19,6 @@ from flair.embeddings import (
 )
 from flair.models import SequenceTagger
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
 from torch import nn
 
 from flair_nas.errors import FlairNasError
@@ -78,7 +76,7 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
     members = sorted(members_of(tagger.embeddings), key=lambda member: str(member.name))
     embeddings = [_export_embeddings(member, number, folder, opset) for number, member in enumerate(members)]
     given = _name_given(embeddings, members)
-    _write_model(_write_head(tagger), folder / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
+    _save(_write_head(tagger), folder / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
     crf = None
     if tagger.use_crf:
         with whole_file(folder / TRANSITIONS) as file, file.open("wb") as stream:
@@ -103,50 +101,24 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
     return given
 
 
-class _Model:
-    """A graph with the names and shapes of its inputs and outputs."""
-
-    def __init__(self) -> None:
-        self.graph = Graph(np.float32)
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.outputs: list[onnx.ValueInfoProto] = []
-
-    def add_ids(self, name: str, *shape: str) -> str:
-        """Add an input of indices."""
-        self.inputs.append(helper.make_tensor_value_info(name, TensorProto.INT64, shape))
-        return name
-
-    def add_input(self, name: str, *shape: str | int) -> str:
-        """Add an input."""
-        self.inputs.append(self.graph.describe(name, *shape))
-        return name
-
-    def add_output(self, value: str, name: str, *shape: str | int) -> None:
-        """Add an output."""
-        self.outputs.append(self.graph.describe(self.graph.rename(value, name), *shape))
+def _save(graph: Graph, path: Path, opset: int, layer: nn.Module | None) -> None:
+    graph.save(path, opset, {} if layer is None else describe_layer(exportable(layer)))
 
 
-def _write_model(model: _Model, path: Path, opset: int, layer: nn.Module | None) -> None:
-    metadata = {} if layer is None else describe_layer(exportable(layer))
-    with whole_file(path) as file:
-        onnx.save(model.graph.to_model(model.inputs, model.outputs, opset, metadata), file)
-
-
-def _write_head(tagger: SequenceTagger) -> _Model:
+def _write_head(tagger: SequenceTagger) -> Graph:
     """Return the graph from vectors of words to emissions."""
-    model = _Model()
-    graph = model.graph
-    data = x = model.add_input("x", "batch", "time", tagger.embeddings.embedding_length)
-    lengths = model.add_ids("lengths", "batch")
+    graph = Graph(np.float32)
+    data = x = graph.add_input("x", "batch", "time", tagger.embeddings.embedding_length)
+    lengths = graph.add_ids("lengths", "batch")
     if tagger.reproject_embeddings:
         data = _write_linear(graph, tagger.embedding2nn, data)
     if tagger.use_rnn:
         layer = exportable(tagger.rnn)
         data, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, x))
-    model.add_output(
+    graph.add_output(
         _write_linear(graph, tagger.linear, data), "emissions", "batch", "time", tagger.linear.out_features
     )
-    return model
+    return graph
 
 
 def _write_linear(graph: Graph, linear: nn.Linear, data: str) -> str:
@@ -170,11 +142,11 @@ def _export_embeddings(member: TokenEmbeddings, number: int, folder: Path, opset
         keys = member.vocab_dictionary.get_items()
         return {"kind": "table", **width, **_write_table(folder, stem, keys, vectors), "loose": False}
     if type(member) is CharacterEmbeddings:
-        _write_model(_write_word_characters(member), folder / f"{stem}.onnx", opset, member.char_rnn)
+        _save(_write_word_characters(member), folder / f"{stem}.onnx", opset, member.char_rnn)
         characters = _ids_of(member.char_dictionary)
         return {"kind": "characters", **width, "model": f"{stem}.onnx", "characters": characters}
     if type(member) is FlairEmbeddings:
-        _write_model(_write_language_model(member.lm), folder / f"{stem}.onnx", opset, member.lm.rnn)
+        _save(_write_language_model(member.lm), folder / f"{stem}.onnx", opset, member.lm.rnn)
         options = ("is_forward_lm", "with_whitespace", "tokenized_lm", "is_lower", "chars_per_chunk")
         settings: dict[str, Any] = {option: getattr(member, option, False) for option in options}
         settings["start_marker"] = vars(member.lm).get("document_delimiter", "\n")
@@ -216,33 +188,32 @@ def _ids_of(dictionary: Dictionary) -> dict[str, int]:
     return {item.decode("utf-8"): number for item, number in dictionary.item2idx.items()}
 
 
-def _write_word_characters(member: CharacterEmbeddings) -> _Model:
+def _write_word_characters(member: CharacterEmbeddings) -> Graph:
     """Return the graph from the characters of words, [words, longest], to their vectors, [words, 2H]."""
-    model = _Model()
-    graph = model.graph
-    ids, lengths = model.add_ids("ids", "words", "longest"), model.add_ids("lengths", "words")
+    graph = Graph(np.float32)
+    ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
     data = graph.add("Gather", graph.weight(to_array(member.char_embedding.weight), "characters"), ids)
     layer = exportable(member.char_rnn)
     output, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, data))
     last = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
     vectors = graph.add("GatherND", output, last, batch_dims=1)
-    model.add_output(vectors, "vectors", "words", member.embedding_length)
-    return model
+    graph.add_output(vectors, "vectors", "words", member.embedding_length)
+    return graph
 
 
-def _write_language_model(lm: Any) -> _Model:
+def _write_language_model(lm: Any) -> Graph:
     """Return the graph from characters, [B, T], and a state to the model's states, [B, T, H], and its last state."""
-    model, layer = _Model(), exportable(lm.rnn)
-    graph, shapes = model.graph, state_shapes(layer)
-    ids = model.add_ids("ids", "batch", "time")
-    states = {name: model.add_input(name, *shape) for name, shape in shapes.items()}
+    graph, layer = Graph(np.float32), exportable(lm.rnn)
+    shapes = state_shapes(layer)
+    ids = graph.add_ids("ids", "batch", "time")
+    states = {name: graph.add_input(name, *shape) for name, shape in shapes.items()}
     data = graph.add("Gather", graph.weight(to_array(lm.encoder.weight), "characters"), ids)
     lengths = graph.add("Expand", graph.shape(ids, 1), graph.shape(ids, 0))
     output, finals = write_layer(graph, layer, data, lengths, states)
     size = layer.hidden_size
     if lm.proj is not None:
         output, size = _write_linear(graph, lm.proj, output), lm.proj.out_features
-    model.add_output(output, "states", "batch", "time", size)
+    graph.add_output(output, "states", "batch", "time", size)
     for name, shape in shapes.items():
-        model.add_output(finals[name], f"{name}_out", *shape)
-    return model
+        graph.add_output(finals[name], f"{name}_out", *shape)
+    return graph
