@@ -6,19 +6,25 @@
 
 Each case measures these side by side, in an order drawn anew in each repeat:
 
-    columns                  the default engine of a GPU, on PyTorch's operators
+    fast                     the default engines of a GPU (FLAIR_NAS_KERNELS=auto)
+    columns                  PyTorch's operators alone (FLAIR_NAS_KERNELS=columns), if that is not the default
+    graph                    the default in one CUDA graph for all steps (`torch.cuda.make_graphed_callables`)
+    lstm                     `nn.LSTM`, cuDNN's
+
+Cases called "compiled" measure, beside these,
+
     compile                  the equations (FLAIR_NAS_KERNELS=plain), the cell's step under `torch.compile`
     compile reduce-overhead  the same in CUDA graphs, mode="reduce-overhead"
-    lstm                     `nn.LSTM`, cuDNN's
 
 A whole sequence under `torch.compile` unrolls its steps, and 35 of them take longer to compile than a case may take.
 Before that, output and gradients of each are compared with the same module in float64. A case runs in a process of its
-own, and its line is added to FILE as soon as it is there. A case that fails or hangs has its error in its line and is
-tried again by the next call.
+own, since a failed capture spoils its process. Its line is added to FILE as soon as it is there. A case that fails or
+hangs has its error in its line and is tried again by the next call.
 """
 
 import argparse
 import copy
+import gc
 import json
 import os
 import subprocess
@@ -31,31 +37,39 @@ from typing import Any
 
 import torch
 from json_lines import lines_in, put
-from recurrent_speed import in_turn, ratio
+from recurrent_speed import in_turn, make_layer, ratio
 from torch import Tensor, nn
 
-from flair_nas import SearchedRNN
 from flair_nas.cli.version import describe
 from flair_nas.supernet import CellSupernet
 
-LAYERS = {"i-darts-ptb": "i-darts-ptb", "ess-ptb": "ess-ptb", "two nodes": "relu0-tanh1"}
-SIZES, TOY_SIZES = ("64x35x850", "32x35x256", "1x35x256"), ("2x3x8",)
+LAYERS = {
+    "small-relu-tanh": "small-relu-tanh",
+    "elementwise": "small-relu-tanh,recurrence=elementwise",
+    "i-darts-ptb": "i-darts-ptb",
+    "ess-ptb": "ess-ptb",
+    "small-tanh": "small-tanh",
+    "sru": "sru",
+}
+STEPWISE = ("elementwise", "sru")
+"""Layers with an elementwise recurrence."""
+SIZES, TOY_SIZES = ("32x35x256", "64x35x850", "100x250x512", "1x35x256"), ("2x3x8",)
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 """Precisions of the products, and the relative error against float64 that is right with each."""
+LSTM_TOLERANCE = 2e-3  # cuDNN's products are in TF32, unless it is told otherwise
 COMPILED = {"compile": "default", "compile reduce-overhead": "reduce-overhead"}
 LIMIT = 240  # seconds of a case, the time to compile included
 
 
 def cases_of(toy: bool) -> list[str]:
-    """Return the names of the cases, in order of value: kind, mode, size BxTxH, precision."""
-    layers = [
-        f"{name}, {mode}, {size}, {precision}"
-        for size in (TOY_SIZES if toy else SIZES)
-        for mode in ("training", "inference")
-        for name in LAYERS
-        for precision in TOLERANCES
-    ]
-    return [*layers, *(f"supernet, training, {'4x3x8' if toy else '256x35x300'}, {p}" for p in TOLERANCES)]
+    """Return the names of the cases, in order of value: kind, mode, size BxTxH, precision, and eager or compiled."""
+    cases = []
+    for size in TOY_SIZES if toy else SIZES:
+        for precision in TOLERANCES:
+            for mode in ("training", "inference"):
+                cases += [f"{name}, {mode}, {size}, {precision}, eager" for name in LAYERS]
+        cases += [f"{name}, training, {size}, float32, compiled" for name in LAYERS if name not in STEPWISE]
+    return [*cases, *(f"supernet, training, {'4x3x8' if toy else '256x35x300'}, {p}, eager" for p in TOLERANCES)]
 
 
 def compiled(layer: nn.Module, mode: str) -> nn.Module:
@@ -65,6 +79,27 @@ def compiled(layer: nn.Module, mode: str) -> nn.Module:
         if hasattr(module, "step"):
             module.step = torch.compile(module.step, mode=mode)  # type: ignore[assignment]
     return layer
+
+
+def graphed(layer: nn.Module, data: Tensor, training: bool, low: bool) -> nn.Module:
+    """Return a copy of a layer whose forward and backward passes are CUDA graphs of their own."""
+    layer = copy.deepcopy(layer)
+    sample = data.clone().requires_grad_(training)
+    gc.collect()  # what is collected during a capture spoils it
+    with torch.autocast("cuda", torch.bfloat16, enabled=low, cache_enabled=False):
+        return torch.cuda.make_graphed_callables(Output(layer), (sample,))  # type: ignore[return-value]
+
+
+class Output(nn.Module):
+    """The output of a layer, in a tuple, without its state."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, data: Tensor) -> tuple[Tensor]:
+        """Run the layer."""
+        return (self.layer(data)[0],)
 
 
 def run(module: nn.Module, data: Tensor, kernels: str, training: bool, low: bool) -> list[Tensor]:
@@ -89,34 +124,42 @@ def relative_error(measured: list[Tensor], exact: list[Tensor]) -> float:
 
 def measure(case: str, device: torch.device, seconds: float) -> dict[str, Any]:
     """Check and time all that a case compares."""
-    kind, mode, size, precision = case.split(", ")
+    kind, mode, size, precision, how = case.split(", ")
     batch, steps, hidden = map(int, size.split("x"))
     training, low = mode == "training", precision == "bfloat16"
     torch.manual_seed(1)
-    made = (
-        CellSupernet(hidden, hidden, 8, "i-darts") if kind == "supernet" else SearchedRNN(hidden, hidden, LAYERS[kind])
-    )
+    supernet = kind == "supernet"
+    made = CellSupernet(hidden, hidden, 8, "i-darts") if supernet else make_layer(LAYERS[kind], size)
     searched = made.to(device).train(training)
     data = torch.randn(steps, batch, hidden, device=device)
-    modules = {"columns": (searched, searched, "columns")}
-    for name, how in COMPILED.items():
-        modules[name] = (compiled(searched, how), searched, "plain")
-    if kind != "supernet":
+    ways: dict[str, tuple[Callable[[], nn.Module], nn.Module, str]] = {"fast": (lambda: searched, searched, "auto")}
+    if kind in STEPWISE:
+        ways["columns"] = (lambda: searched, searched, "columns")
+    if device.type == "cuda" and how == "eager" and not supernet:
+        ways["graph"] = (lambda: graphed(searched, data, training, low), searched, "auto")
+    if how == "compiled":
+        for name, option in COMPILED.items():
+            ways[name] = (partial(compiled, searched, option), searched, "plain")
+    if not supernet:
         lstm = nn.LSTM(hidden, hidden).to(device).train(training)
-        modules["lstm"] = (lstm, lstm, "auto")
+        ways["lstm"] = (lambda: lstm, lstm, "auto")
     steps_of: dict[str, Callable[[], float]] = {}
     errors: dict[str, float] = {}
+    right: dict[str, bool] = {}
     failures: dict[str, str] = {}
-    for name, (module, weights, kernels) in modules.items():
+    for name, (make, weights, kernels) in ways.items():
         try:
+            os.environ["FLAIR_NAS_KERNELS"] = kernels
+            module = make()
             exact = run(copy.deepcopy(weights).double(), data.double(), "plain", training, low=False)
             errors[name] = relative_error(run(module, data, kernels, training, low), exact)
         except Exception as error:  # the others are worth as much
             failures[name] = f"{type(error).__name__}: {error}"[:1000]
         else:
             steps_of[name] = partial(timed, module, data, kernels, training, low)
+            limit = LSTM_TOLERANCE if name == "lstm" else TOLERANCES[precision]
+            right[name] = errors[name] < max(limit, TOLERANCES[precision])
     times = in_turn(steps_of, 200, seconds)
-    right = {name: error < TOLERANCES[precision] for name, error in errors.items()}
     ratios = {name: ratio(own, times["lstm"]) for name, own in times.items() if "lstm" in times and name != "lstm"}
     ms = {name: sorted(own)[len(own) // 2] for name, own in times.items()}
     return {"errors": errors, "right": right, "ms": ms, "to_lstm": ratios} | ({"failed": failures} if failures else {})
@@ -136,29 +179,19 @@ def measure_all(arguments: argparse.Namespace) -> None:
     """Measure what has no figures yet, each case in a process of its own, while there is time."""
     end = time.monotonic() + 60 * arguments.minutes
     lines = lines_in(arguments.out) if arguments.out.exists() else []
-    done = {line["case"] for line in lines if "error" not in line}
+    done, here = {line["case"] for line in lines if "error" not in line}, machine(arguments.device)
+    options = ["--out", str(arguments.out), "--device", str(arguments.device), *["--toy"] * arguments.toy]
     for case in cases_of(arguments.toy):
-        left = end - time.monotonic()
-        if case in done or left < (5 if arguments.toy else 60):
+        limit = min(LIMIT, end - time.monotonic())
+        if case in done or limit < (5 if arguments.toy else 20):
             continue
-        command = [
-            sys.executable,
-            __file__,
-            "--out",
-            str(arguments.out),
-            "--device",
-            str(arguments.device),
-            "--case",
-            case,
-        ]
+        command = [sys.executable, __file__, "--case", case, *options]
         try:
-            process = subprocess.run(
-                [*command, *["--toy"] * arguments.toy], capture_output=True, text=True, timeout=min(LIMIT, left)
-            )
+            process = subprocess.run(command, capture_output=True, text=True, timeout=limit)
             found = json.loads(process.stdout) if process.returncode == 0 else {"error": process.stderr[-1000:]}
         except subprocess.TimeoutExpired:
-            found = {"error": f"it took longer than {min(LIMIT, left):.0f} s"}
-        put({"case": case} | found, arguments.out)
+            found = {"error": f"it took longer than {limit:.0f} s"}
+        put({"case": case} | here | found, arguments.out)
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -169,7 +202,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return the figures as Markdown; of several lines of one case the last counts."""
-    names = ["columns", *COMPILED, "lstm"]
+    names = ["fast", "columns", "graph", *COMPILED, "lstm"]
     rows = [["case", *(f"{name} ms" for name in names), *(f"{name} / LSTM" for name in names[:-1]), "wrong or failed"]]
     rows.append(["---"] * len(rows[0]))
     for case, line in {line["case"]: line for line in lines}.items():
@@ -196,11 +229,7 @@ def main() -> None:
     elif arguments.device.type == "cuda" and not torch.cuda.is_available():
         parser.error("there is no GPU here; --device cpu --toy tries everything out")
     elif arguments.case:
-        print(
-            json.dumps(
-                machine(arguments.device) | measure(arguments.case, arguments.device, 0.2 if arguments.toy else 8)
-            )
-        )
+        print(json.dumps(measure(arguments.case, arguments.device, 0.2 if arguments.toy else 2)))
     else:
         measure_all(arguments)
 

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from flair_nas.nn.kernels import dispatch
+from flair_nas.nn.kernels.elementwise_loop import loop_on, run_loop
 from flair_nas.nn.kernels.native import build
 from flair_nas.version import __version__
 
@@ -40,4 +41,5 @@ def _describe_cuda_engine() -> str:
     if not torch.cuda.is_available():
         return "none, this PyTorch sees no GPU"
     name = {"plain": "plain", "native": "none (native kernels are for CPUs)"}.get(dispatch.setting(), "columns")
-    return f"{name} on {torch.cuda.get_device_name()}"
+    triton = loop_on(torch.device("cuda")) is not run_loop and dispatch.setting() == "auto"
+    return f"{name}{', Triton for elementwise recurrences,' * triton} on {torch.cuda.get_device_name()}"

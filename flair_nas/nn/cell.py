@@ -165,7 +165,7 @@ class CellBase(nn.Module):
             Packed output and s_0, [S, H] each.
         """
         weight = self.weight_hidden[None] if mask is None else self.weight_hidden * mask  # v, [1, H] or [B, H]
-        state = loop("tanh", product(data, self.weight_input), weight, hidden, packing.sizes)
+        state = loop("tanh", product(data, self.weight_input), weight, hidden, packing)
         return self.run_nodes(state, None if mask is None else mask[packing.column], edge), state
 
     def program(self) -> CellProgram:

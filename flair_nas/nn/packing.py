@@ -21,7 +21,9 @@ class Packing:
 
     @cached_property
     def _sizes(self) -> Tensor:
-        return torch.tensor(self.sizes, device=self._device)
+        if self.sizes[-1] == self.batch:  # nothing to copy, so that a CUDA graph can hold a dense batch
+            return torch.full((len(self.sizes),), self.batch, device=self._device)
+        return torch.tensor(self.sizes, device="cpu").to(self._device, non_blocking=True)
 
     @cached_property
     def offsets(self) -> Tensor:

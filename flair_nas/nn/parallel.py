@@ -72,7 +72,7 @@ class SRUCell(CellBase):
         if mask is not None:
             v_forget, v_reset = v_forget * mask, (v_reset * mask)[packing.column]  # [B, H], [S, H]
         pre = torch.cat([-(forget + self.bias[0]), u], dim=1)  # [S, 2H]; 1 - σ(f) = σ(-f)
-        states = loop("identity", pre, -v_forget, hidden, packing.sizes)  # [S, H]
+        states = loop("identity", pre, -v_forget, hidden, packing)  # [S, H]
         rows = packing.lagged_rows(packing.time, packing.column, 1, 1)  # of c_{t-1}
         before = functional.embedding(rows, torch.cat([hidden, states]))  # [S, H]
         gate = torch.sigmoid(torch.addcmul(reset + self.bias[1], v_reset, before))
@@ -115,7 +115,7 @@ class MinGRUCell(CellBase):
         z_t = σ(x_t W_z + b_z). Args and returns are those of `CellBase.run_elementwise`.
         """
         pre = self.gate_and_candidate(product(data, self.weight_input) + self.bias)  # [S, 2H]
-        states = loop("tanh", pre, torch.zeros_like(hidden[:1]), hidden, packing.sizes)  # without v
+        states = loop("tanh", pre, torch.zeros_like(hidden[:1]), hidden, packing)  # without v
         return states, states
 
     def gate_and_candidate(self, projected: Tensor) -> Tensor:

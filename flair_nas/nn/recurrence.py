@@ -9,7 +9,7 @@ from torch import Tensor
 
 from flair_nas.nn.cell import CellBase, edge
 from flair_nas.nn.kernels import columns, dispatch
-from flair_nas.nn.kernels.elementwise_loop import loop_by_equations, run_loop
+from flair_nas.nn.kernels.elementwise_loop import loop_by_equations, loop_on, run_loop
 from flair_nas.nn.kernels.engine import Engine, Recurrence
 from flair_nas.nn.kernels.gate import state_gate_scale
 from flair_nas.nn.kernels.native import elementwise, run
@@ -85,8 +85,10 @@ def run_elementwise_engine(
 ) -> tuple[Tensor, Tensor]:
     """Run an elementwise recurrence with the fastest loop and edges available."""
     engine = dispatch.engine_for(True, cell.weight_input, product_dtype(cell.weight_input))
-    functions = (elementwise.run_loop, elementwise.run_edge) if engine == "native" else (run_loop, edge)
-    return cell.run_elementwise(data, packing, hidden, mask, *functions)
+    if engine == "native":
+        return cell.run_elementwise(data, packing, hidden, mask, elementwise.run_loop, elementwise.run_edge)
+    loop = loop_on(data.device) if dispatch.setting() == "auto" else run_loop
+    return cell.run_elementwise(data, packing, hidden, mask, loop, edge)
 
 
 def run_equations(cell: CellBase, inputs: Inputs) -> Tensor:

@@ -6,23 +6,29 @@ No matrix product depends on the step before: c and u are known for all steps be
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 
+from flair_nas.errors import brief
 from flair_nas.nn.kernels.elementwise import FAST_FUNCTIONS
 from flair_nas.nn.kernels.tracing import Context, first_order_only
 from flair_nas.nn.operations import FUNCTIONS
+from flair_nas.nn.packing import Packing
 
-Loop = Callable[[str, Tensor, Tensor, Tensor, Sequence[int]], Tensor]
+log = logging.getLogger("flair_nas")
+
+Loop = Callable[[str, Tensor, Tensor, Tensor, Packing], Tensor]
 """A function that runs the loop, as `run_loop` does."""
 
 
-def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]) -> Tensor:
+def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
     """Run the loop step by step, by plain autograd; arguments and returns as `run_loop`."""
     states: list[Tensor] = []
-    for step in pre.split(sizes):
+    for step in pre.split(packing.sizes):
         c, z = step.chunk(2, dim=1)  # [B_t, H]
         u, hidden = FUNCTIONS[operation](z), hidden[: len(c)]
         gate = torch.sigmoid(c + weight[: len(c)] * hidden)
@@ -31,7 +37,7 @@ def loop_by_equations(operation: str, pre: Tensor, weight: Tensor, hidden: Tenso
     return torch.cat(states)
 
 
-def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]) -> Tensor:
+def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
     """Run the loop on PyTorch's operators, with a backward pass of one of them a step.
 
     Args:
@@ -39,14 +45,31 @@ def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, sizes:
         pre: [c | z], [S, 2H].
         weight: v, [1, H], or a row for each sequence, [B, H].
         hidden: s before the first step, [B, H].
-        sizes: number of sequences with a token at each step, [T].
+        packing: positions of the tokens.
 
     Returns:
         s of all steps, [S, H].
     """
     c, z = pre.chunk(2, dim=1)  # [S, H] each
-    states: Tensor = _Loop.apply(c, FAST_FUNCTIONS[operation](z), weight, hidden, sizes)
+    states: Tensor = _Loop.apply(c, FAST_FUNCTIONS[operation](z), weight, hidden, packing.sizes)
     return states
+
+
+@cache
+def loop_on(device: torch.device) -> Loop:
+    """Return the loop for a GPU: `flair_nas.nn.kernels.triton_loop.run_triton_loop` if Triton runs, else `run_loop`."""
+    if device.type != "cuda":
+        return run_loop
+    try:
+        from flair_nas.nn.kernels.triton_loop import run_triton_loop  # importing Triton takes time
+
+        pre, weight, hidden = (torch.ones(1, width, device=device, requires_grad=True) for width in (2, 1, 1))
+        with torch.enable_grad():
+            run_triton_loop("tanh", pre, weight, hidden, Packing([1], device)).sum().backward()
+    except Exception as error:  # no Triton, no C compiler for its launcher, or a GPU that it does not know
+        log.warning("elementwise recurrences run step by step on %s, as Triton failed: %s", device, brief(str(error)))
+        return run_loop
+    return run_triton_loop
 
 
 class _LoopContext(Context):

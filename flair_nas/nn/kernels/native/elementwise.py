@@ -12,6 +12,7 @@ from flair_nas.genotype import OPERATIONS
 from flair_nas.nn.kernels.native.run import load_library
 from flair_nas.nn.kernels.plan import MIXED
 from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.packing import Packing
 
 
 def run_edge(operation: str | Tensor, pre: Tensor, state: Tensor) -> Tensor:
@@ -30,9 +31,9 @@ def run_edge(operation: str | Tensor, pre: Tensor, state: Tensor) -> Tensor:
     return result
 
 
-def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, sizes: Sequence[int]) -> Tensor:
+def run_loop(operation: str, pre: Tensor, weight: Tensor, hidden: Tensor, packing: Packing) -> Tensor:
     """Run the loop; arguments and returns as `flair_nas.nn.kernels.elementwise_loop.run_loop`."""
-    states: Tensor = _Loop.apply(OPERATIONS.index(operation), pre, weight, hidden, sizes)
+    states: Tensor = _Loop.apply(OPERATIONS.index(operation), pre, weight, hidden, packing.sizes)
     return states
 
 
