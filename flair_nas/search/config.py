@@ -14,6 +14,14 @@ from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, find_problems, raise_problems, setting
 from flair_nas.settings.resolve import preset_names
 
+OF_STRATEGIES = {
+    "rungs": ("random-independent",),
+    "candidates": ("random-independent", "evolution", "local-search"),
+    "child_steps": ("evolution", "local-search"),
+    **dict.fromkeys(("population", "tournament", "removal", "hurdle_every"), ("evolution",)),
+}
+"""The strategies that have a setting, where not all of a kind have it."""
+
 
 def small_presets() -> list[str]:
     """Return the names of the presets for a small search on text."""
@@ -51,7 +59,7 @@ class SearchSettings:
         "nodes": "cell and gates",
         "learning_rate": "model weights",
         "arch_learning_rate": "architecture weights (strategy gradient)",
-        "samples": "random strategies",
+        "samples": "strategies that compare whole cells",
     }
 
     objective: str = setting("text", f"task of the model: {', '.join(OBJECTIVES)} (text)", choices=tuple(OBJECTIVES))
@@ -137,14 +145,32 @@ class SearchSettings:
         20, "selection perturbation: steps of the model weights between two decisions", low=0, high=1_000_000
     )
 
-    samples: int = setting(100, "random strategies: number of random architectures to compare", low=0, high=1_000_000)
+    samples: int = setting(
+        100, "random-shared, random-independent: number of random architectures to compare", low=0, high=1_000_000
+    )
     sample_segments: int = setting(
         10, "random-shared and selection perturbation: validation segments of a first score",
         **COUNT,
     )  # fmt: skip
-    candidates: list[str] = setting([], "random-independent: genotypes to compare besides the random ones")
+    candidates: list[str] = setting(
+        [], "random-independent: genotypes to compare besides the random ones; evolution, local-search: first children"
+    )
     rungs: int = setting(
         1, "random-independent: number of comparisons, after each of which the better half goes on", low=1, high=20
+    )
+    child_steps: list[int] = setting(
+        [],
+        "evolution, local-search: training steps of a child; evolution: in each stage, if there are hurdles",
+        **COUNT,
+    )
+    population: int = setting(100, "evolution: members that are alive, P", low=1, high=1_000_000)
+    tournament: int = setting(25, "evolution: members of which the best is the parent of a child, S", **COUNT)
+    removal: str = setting(
+        "oldest", "evolution: the member that makes room for a child, the oldest or the worst of a tournament",
+        choices=("oldest", "worst"),
+    )  # fmt: skip
+    hurdle_every: int | None = setting(
+        None, "evolution: children after which there is a further hurdle, the mean cost of the population", **COUNT
     )
 
     def __post_init__(self) -> None:
@@ -181,9 +207,9 @@ class SearchSettings:
         if self.learn != "joint":
             problems += [f"{name} belongs to learn joint, not {self.learn}"
                       for name in changed(self, "fresh_moments", "phase_steps")]  # fmt: skip
-        if self.strategy != "random-independent":
-            problems += [f"{name} belongs to strategy random-independent, not {self.strategy}"
-                      for name in changed(self, "rungs", "candidates")]  # fmt: skip
+        for name, strategies in OF_STRATEGIES.items():
+            if self.strategy not in strategies and changed(self, name):
+                problems.append(f"{name} belongs to strategy {' and '.join(strategies)}, not {self.strategy}")
         min_sequences = 1
         if self.strategy in STRATEGIES:  # else it is named as unknown already
             strategy = strategy_class(self.strategy)

@@ -26,6 +26,8 @@ STRATEGIES = {
     "gradient": "gradient:GradientStrategy",
     "random-shared": "random_cells:SharedRandomSearch",
     "random-independent": "random_cells:IndependentRandomSearch",
+    "evolution": "children:Evolution",
+    "local-search": "children:LocalSearch",
 }
 """Strategies, by name: a module of `flair_nas.search.strategies` and a class in it."""
 

@@ -51,6 +51,23 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-shared with gates": {"strategy": "random-shared", **JOINT},
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
     "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
+    "evolution": {"strategy": "evolution", "samples": 100, "child_steps": [1], "population": 2, "tournament": 2},
+    "hurdles": {
+        "strategy": "evolution",
+        "samples": 100,
+        "child_steps": [1, 2],
+        "population": 2,
+        "tournament": 2,
+        "removal": "worst",
+        "hurdle_every": 2,
+        **JOINT,
+    },
+    "local-search": {
+        "strategy": "local-search",
+        "samples": 100,
+        "child_steps": [2],
+        "candidates": ["relu0-tanh1"],
+    },
     "decided": {
         "selection": "perturbation",
         "selection_steps": 1,

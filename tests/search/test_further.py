@@ -26,7 +26,7 @@ from flair_nas.search.config import SearchConfig
 from flair_nas.search.estimate import estimate_search
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.registry import strategy_class
-from flair_nas.search.strategies.random_cells import draw
+from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.trainer import SearchResult, search_genotype
 
 ROOT = Path(__file__).resolve().parents[2]

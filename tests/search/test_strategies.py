@@ -24,8 +24,9 @@ from flair_nas.search.health import Convergence
 from flair_nas.search.protocols import Strategy
 from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies import gradient
+from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.strategies.gradient import GradientStrategy
-from flair_nas.search.strategies.random_cells import FINALISTS, SharedRandomSearch, draw
+from flair_nas.search.strategies.random_cells import FINALISTS, SharedRandomSearch
 from flair_nas.supernet.relaxation import mean_absolute_deviation
 
 
@@ -367,21 +368,21 @@ def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int
     steps: dict[tuple[int, int], list[int]] = {}  # by rung and candidate: which of its steps
     begun: set[tuple[int, int]] = set()  # the candidate and its step, where there is no state to go on with
     losses: dict[int, list[float]] = {}
-    train, score = strategy._train, strategy.score
+    train, score = strategy.train, strategy.score
 
-    def training() -> float:
-        at = strategy.trained.get(strategy.candidate, 0)
-        steps.setdefault((strategy.rung, strategy.candidate), []).append(at)
+    def training(number: int, at: int) -> Any:
+        assert number == strategy.candidate
+        steps.setdefault((strategy.rung, number), []).append(at)
         if not strategy.objective.states:  # its turn begins, or an epoch of the search
-            begun.add((strategy.candidate, at))
-        return train()
+            begun.add((number, at))
+        return train(number, at)
 
     def scoring() -> float:
         found = score()
         losses.setdefault(strategy.candidate, []).append(found)
         return found
 
-    with patched(strategy, "_train", training), patched(strategy, "score", scoring):
+    with patched(strategy, "train", training), patched(strategy, "score", scoring):
         finish(strategy, epochs)
     alive = list(range(count))
     for rung in range(rungs):

@@ -192,9 +192,9 @@ def test_ctrl_c(finished: Path, text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["random-shared", "random-independent", "halving", "decided", "second"])
+@pytest.mark.parametrize("kind", ["random-shared", "halving", "hurdles", "local-search", "decided", "second"])
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
-    settings = {**KINDS[kind], "samples": 4, "bptt": 6}
+    settings = {"samples": 4, **KINDS[kind], "bptt": 6}
     run(text, tmp_path / "whole", **settings)
     owner = strategy_class(settings.get("strategy", "gradient"))
     with Stop(2, 1, interrupt, owner), pytest.raises(RunStopped):
