@@ -82,7 +82,8 @@ def test_help_of_a_search_begins_with_what_all_need_and_has_sections() -> None:
     for line in lines:
         section = line.rstrip(":") if re.fullmatch(r"[a-z].*:", line) else section
         found.update(dict.fromkeys(re.findall(r"^  (--[a-z-]+)", line), section))
-    expected = {"--out": "options", "--epochs": "options", "--nodes": "cell and gates", "--rungs": "strategies that compare whole cells",
+    expected = {"--out": "options", "--epochs": "options", "--nodes": "cell and gates",
+                "--rungs": "strategies that compare whole cells",
                 "--clip": "model weights", "--arch-clip": "architecture weights (strategy gradient)",
                 "--bptt": "objective text"}  # fmt: skip
     assert {flag: found[flag] for flag in expected} == expected
