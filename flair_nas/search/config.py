@@ -14,11 +14,13 @@ from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, find_problems, raise_problems, setting
 from flair_nas.settings.resolve import preset_names
 
+CONTROLLER = ("learning_rate", "steps", "draws", "entropy", "decay", "locality", "size")
 OF_STRATEGIES = {
     "rungs": ("random-independent",),
     "candidates": ("random-independent", "evolution", "local-search"),
     "child_steps": ("evolution", "local-search"),
     **dict.fromkeys(("population", "tournament", "removal", "hurdle_every"), ("evolution",)),
+    **dict.fromkeys((f"controller_{name}" for name in CONTROLLER), ("enas",)),
 }
 """The strategies that have a setting, where not all of a kind have it."""
 
@@ -172,6 +174,22 @@ class SearchSettings:
     hurdle_every: int | None = setting(
         None, "evolution: children after which there is a further hurdle, the mean cost of the population", **COUNT
     )
+
+    controller_learning_rate: float = setting(
+        1e-3, "enas: learning rate of Adam for the controller (as published: 5e-5); 0: its untrained prior alone",
+        low=0, high=1,
+    )  # fmt: skip
+    controller_steps: int = setting(25, "enas: steps of the controller after each epoch", **COUNT)
+    controller_draws: int = setting(10, "enas: cells that a step of the controller draws", **COUNT)
+    controller_entropy: float = setting(1e-5, "enas: weight of the entropy in the reward", low=0, high=1e6)
+    controller_decay: float = setting(
+        0.95, "enas: decay of the running mean that rewards are compared with (as published: 0.999)", low=0, high=1
+    )
+    controller_locality: float | None = setting(
+        6.0, "enas: the logit of a tail k nodes back falls by k^2 / this, as in the authors' code; none: it does not",
+        low=1e-3, high=1e9,
+    )  # fmt: skip
+    controller_size: int = setting(64, "enas: size of the controller's LSTM", **COUNT)
 
     def __post_init__(self) -> None:
         problems = find_problems(self)

@@ -28,6 +28,7 @@ STRATEGIES = {
     "random-independent": "random_cells:IndependentRandomSearch",
     "evolution": "children:Evolution",
     "local-search": "children:LocalSearch",
+    "enas": "enas:ControllerSearch",
 }
 """Strategies, by name: a module of `flair_nas.search.strategies` and a class in it."""
 

@@ -52,7 +52,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
     "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
     "evolution": {"strategy": "evolution", "samples": 100, "child_steps": [1], "population": 2, "tournament": 2},
-    "hurdles": {
+    "hurdles with gates": {
         "strategy": "evolution",
         "samples": 100,
         "child_steps": [1, 2],
@@ -68,6 +68,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "child_steps": [2],
         "candidates": ["relu0-tanh1"],
     },
+    "enas": {"strategy": "enas", "controller_steps": 2, "controller_draws": 2, "controller_size": 4},
     "decided": {
         "selection": "perturbation",
         "selection_steps": 1,

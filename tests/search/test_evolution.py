@@ -154,7 +154,7 @@ def test_children_are_neighbours_and_begin_alike(text: Path) -> None:
 
 
 def test_a_child_trains_on_while_it_clears_the_hurdles(text: Path) -> None:
-    strategy = strategy_of(text, **{**KINDS["hurdles"], "epochs": 4})
+    strategy = strategy_of(text, **{**KINDS["hurdles with gates"], "epochs": 4})
     trained: dict[int, int] = {}
     train = strategy.train
 

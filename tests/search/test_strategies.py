@@ -545,6 +545,8 @@ def test_a_method_that_a_strategy_lacks_is_named() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("edges_per_node", [1, 2])
 def test_every_genotype_is_a_layer(kind: str, edges_per_node: int, text: Path) -> None:
+    if kind == "enas" and edges_per_node > 1:
+        pytest.skip("its controller draws one edge a node")
     strategy = strategy_of(small(text, edges_per_node=edges_per_node, **KINDS[kind]))
     if strategy.steps(1):
         strategy.step(1, 0)

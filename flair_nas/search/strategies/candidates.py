@@ -40,9 +40,7 @@ class Candidates(Strategy):
         """Return a sentence for each setting of a gradient, and for nothing to compare."""
         name = config.strategy
         checks = {
-            f"samples must be at least 1 for strategy {name}": (
-                name.startswith("random") and config.samples == 0 and not config.candidates
-            ),
+            f"samples must be at least 1 for strategy {name}": config.samples == 0 and not config.candidates,
             f"order 2 belongs to strategy gradient, not {name}": config.order == 2,
             f"strategy {name} draws whole cells: learn must be intra or joint": config.learn == "inter",
             f"strategy {name} draws whole cells: fixed must be left out": config.fixed is not None,

@@ -23,14 +23,17 @@ FINALISTS = 10
 class SharedRandomSearch(Candidates):
     """One set of weights, trained on a random architecture per step, that scores the candidates at the end."""
 
+    def draw(self) -> Genotype:
+        """Draw the cell of the present step; numbers below `samples` belong to the candidates."""
+        return draw(self.config, self.samples + self.steps_done)
+
     def step(self, epoch: int, step: int) -> StepFigures:
         """Draw an architecture and update its weights."""
         self.finished = False  # of a search that is extended
-        # numbers below `samples` belong to the candidates
-        self.supernet.choose(draw(self.config, self.samples + self.steps_done))
+        self.supernet.choose(self.draw())
         self.steps_done += 1
         loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
-        self.supernet.choose(draw(self.config, 0))
+        self.supernet.choose(self.architecture(0))
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def finish(self, progress: bool) -> None:
@@ -38,13 +41,13 @@ class SharedRandomSearch(Candidates):
         module = self.objective.module.eval()
         first: dict[int, float] = {}
         for number in tqdm(range(self.samples), "candidates", disable=not progress, leave=False):
-            self.supernet.choose(draw(self.config, number))
+            self.supernet.choose(self.architecture(number))
             loss = sum_segment_losses(self.objective, self.config.sample_segments, self.reduce)
             first[number] = math.inf if math.isnan(loss) else loss
         finalists = sorted(first, key=lambda number: (first[number], number))[:FINALISTS]
         self.scores = {}  # those of a search that was extended are of other weights
         for number in tqdm(finalists, "finalists", disable=not progress, leave=False):
-            self.supernet.choose(draw(self.config, number))
+            self.supernet.choose(self.architecture(number))
             self.scores[number] = self.score()
         self.finished = True
         module.train()

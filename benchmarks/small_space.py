@@ -1,0 +1,199 @@
+"""The tables of the small space: every cell of 3 nodes, trained alike; and how much they tell.
+
+    python benchmarks/small_space.py train --out FILE [--seeds 1,2,3]    # on the bundled text
+    python benchmarks/small_space.py train --text DIR --out FILE         # DIR has train.txt and valid.txt
+    python benchmarks/small_space.py bundle demo FILE                    # FILE as resources/small_space/demo.json
+    python benchmarks/small_space.py signal demo                         # how much the table tells
+    python benchmarks/small_space.py longer --text DIR --out FILE        # some cells, eight times as long
+
+A cell is the language model of a search on text, H = D = 48, batches of 32 x 35 words, the 1,000 most frequent types.
+It makes 160 steps of SGD, whose rate falls from 10 to 0 along a cosine in eight stages, and is evaluated after each
+stage on the valid part (of the Penn Treebank its first 1,000 lines). All cells of a seed begin with the same weights
+and read the same text. About 2.3 CPU seconds a cell, half an hour for a seed of both recurrences. A call goes on where
+the last one stopped.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from json_lines import lines_in, put
+from scipy.stats import spearmanr
+
+from flair_nas.cli.version import describe
+from flair_nas.genotype import Genotype
+from flair_nas.search.bilevel import ModelOptimizer
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objectives.text import build, read
+from flair_nas.search.processes import make_accelerator
+from flair_nas.search.small_space import SmallSpace, all_cells
+
+STAGES, STEPS = 8, 160
+RESOURCES = Path(__file__).parents[1] / "resources" / "small_space"
+SETTINGS: dict[str, Any] = {
+    "strategy": "random-shared",  # whose supernet runs one cell at a time
+    "samples": 1,
+    "nodes": 3,
+    "hidden_size": 48,
+    "batch_size": 32,
+    "bptt": 35,
+    "vary_length": False,
+    "vocabulary_size": 1000,
+    "epochs": STAGES,
+    "schedule": "cosine",
+    "learning_rate": 10.0,
+    "weight_decay": 5e-7,
+    "clip": 0.25,
+    "dropout": 0.1,
+    "input_dropout": 0.1,
+    "recurrent_dropout": 0.05,
+    "embedding_dropout": 0.05,
+    "slowness": 0.0,
+    "init_range": 0.25,
+    "device": "cpu",
+}
+
+
+def trainings(text: str, seed: int, recurrence: str, cells: Sequence[Genotype], steps: int = STEPS) -> Iterator[dict]:
+    """Train cells with a seed; yield a line for each."""
+    config = SearchConfig(text=text, seed=seed, recurrence=recurrence, **SETTINGS)
+    objective = build(config, read(config), make_accelerator("cpu", "float32"))
+    first = {name: value.clone() for name, value in objective.module.state_dict().items()}
+    optimizer = ModelOptimizer(objective, config, None)
+    for cell in cells:
+        objective.supernet.choose(cell)
+        objective.module.load_state_dict(first)
+        objective.restart()
+        start, costs = time.process_time(), []
+        generator = torch.random.get_rng_state()
+        for stage in range(STAGES):
+            objective.module.train()
+            for step in range(stage * steps // STAGES, (stage + 1) * steps // STAGES):
+                epoch, place = divmod(step, objective.steps(1))
+                optimizer.step(stage + 1, step, objective.training_batch(epoch + 1, place))
+            costs.append(round(objective.evaluate().loss, 4))
+        torch.random.set_rng_state(generator)  # all cells have the same dropout
+        seconds = round(time.process_time() - start, 2)
+        yield {"cell": cell.one_line(), "recurrence": recurrence, "seed": seed, "costs": costs, "seconds": seconds}
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Train all cells that FILE does not have yet."""
+    known = {(line["recurrence"], line["seed"], line["cell"]) for line in known_lines(arguments.out)}
+    torch.set_num_threads(1)
+    for seed, recurrence in itertools.product(arguments.seeds, ("full", "elementwise")):
+        cells = [c for c in all_cells(recurrence) if (recurrence, seed, c.one_line()) not in known]
+        for line in trainings(arguments.text, seed, recurrence, cells) if cells else ():
+            put(line, arguments.out)
+
+
+def known_lines(file: Path) -> list[dict]:
+    """Return the lines of a file, none if there is none."""
+    return lines_in(file) if file.exists() else []
+
+
+def bundle(arguments: argparse.Namespace) -> None:
+    """Write the bundled table of a file of lines."""
+    lines = lines_in(arguments.file)
+    seeds = sorted({line["seed"] for line in lines})
+    found = {(line["recurrence"], line["cell"], line["seed"]): line["costs"] for line in lines}
+    costs = {
+        recurrence: {
+            cell.one_line(): [found[recurrence, cell.one_line(), seed] for seed in seeds]
+            for cell in all_cells(recurrence)
+        }
+        for recurrence in ("full", "elementwise")
+    }
+    about = {"text": arguments.text_name, "settings": SETTINGS, "setup": describe()[:4]}
+    about["seconds"] = statistics.mean(line["seconds"] for line in lines)
+    steps = [(stage + 1) * STEPS // STAGES for stage in range(STAGES)]
+    head = json.dumps({"about": about, "steps": steps, "seeds": seeds})[:-1]
+    tables = ",\n".join(
+        f"{json.dumps(recurrence)}: {{\n"
+        + ",\n".join(f"{json.dumps(c)}: {json.dumps(v)}" for c, v in rows.items())
+        + "}"
+        for recurrence, rows in costs.items()
+    )
+    RESOURCES.mkdir(exist_ok=True)
+    (RESOURCES / f"{arguments.table}.json").write_text(f'{head},\n"costs": {{{tables}}}}}\n', encoding="utf-8")
+
+
+def signal(arguments: argparse.Namespace) -> None:
+    """Print how much a table tells, as Markdown."""
+    space = SmallSpace(arguments.table)
+    print("| recurrence | best | tenth | median | worst | rank correlation of two seeds | of a look with the end |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for recurrence in ("full", "elementwise"):
+        cells = all_cells(recurrence)
+        costs = sorted((space.cost(cell), cell.one_line()) for cell in cells)
+        of_seeds = [[space.cost(cell, seed=seed) for cell in cells] for seed in space.seeds]
+        pairs = [spearmanr(a, b).statistic for a, b in itertools.combinations(of_seeds, 2)]
+        looks = [
+            statistics.mean(
+                spearmanr([space.cost(c, step, seed) for c in cells], end).statistic
+                for seed, end in zip(space.seeds, of_seeds)
+            )
+            for step in space.steps[:-1]
+        ]
+        places = [costs[0][0], costs[9][0], costs[len(costs) // 2][0], costs[-1][0]]
+        print(
+            f"| {recurrence} | {places[0]:.3f} (`{costs[0][1]}`) | "
+            + " | ".join(f"{cost:.3f}" for cost in places[1:])
+            + f" | {min(pairs):.2f} to {max(pairs):.2f} | "
+            + ", ".join(f"{step}: {look:.2f}" for step, look in zip(space.steps, looks))
+            + " |"
+        )
+
+
+def longer(arguments: argparse.Namespace) -> None:
+    """Train every 16th cell eight times as long, and compare the order with that of the table."""
+    known = {line["cell"]: line for line in known_lines(arguments.out)}
+    torch.set_num_threads(1)
+    cells = all_cells()[::16]
+    left = [cell for cell in cells if cell.one_line() not in known]
+    for line in trainings(arguments.text, 1, "full", left, 8 * STEPS) if left else ():
+        put(line, arguments.out)
+        known[line["cell"]] = line
+    space = SmallSpace("ptb")
+    order = [[space.cost(cell) for cell in cells], [known[cell.one_line()]["costs"][-1] for cell in cells]]
+    print(f"rank correlation of {len(cells)} cells with {8 * STEPS} steps: {spearmanr(*order).statistic:.2f}")
+
+
+def numbers(text: str) -> list[int]:
+    """Read numbers that commas separate."""
+    return [int(part) for part in text.split(",")]
+
+
+def main() -> None:
+    """Run one of the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(required=True, metavar="PART")
+    part = parts.add_parser("train", help="train the cells of a table")
+    part.add_argument("--text", default="demo", metavar="DIR", help="text (default: demo)")
+    part.add_argument("--out", type=Path, required=True, metavar="FILE")
+    part.add_argument("--seeds", type=numbers, default=[1, 2, 3], metavar="1,2,3")
+    part.set_defaults(run=train)
+    part = parts.add_parser("bundle", help="write the bundled table")
+    part.add_argument("table")
+    part.add_argument("file", type=Path)
+    part.add_argument("--text-name", default="the bundled demo text", help="where the text is from, for the table")
+    part.set_defaults(run=bundle)
+    part = parts.add_parser("signal", help="print how much a table tells")
+    part.add_argument("table")
+    part.set_defaults(run=signal)
+    part = parts.add_parser("longer", help="train some cells eight times as long")
+    part.add_argument("--text", required=True, metavar="DIR")
+    part.add_argument("--out", type=Path, required=True, metavar="FILE")
+    part.set_defaults(run=longer)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
