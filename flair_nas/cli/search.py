@@ -22,7 +22,7 @@ from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.search.config import SearchConfig, SearchSettings, small_presets
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
-from flair_nas.search.registry import OBJECTIVES, settings_class
+from flair_nas.search.registry import OBJECTIVES, TRAINED_ALONE, settings_class
 from flair_nas.settings.fields import as_flags, changed
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
@@ -113,7 +113,7 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
     metric = result.metric
     value = figures[f"supernet_{metric.key}"]
     supernet = ""
-    if value is not None and config.strategy != "random-independent":  # there the supernet is the last candidate
+    if value is not None and config.strategy not in TRAINED_ALONE:  # there the supernet is the last candidate
         supernet = f"; the supernet's valid {metric.title} is {metric.plain(value)}"
     print(f"genotype: {path}; epochs: {figures['epochs']}, {figures['seconds']:.0f} s{supernet}")
     history = f"history: {out / 'history.jsonl'}; picture: {out / 'progress.svg'}; " if result.history else ""

@@ -10,14 +10,14 @@ from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_FORMS, RECURRENCES, Genotype
 from flair_nas.language_model.config import check_rising
 from flair_nas.language_model.text.config import TextSettings
-from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, strategy_class
+from flair_nas.search.registry import OBJECTIVES, SETTINGS, STRATEGIES, TRAINED_ALONE, strategy_class
 from flair_nas.settings.fields import COUNT, PROBABILITY, changed, find_problems, raise_problems, setting
 from flair_nas.settings.resolve import preset_names
 
 CONTROLLER = ("learning_rate", "steps", "draws", "entropy", "decay", "locality", "size")
 OF_STRATEGIES = {
     "rungs": ("random-independent",),
-    "candidates": ("random-independent", "evolution", "local-search"),
+    "candidates": TRAINED_ALONE,
     "child_steps": ("evolution", "local-search"),
     **dict.fromkeys(("population", "tournament", "removal", "hurdle_every"), ("evolution",)),
     **dict.fromkeys((f"controller_{name}" for name in CONTROLLER), ("enas",)),
@@ -185,9 +185,9 @@ class SearchSettings:
     controller_decay: float = setting(
         0.95, "enas: decay of the running mean that rewards are compared with (as published: 0.999)", low=0, high=1
     )
-    controller_locality: float | None = setting(
-        6.0, "enas: the logit of a tail k nodes back falls by k^2 / this, as in the authors' code; none: it does not",
-        low=1e-3, high=1e9,
+    controller_locality: float = setting(
+        6.0, "enas: the logit of a tail k nodes back falls by k^2 / this, as in the authors' code; 0: it does not",
+        low=0, high=1e9,
     )  # fmt: skip
     controller_size: int = setting(64, "enas: size of the controller's LSTM", **COUNT)
 

@@ -32,6 +32,9 @@ STRATEGIES = {
 }
 """Strategies, by name: a module of `flair_nas.search.strategies` and a class in it."""
 
+TRAINED_ALONE = ("random-independent", "evolution", "local-search")
+"""Strategies that train each candidate on its own."""
+
 
 def settings_class(objective: str) -> type[SearchSettings]:
     """Return the class of the settings of an objective."""

@@ -65,7 +65,16 @@ def search_with_hashes(text: Path, folder: Path) -> tuple[dict[str, list[str]], 
         return loss
 
     with patched(ModelOptimizer, "step", hashing):
-        for kind in ("first", "second", "joint", "inter", "random-shared", "random-independent", "hurdles with gates", "enas"):
+        for kind in (
+            "first",
+            "second",
+            "joint",
+            "inter",
+            "random-shared",
+            "random-independent",
+            "hurdles with gates",
+            "enas",
+        ):
             found = hashes[kind] = []
             run(text, folder / kind, **{"epochs": 1, **KINDS[kind]})
     return hashes, float(torch.rand(()))

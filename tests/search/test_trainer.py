@@ -192,7 +192,9 @@ def test_ctrl_c(finished: Path, text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["random-shared", "halving", "hurdles with gates", "local-search", "enas", "decided", "second"])
+@pytest.mark.parametrize(
+    "kind", ["random-shared", "halving", "hurdles with gates", "local-search", "enas", "decided", "second"]
+)
 def test_other_searches_go_on_where_they_stopped(kind: str, text: Path, tmp_path: Path) -> None:
     settings = {"samples": 4, **KINDS[kind], "bptt": 6}
     run(text, tmp_path / "whole", **settings)

@@ -173,7 +173,7 @@ class ControllerSearch(SharedRandomSearch):
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         super().__init__(objective, config, reduce)
         self.generator = torch.Generator().manual_seed(config.seed)  # all processes draw alike
-        self.controller = Controller(config.nodes, config.controller_size, locality=config.controller_locality)
+        self.controller = Controller(config.nodes, config.controller_size, locality=config.controller_locality or None)
         self.controller.reset_parameters(self.generator)
         self.adam = torch.optim.Adam(self.controller.parameters(), lr=config.controller_learning_rate)
         self.scale: float | None = None  # C
