@@ -55,6 +55,19 @@ CASES: dict[str, dict[str, Any]] = {
     "random-independent": {"strategy": "random-independent", "samples": 7, "epochs": 20},
     "random-shared with gates": {"strategy": "random-shared", "samples": 30, **GATES, "epochs": 15},
     "random-independent with gates": {"strategy": "random-independent", "samples": 7, **GATES, "epochs": 15},
+    "evolution": {"strategy": "evolution", "child_steps": [7], "population": 4, "tournament": 2, "epochs": 20},
+    "hurdles with gates": {
+        "strategy": "evolution",
+        "child_steps": [3, 5, 7],
+        "hurdle_every": 5,
+        "population": 4,
+        "tournament": 2,
+        "removal": "worst",
+        **GATES,
+        "epochs": 15,
+    },
+    "local-search": {"strategy": "local-search", "child_steps": [7], "epochs": 20},
+    "enas": {"strategy": "enas", "samples": 30, "controller_steps": 2, "controller_learning_rate": 0.01},
 }
 
 
