@@ -25,11 +25,11 @@ def own_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_case_is_checked_and_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_gpu, "COMPILED", {})  # compiling takes a minute
-    found = on_gpu.measure("two nodes, training, 2x3x8, float32", CPU, 0.1)
-    assert found["right"] == {"columns": True, "lstm": True} and max(found["errors"].values()) < 1e-5
+    found = on_gpu.measure("elementwise, training, 2x3x8, float32, eager", CPU, 0.1)
+    assert found["right"] == {"fast": True, "columns": True, "lstm": True} and max(found["errors"].values()) < 1e-5
     assert min(found["ms"].values()) > 0 and "failed" not in found
     monkeypatch.setattr(on_gpu, "run", lambda *_, **__: 1 / 0)
-    assert set(on_gpu.measure("supernet, training, 2x3x8, float32", CPU, 0.1)["failed"]) == {"columns"}
+    assert set(on_gpu.measure("supernet, training, 2x3x8, float32, eager", CPU, 0.1)["failed"]) == {"fast"}
 
 
 def test_what_has_its_line_is_not_done_again_and_what_failed_is(
@@ -41,7 +41,7 @@ def test_what_has_its_line_is_not_done_again_and_what_failed_is(
         asked.append(command[command.index("--case") + 1])
         if asked.count(asked[-1]) == 1 and len(asked) < 3:
             raise subprocess.TimeoutExpired(command, timeout) if len(asked) == 1 else OSError
-        return subprocess.CompletedProcess(command, 0, '{"ms": {"columns": 1.5}}', "")
+        return subprocess.CompletedProcess(command, 0, '{"ms": {"fast": 1.5}}', "")
 
     monkeypatch.setattr(on_gpu.subprocess, "run", run)
     monkeypatch.setattr(on_gpu, "cases_of", lambda toy: ["a", "b"])
@@ -53,7 +53,7 @@ def test_what_has_its_line_is_not_done_again_and_what_failed_is(
     assert asked == ["a", "b", "a", "b"]
     lines = on_gpu.lines_in(arguments.out)
     assert "took longer than 240 s" in lines[0]["error"]
-    assert on_gpu.table(lines).splitlines()[2:] == [f"| {case} | 1.5 | - | - | - | - | - | - | - |" for case in "ab"]
+    assert on_gpu.table(lines).splitlines()[2:] == [f"| {case} | 1.5 |{' - |' * 11}" for case in "ab"]
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
