@@ -32,7 +32,7 @@ from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import build, read
 from flair_nas.search.processes import make_accelerator
-from flair_nas.search.small_space import SmallSpace, all_cells
+from flair_nas.search.small_space import VERSION, SmallSpace, all_cells
 
 STAGES, STEPS = 8, 160
 RESOURCES = Path(__file__).parents[1] / "resources" / "small_space"
@@ -113,7 +113,7 @@ def bundle(arguments: argparse.Namespace) -> None:
     about = {"text": arguments.text_name, "settings": SETTINGS, "setup": describe()[:4]}
     about["seconds"] = statistics.mean(line["seconds"] for line in lines)
     steps = [(stage + 1) * STEPS // STAGES for stage in range(STAGES)]
-    head = json.dumps({"about": about, "steps": steps, "seeds": seeds})[:-1]
+    head = json.dumps({"version": VERSION, "about": about, "steps": steps, "seeds": seeds})[:-1]
     tables = ",\n".join(
         f"{json.dumps(recurrence)}: {{\n"
         + ",\n".join(f"{json.dumps(c)}: {json.dumps(v)}" for c, v in rows.items())

@@ -1,6 +1,8 @@
 """Genotypes: discrete recurrent architectures, as data. Imports neither torch nor Flair."""
 
 from flair_nas.genotype.architecture import Genotype as Genotype
+from flair_nas.genotype.mutation import mutate as mutate
+from flair_nas.genotype.mutation import neighbours as neighbours
 from flair_nas.genotype.parts import Edge as Edge
 from flair_nas.genotype.parts import Gate as Gate
 from flair_nas.genotype.parts import GateNode as GateNode

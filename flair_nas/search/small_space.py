@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +24,8 @@ from flair_nas.search.protocols import Objective
 from flair_nas.storage.resources import resource_path
 
 NODES = 3
+VERSION = 1
+"""Version of the tables' files."""
 TABLES = ("ptb", "demo")
 """Texts of the bundled tables: part of the Penn Treebank, and the bundled demo text."""
 
@@ -43,7 +46,7 @@ class SmallSpace:
     """A table of what each cell of the small space costs.
 
     Args:
-        table: ``ptb`` or ``demo``.
+        table: ``ptb`` or ``demo``, or the file of a table that ``benchmarks/small_space.py`` wrote.
 
     Attributes:
         steps: training steps at which costs are known, rising; the last is the end of the training.
@@ -51,13 +54,17 @@ class SmallSpace:
         about: how the table was made.
 
     Raises:
-        FlairNasError: an unknown table.
+        FlairNasError: an unknown table, or one that is damaged or of another version.
     """
 
-    def __init__(self, table: str = "ptb") -> None:
-        if table not in TABLES:
-            raise FlairNasError(f"unknown table {table!r}; {did_you_mean(table, TABLES)}there are {', '.join(TABLES)}")
-        data: dict[str, Any] = json.loads(resource_path("small_space", f"{table}.json").read_text(encoding="utf-8"))
+    def __init__(self, table: str | Path = "ptb") -> None:
+        path = Path(table)
+        if path.name == str(table) and not path.suffix:
+            if table not in TABLES:
+                hint = did_you_mean(str(table), TABLES)
+                raise FlairNasError(f"unknown table {table!r}; {hint}there are {', '.join(TABLES)}")
+            path = resource_path("small_space", f"{table}.json")
+        data = _read(path)
         self.about: dict[str, Any] = data["about"]
         self.steps: list[int] = data["steps"]
         self.seeds: list[int] = data["seeds"]
@@ -96,6 +103,29 @@ class SmallSpace:
         return known.index(wanted)
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """Read a table.
+
+    Raises:
+        FlairNasError: it is damaged, or of another version.
+    """
+    advice = "reinstall flair-nas, or make it again with benchmarks/small_space.py"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FlairNasError(f"{path} is damaged ({error}): {advice}") from None
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise FlairNasError(f"{path} is no table of version {VERSION}: {advice}")
+    shape = len(data["seeds"]), len(data["steps"])
+    for recurrence in ("full", "elementwise"):
+        costs = data["costs"].get(recurrence, {})
+        if [*costs] != [cell.one_line() for cell in all_cells(recurrence)]:
+            raise FlairNasError(f"{path} has not all {recurrence} cells of the small space: {advice}")
+        if any(len(rows) != shape[0] or any(len(row) != shape[1] for row in rows) for rows in costs.values()):
+            raise FlairNasError(f"{path} lacks costs of some cells, seeds or steps: {advice}")
+    return data
+
+
 class TableObjective(Objective):
     """Objective whose losses come from a table, for `search_genotype(..., objective=...)`: nothing is trained.
 
@@ -105,19 +135,20 @@ class TableObjective(Objective):
     Args:
         space: the table.
         seed: the seed of the trainings whose losses the search sees.
+        steps: number of steps of an epoch; each epoch writes a checkpoint.
     """
 
     metric = PERPLEXITY
     data = "table"
 
-    def __init__(self, space: SmallSpace, seed: int) -> None:
-        self.space, self.seed = space, seed
+    def __init__(self, space: SmallSpace, seed: int, steps: int = 8) -> None:
+        self.space, self.seed, self.steps_of_epoch = space, seed, steps
         self.name = self.fingerprint = f"small space, seed {seed}"
         self.module = self.supernet = _Looked()  # type: ignore[assignment]
 
     def steps(self, epoch: int) -> int:
-        """Return 1: an epoch is a step."""
-        return 1
+        """Return the number of steps of an epoch."""
+        return self.steps_of_epoch
 
     def training_batch(self, epoch: int, step: int) -> list[None]:
         """Return a batch of one part, without data."""

@@ -44,6 +44,7 @@ def test_what_has_its_line_is_not_done_again_and_what_failed_is(
         return subprocess.CompletedProcess(command, 0, '{"ms": {"fast": 1.5}}', "")
 
     monkeypatch.setattr(on_gpu.subprocess, "run", run)
+    monkeypatch.setattr(on_gpu, "machine", lambda device: {})
     monkeypatch.setattr(on_gpu, "cases_of", lambda toy: ["a", "b"])
     arguments = argparse.Namespace(out=tmp_path / "out.jsonl", minutes=8, toy=True, device=CPU)
     with pytest.raises(OSError):

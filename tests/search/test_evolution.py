@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from small_search import JOINT, KINDS, NO_DROPOUT, objective_of, patched, small, write_text
 
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.genotype.mutation import mutate, neighbours
+from flair_nas.genotype import Genotype, mutate, neighbours, random_genotype
 from flair_nas.search.population import Member, Population
 from flair_nas.search.registry import strategy_class
 

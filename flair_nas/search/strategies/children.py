@@ -9,8 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from flair_nas.errors import FlairNasError, NotFiniteError
-from flair_nas.genotype import Genotype
-from flair_nas.genotype.mutation import mutate, neighbours
+from flair_nas.genotype import Genotype, mutate, neighbours
 from flair_nas.search.bilevel import Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.population import Member, Population

@@ -1,0 +1,201 @@
+"""The arena: every strategy of search on the small space, where the best cell is known.
+
+    python benchmarks/arena.py tabular --out FILE                  # strategies that look up losses: a minute or two
+    python benchmarks/arena.py one-shot --text DIR --out FILE      # those that train a supernet: 40 CPU s a search
+    python benchmarks/arena.py table FILE ...                      # the figures as Markdown
+    python benchmarks/arena.py picture FILE ... --to FILE.svg
+
+A budget of k allows what k full trainings of a cell cost. A search of the first kind sees the losses of one seed of the
+table. One of the second kind trains its supernet on the text of the table, with the table's sizes, for the CPU seconds
+that k trainings take here. Both are judged by the mean over all seeds of the table: the share of the cells that are
+better (rank, 0 is the best), and how much better the best one is (regret, in nats a word). `random` draws k cells and
+trains each. JSON lines are added to FILE; what it has is not done again.
+"""
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from json_lines import lines_in, put
+from small_space import SETTINGS, STAGES, trainings
+
+from flair_nas.drawing.charts import draw_comparison
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.objectives.text import TextObjective, build, read
+from flair_nas.search.small_space import SmallSpace, TableObjective, all_cells
+from flair_nas.search.trainer import search_genotype
+
+RESULTS = Path(__file__).parent / "results"
+BUDGETS = (16, 32, 64)
+CHILD = {"child_steps": [STAGES]}  # a step of a search on a table is a stage of the training
+TABULAR: dict[str, Callable[[int], dict[str, Any]]] = {
+    "random": lambda k: {"strategy": "random-independent", "samples": k},
+    "halving, 3 rungs": lambda k: {"strategy": "random-independent", "samples": 2 * k, "rungs": 3},
+    "halving, 4 rungs": lambda k: {"strategy": "random-independent", "samples": 2 * k, "rungs": 4},
+    "evolution": lambda k: {"strategy": "evolution", **CHILD, "population": 8, "tournament": 3},
+    "evolution, worst out": lambda k: {
+        "strategy": "evolution", **CHILD, "population": 8, "tournament": 3, "removal": "worst",
+    },
+    "evolution, 5 of 8 stages": lambda k: {
+        "strategy": "evolution", "child_steps": [5], "population": 8, "tournament": 3,
+    },
+    "hurdles": lambda k: {
+        "strategy": "evolution", "child_steps": [2, 3, 3], "population": 8, "tournament": 3, "removal": "worst",
+        "hurdle_every": 8,
+    },
+    "local search": lambda k: {"strategy": "local-search", **CHILD},
+}  # fmt: skip
+"""Settings of the strategies that look losses up, by name, for a budget of k trainings."""
+ARCH = {"arch_learning_rate": 0.01, "arch_clip": 0.03, "arch_beta2": 0.99}  # as in the presets for small searches
+ONE_SHOT: dict[str, dict[str, Any]] = {
+    "DARTS": {"relaxation": "darts", **ARCH},
+    "DARTS, second order": {"relaxation": "darts", "order": 2, **ARCH},
+    "I-DARTS": {"relaxation": "i-darts", **ARCH},
+    "SNAS": {"sampling": "gumbel", **ARCH},
+    "GDAS": {"sampling": "straight-through", **ARCH},
+    "perturbation": {"selection": "perturbation", **ARCH},
+    "random-shared": {"strategy": "random-shared", "samples": 100},
+    "ENAS": {"strategy": "enas", "samples": 100, "controller_learning_rate": 0.01},
+    "ENAS, untrained": {"strategy": "enas", "samples": 100, "controller_learning_rate": 0.0},
+}
+
+
+def judged(space: SmallSpace, config: SearchConfig, make: Callable[..., Any]) -> dict[str, Any]:
+    """Search, and return what was found with its true rank and regret."""
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        cell = search_genotype(config, Path(folder) / "run", objective=make, progress=False).genotype
+    best = min(space.cost(other) for other in all_cells(cell.recurrence))
+    seconds = round(time.process_time() - start, 1)
+    return {"found": cell.one_line(), "rank": space.rank(cell), "regret": space.cost(cell) - best, "seconds": seconds}
+
+
+def tabular(arguments: argparse.Namespace, done: set[tuple]) -> None:
+    """Run the strategies that look losses up."""
+    space = SmallSpace(arguments.space)
+    for recurrence, budget, name in itertools.product(("full", "elementwise"), BUDGETS, TABULAR):
+        for seed in range(1, arguments.seeds + 1):
+            if (name, budget, recurrence, seed) in done:
+                continue
+            settings = {"text": None, "nodes": 3, "recurrence": recurrence, "seed": seed, "device": "cpu"}
+            config = SearchConfig(epochs=1, **settings, **TABULAR[name](budget))
+            seen = space.seeds[seed % len(space.seeds)]
+            steps = budget * STAGES
+            found = judged(space, config, lambda accelerator, seen=seen, n=steps: TableObjective(space, seen, n))
+            put({"name": name, "budget": budget, "recurrence": recurrence, "seed": seed} | found, arguments.out)
+
+
+class Limited(TextObjective):
+    """The objective of a table's text, with so many steps in an epoch."""
+
+    limit = 10**9
+
+    def steps(self, epoch: int) -> int:
+        """Return the limit."""
+        return min(self.limit, super().steps(epoch))
+
+
+def limited(config: SearchConfig, limit: int) -> Callable[[Any], Limited]:
+    """Return a function that makes the objective of a search with so many steps in an epoch."""
+
+    def make(accelerator: Any) -> Limited:
+        objective = build(config, read(config), accelerator)
+        objective.__class__ = Limited
+        objective.limit = limit
+        return objective
+
+    return make
+
+
+def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
+    """Run the strategies that train a supernet, each as long as the trainings of its budget."""
+    torch.set_num_threads(1)
+    space, text = SmallSpace(arguments.space), str(arguments.text)
+    start = time.process_time()
+    for _ in trainings(text, 1, "full", all_cells()[::48]):
+        pass
+    training = (time.process_time() - start) / 8
+    sizes = {name: value for name, value in SETTINGS.items() if name not in ("strategy", "samples", "schedule")}
+    for seed, name in itertools.product(range(1, arguments.seeds + 1), ONE_SHOT):
+        if (name, arguments.budget, "full", seed) in done:
+            continue
+        settings = {key: value for key, value in sizes.items() if key != "init_range" or "strategy" in ONE_SHOT[name]}
+        config = SearchConfig(text=text, seed=seed, **settings, **ONE_SHOT[name])
+        wanted = training * arguments.budget
+        few, more = (judged(space, config, limited(config, limit))["seconds"] for limit in (3, 9))
+        limit = max(3, round(3 + (wanted - few) / max(more - few, 0.01) * 6))
+        found = judged(space, config, limited(config, limit))
+        line = {"name": name, "budget": arguments.budget, "recurrence": "full", "seed": seed, "steps": limit * STAGES}
+        put(line | {"seconds_wanted": round(wanted, 1)} | found, arguments.out)
+
+
+def table(files: list[Path] | None = None) -> str:
+    """Return the figures as Markdown."""
+    cells: dict[tuple[str, str], dict[int, list[dict]]] = defaultdict(lambda: defaultdict(list))
+    for line in found_in(files):
+        cells[line["recurrence"], line["name"]][line["budget"]].append(line)
+    titles = [f"{k} trainings: rank" for k in BUDGETS] + [f"{k}: regret" for k in BUDGETS]
+    rows = [["recurrence", "strategy", "seeds", *titles], ["---"] * (3 + len(titles))]
+    for (recurrence, name), by_budget in cells.items():
+        row = [recurrence, name, str(max(map(len, by_budget.values())))]
+        for key, form in (("rank", lambda value: f"{100 * value:.1f} %"), ("regret", lambda value: f"{value:.4f}")):
+            row += [form(statistics.mean(of[key] for of in by_budget[k])) if k in by_budget else "-" for k in BUDGETS]
+        rows.append(row)
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def found_in(files: list[Path] | None) -> list[dict]:
+    """Return the lines of files, by default those of the kept figures."""
+    return [line for file in files or sorted(RESULTS.glob("arena*.jsonl")) for line in lines_in(file)]
+
+
+def draw(path: Path, files: list[Path] | None = None) -> None:
+    """Draw the ranks of what was found, cells with a full recurrence, a panel for each budget."""
+    panels: dict[str, dict[str, list[float]]] = {}
+    for line in sorted(found_in(files), key=lambda line: line["budget"]):
+        if line["recurrence"] == "full":
+            panel = panels.setdefault(f"rank in %, {line['budget']} trainings", {})
+            panel.setdefault(line["name"], []).append(100 * line["rank"])
+    draw_comparison(panels, path)
+
+
+def main() -> None:
+    """Run one of the parts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(required=True, metavar="PART")
+    for name, run, seeds in (("tabular", tabular, 10), ("one-shot", one_shot, 5)):
+        part = parts.add_parser(name)
+        part.add_argument("--space", default="ptb", help="table of the small space (default: ptb)")
+        part.add_argument("--seeds", type=int, default=seeds, help=f"number of searches (default: {seeds})")
+        part.add_argument("--out", type=Path, required=True, metavar="FILE")
+        part.set_defaults(run=run)
+        if run is one_shot:
+            part.add_argument("--text", type=Path, required=True, metavar="DIR", help="the text of the table")
+            part.add_argument("--budget", type=int, default=16, help="trainings that a search costs (default: 16)")
+    part = parts.add_parser("table")
+    part.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    part.set_defaults(run=None)
+    part = parts.add_parser("picture")
+    part.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    part.add_argument("--to", type=Path, required=True, metavar="FILE.svg")
+    part.set_defaults(run=None)
+    arguments = parser.parse_args()
+    if arguments.run is not None:
+        lines = lines_in(arguments.out) if arguments.out.exists() else []
+        keys = ("name", "budget", "recurrence", "seed")
+        arguments.run(arguments, {tuple(line[key] for key in keys) for line in lines})
+    elif "to" in arguments:
+        draw(arguments.to, arguments.files)
+    else:
+        print(table(arguments.files))
+
+
+if __name__ == "__main__":
+    main()
