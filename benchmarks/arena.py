@@ -37,8 +37,7 @@ BUDGETS = (16, 32, 64)
 CHILD = {"child_steps": [STAGES]}  # a step of a search on a table is a stage of the training
 TABULAR: dict[str, Callable[[int], dict[str, Any]]] = {
     "random": lambda k: {"strategy": "random-independent", "samples": k},
-    "halving, 3 rungs": lambda k: {"strategy": "random-independent", "samples": 2 * k, "rungs": 3},
-    "halving, 4 rungs": lambda k: {"strategy": "random-independent", "samples": 2 * k, "rungs": 4},
+    "halving": lambda k: {"strategy": "random-independent", "samples": 8 * k // 3 // 4 * 4, "rungs": 3},
     "evolution": lambda k: {"strategy": "evolution", **CHILD, "population": 8, "tournament": 3},
     "evolution, worst out": lambda k: {
         "strategy": "evolution", **CHILD, "population": 8, "tournament": 3, "removal": "worst",
@@ -87,7 +86,8 @@ def tabular(arguments: argparse.Namespace, done: set[tuple]) -> None:
             settings = {"text": None, "nodes": 3, "recurrence": recurrence, "seed": seed, "device": "cpu"}
             config = SearchConfig(epochs=1, **settings, **TABULAR[name](budget))
             seen = space.seeds[seed % len(space.seeds)]
-            steps = budget * STAGES
+            # halving: a stage, two and four in the three rungs; the best are trained for seven stages of eight
+            steps = 3 * config.samples if config.rungs == 3 else budget * STAGES
             found = judged(space, config, lambda accelerator, seen=seen, n=steps: TableObjective(space, seen, n))
             put({"name": name, "budget": budget, "recurrence": recurrence, "seed": seed} | found, arguments.out)
 

@@ -2,7 +2,7 @@
 
     python benchmarks/small_space.py train --out FILE [--seeds 1,2,3]    # on the bundled text
     python benchmarks/small_space.py train --text DIR --out FILE         # DIR has train.txt and valid.txt
-    python benchmarks/small_space.py bundle demo FILE                    # FILE as resources/small_space/demo.json
+    python benchmarks/small_space.py bundle demo FILE ...                # FILE as resources/small_space/demo.json
     python benchmarks/small_space.py signal demo                         # how much the table tells
     python benchmarks/small_space.py longer --text DIR --out FILE        # some cells, eight times as long
 
@@ -100,7 +100,7 @@ def known_lines(file: Path) -> list[dict]:
 
 def bundle(arguments: argparse.Namespace) -> None:
     """Write the bundled table of a file of lines."""
-    lines = lines_in(arguments.file)
+    lines = [line for file in arguments.files for line in lines_in(file)]
     seeds = sorted({line["seed"] for line in lines})
     found = {(line["recurrence"], line["cell"], line["seed"]): line["costs"] for line in lines}
     costs = {
@@ -124,31 +124,26 @@ def bundle(arguments: argparse.Namespace) -> None:
     (RESOURCES / f"{arguments.table}.json").write_text(f'{head},\n"costs": {{{tables}}}}}\n', encoding="utf-8")
 
 
-def signal(arguments: argparse.Namespace) -> None:
-    """Print how much a table tells, as Markdown."""
-    space = SmallSpace(arguments.table)
-    print("| recurrence | best | tenth | median | worst | rank correlation of two seeds | of a look with the end |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+def signal(table: str) -> str:
+    """Return how much a table tells, as Markdown."""
+    space = SmallSpace(table)
+    head = ["recurrence", "best", "tenth", "median", "worst", "rank correlation of two seeds", "of a look with the end"]
+    rows = [head, ["---"] * len(head)]
     for recurrence in ("full", "elementwise"):
         cells = all_cells(recurrence)
         costs = sorted((space.cost(cell), cell.one_line()) for cell in cells)
         of_seeds = [[space.cost(cell, seed=seed) for cell in cells] for seed in space.seeds]
         pairs = [spearmanr(a, b).statistic for a, b in itertools.combinations(of_seeds, 2)]
-        looks = [
-            statistics.mean(
-                spearmanr([space.cost(c, step, seed) for c in cells], end).statistic
-                for seed, end in zip(space.seeds, of_seeds)
-            )
-            for step in space.steps[:-1]
-        ]
-        places = [costs[0][0], costs[9][0], costs[len(costs) // 2][0], costs[-1][0]]
-        print(
-            f"| {recurrence} | {places[0]:.3f} (`{costs[0][1]}`) | "
-            + " | ".join(f"{cost:.3f}" for cost in places[1:])
-            + f" | {min(pairs):.2f} to {max(pairs):.2f} | "
-            + ", ".join(f"{step}: {look:.2f}" for step, look in zip(space.steps, looks))
-            + " |"
-        )
+        looks = []
+        for step in space.steps[:-1]:
+            early = ([space.cost(cell, step, seed) for cell in cells] for seed in space.seeds)
+            looks.append(statistics.mean(spearmanr(*pair).statistic for pair in zip(early, of_seeds)))
+        best, tenth, median, worst = (costs[place] for place in (0, 9, len(costs) // 2, -1))
+        row = [recurrence, f"{best[0]:.3f} (`{best[1]}`)", *(f"{cost:.3f}" for cost, _ in (tenth, median, worst))]
+        row.append(f"{min(pairs):.2f} to {max(pairs):.2f}" if pairs else "-")
+        row.append(", ".join(f"{step}: {look:.2f}" for step, look in zip(space.steps, looks)))
+        rows.append(row)
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def longer(arguments: argparse.Namespace) -> None:
@@ -181,12 +176,12 @@ def main() -> None:
     part.set_defaults(run=train)
     part = parts.add_parser("bundle", help="write the bundled table")
     part.add_argument("table")
-    part.add_argument("file", type=Path)
+    part.add_argument("files", type=Path, nargs="+", metavar="FILE")
     part.add_argument("--text-name", default="the bundled demo text", help="where the text is from, for the table")
     part.set_defaults(run=bundle)
     part = parts.add_parser("signal", help="print how much a table tells")
     part.add_argument("table")
-    part.set_defaults(run=signal)
+    part.set_defaults(run=lambda arguments: print(signal(arguments.table)))
     part = parts.add_parser("longer", help="train some cells eight times as long")
     part.add_argument("--text", required=True, metavar="DIR")
     part.add_argument("--out", type=Path, required=True, metavar="FILE")

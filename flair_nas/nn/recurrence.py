@@ -87,7 +87,8 @@ def run_elementwise_engine(
     engine = dispatch.engine_for(True, cell.weight_input, product_dtype(cell.weight_input))
     if engine == "native":
         return cell.run_elementwise(data, packing, hidden, mask, elementwise.run_loop, elementwise.run_edge)
-    loop = loop_on(data.device) if dispatch.setting() == "auto" else run_loop
+    exact = cell.weight_input.dtype in (torch.float32, torch.float64)  # Triton's sigmoid takes no others
+    loop = loop_on(data.device) if exact and dispatch.setting() == "auto" else run_loop
     return cell.run_elementwise(data, packing, hidden, mask, loop, edge)
 
 

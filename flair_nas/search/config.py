@@ -15,7 +15,7 @@ from flair_nas.settings.fields import COUNT, PROBABILITY, changed, find_problems
 from flair_nas.settings.resolve import preset_names
 
 CONTROLLER = ("learning_rate", "steps", "draws", "entropy", "decay", "locality", "size")
-OF_STRATEGIES = {
+STRATEGY_SETTINGS = {
     "rungs": ("random-independent",),
     "candidates": TRAINED_ALONE,
     "child_steps": ("evolution", "local-search"),
@@ -151,7 +151,7 @@ class SearchSettings:
         100, "random-shared, random-independent: number of random architectures to compare", low=0, high=1_000_000
     )
     sample_segments: int = setting(
-        10, "random-shared and selection perturbation: validation segments of a first score",
+        10, "random-shared, enas and selection perturbation: validation segments of a first score",
         **COUNT,
     )  # fmt: skip
     candidates: list[str] = setting(
@@ -225,7 +225,7 @@ class SearchSettings:
         if self.learn != "joint":
             problems += [f"{name} belongs to learn joint, not {self.learn}"
                       for name in changed(self, "fresh_moments", "phase_steps")]  # fmt: skip
-        for name, strategies in OF_STRATEGIES.items():
+        for name, strategies in STRATEGY_SETTINGS.items():
             if self.strategy not in strategies and changed(self, name):
                 problems.append(f"{name} belongs to strategy {' and '.join(strategies)}, not {self.strategy}")
         min_sequences = 1

@@ -6,6 +6,7 @@ as a language model, with several seeds; ``benchmarks/small_space.py`` makes the
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -21,6 +22,7 @@ from flair_nas.genotype import OPERATIONS, Edge, Genotype
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.metric import Evaluation
 from flair_nas.search.protocols import Objective
+from flair_nas.search.registry import TRAINED_ALONE
 from flair_nas.storage.resources import resource_path
 
 NODES = 3
@@ -49,6 +51,7 @@ class SmallSpace:
         table: ``ptb`` or ``demo``, or the file of a table that ``benchmarks/small_space.py`` wrote.
 
     Attributes:
+        digest: SHA-256 of the table's file.
         steps: training steps at which costs are known, rising; the last is the end of the training.
         seeds: seeds of the trainings.
         about: how the table was made.
@@ -64,7 +67,7 @@ class SmallSpace:
                 hint = did_you_mean(str(table), TABLES)
                 raise FlairNasError(f"unknown table {table!r}; {hint}there are {', '.join(TABLES)}")
             path = resource_path("small_space", f"{table}.json")
-        data = _read(path)
+        data, self.digest = _read(path)
         self.about: dict[str, Any] = data["about"]
         self.steps: list[int] = data["steps"]
         self.seeds: list[int] = data["seeds"]
@@ -103,19 +106,24 @@ class SmallSpace:
         return known.index(wanted)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read a table.
+def _read(path: Path) -> tuple[dict[str, Any], str]:
+    """Read a table; return it with the digest of its file.
 
     Raises:
-        FlairNasError: it is damaged, or of another version.
+        FlairNasError: it is missing, damaged, or of another version.
     """
     advice = "reinstall flair-nas, or make it again with benchmarks/small_space.py"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        data = json.loads(content)
+    except OSError as error:
+        raise FlairNasError(f"cannot read the table {path}: {error.strerror}") from None
     except ValueError as error:
         raise FlairNasError(f"{path} is damaged ({error}): {advice}") from None
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise FlairNasError(f"{path} is no table of version {VERSION}: {advice}")
+    if missing := {"about", "steps", "seeds", "costs"} - data.keys():
+        raise FlairNasError(f"{path} lacks {', '.join(sorted(missing))}: {advice}")
     shape = len(data["seeds"]), len(data["steps"])
     for recurrence in ("full", "elementwise"):
         costs = data["costs"].get(recurrence, {})
@@ -123,7 +131,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise FlairNasError(f"{path} has not all {recurrence} cells of the small space: {advice}")
         if any(len(rows) != shape[0] or any(len(row) != shape[1] for row in rows) for rows in costs.values()):
             raise FlairNasError(f"{path} lacks costs of some cells, seeds or steps: {advice}")
-    return data
+    return data, hashlib.sha256(content).hexdigest()
 
 
 class TableObjective(Objective):
@@ -143,7 +151,8 @@ class TableObjective(Objective):
 
     def __init__(self, space: SmallSpace, seed: int, steps: int = 8) -> None:
         self.space, self.seed, self.steps_of_epoch = space, seed, steps
-        self.name = self.fingerprint = f"small space, seed {seed}"
+        self.name = f"small space, seed {seed}"
+        self.fingerprint = f"{space.digest}, seed {seed}"
         self.module = self.supernet = _Looked()  # type: ignore[assignment]
 
     def steps(self, epoch: int) -> int:
@@ -161,7 +170,13 @@ class TableObjective(Objective):
         self.module.looks += 1
         return self.module.weight.sum() * 0
 
-    validation_loss = training_loss
+    def validation_loss(self, batch: None, keep_state: bool = False) -> Tensor:
+        """Refuse: a table has no losses of a supernet.
+
+        Raises:
+            FlairNasError: always.
+        """
+        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")
 
     def evaluate(self) -> Evaluation:
         """Return the loss of the present cell after its steps; beyond the table, that of the last column."""
@@ -173,7 +188,7 @@ class TableObjective(Objective):
 
 
 class _Looked(nn.Module):
-    """Stands for a model: the cell that is looked at, and the number of its steps."""
+    """Model without weights to learn: the cell that is looked at, and the number of its steps."""
 
     looks: Tensor
 

@@ -40,6 +40,7 @@ NO_DROPOUT: dict[str, Any] = {
     name: 0.0 for name in ("dropout", "input_dropout", "recurrent_dropout", "embedding_dropout")
 }
 JOINT: dict[str, Any] = {"learn": "joint", "history": 2}
+CHILDREN: dict[str, Any] = {"samples": 100, "sample_segments": 10, "child_steps": [1]}  # these defaults
 KINDS: dict[str, dict[str, Any]] = {
     "first": {},
     "second": {"order": 2, "relaxation": "darts"},
@@ -51,10 +52,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "random-shared with gates": {"strategy": "random-shared", **JOINT},
     "random-independent with gates": {"strategy": "random-independent", **JOINT},
     "halving": {"strategy": "random-independent", "samples": 1, "candidates": ["relu0-tanh1"], "rungs": 2},
-    "evolution": {"strategy": "evolution", "samples": 100, "child_steps": [1], "population": 2, "tournament": 2},
+    "evolution": {**CHILDREN, "strategy": "evolution", "population": 2, "tournament": 2},
     "hurdles with gates": {
+        **CHILDREN,
         "strategy": "evolution",
-        "samples": 100,
         "child_steps": [1, 2],
         "population": 2,
         "tournament": 2,
@@ -62,12 +63,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "hurdle_every": 2,
         **JOINT,
     },
-    "local-search": {
-        "strategy": "local-search",
-        "samples": 100,
-        "child_steps": [2],
-        "candidates": ["relu0-tanh1"],
-    },
+    "local-search": {**CHILDREN, "strategy": "local-search", "child_steps": [2], "candidates": ["relu0-tanh1"]},
     "enas": {"strategy": "enas", "controller_steps": 2, "controller_draws": 2, "controller_size": 4},
     "decided": {
         "selection": "perturbation",

@@ -144,9 +144,13 @@ def test_the_controller_learns_once_an_epoch(rate: float, text: Path) -> None:
     assert figures["reward"] == pytest.approx(1, abs=0.2) and 0 < figures["spread"] <= 1
     assert 1 <= figures["different_cells"] <= 6
     run(strategy)
-    assert not rate or strategy.baseline != 1
-    for share, words in ((1.0, "as it did untrained"), (0.5, ""), (0.01, "nearly the same cell each time")):
-        strategy.last["spread"] = share * strategy.first_spread
+    assert strategy.mean_reward != 1
+    for moved, spread, words in (
+        (0.0, 0.9, "untrained, which prefers chains"),
+        (1.0, 0.9, ""),
+        (1.0, 0.01, "the same"),
+    ):
+        strategy.last |= {"moved": moved, "spread": spread}
         assert ("controller" in strategy.verdict([])) == bool(words) and words in strategy.verdict([])
 
 
@@ -156,6 +160,21 @@ def test_candidates_are_different_and_the_best_wins(text: Path) -> None:
     assert len({*strategy.drawn}) == len(strategy.drawn) <= 5
     best = min(strategy.scores, key=lambda number: strategy.scores[number])
     assert strategy.genotype() == strategy.drawn[best]
+
+
+def test_a_controller_that_draws_one_cell_has_one_candidate(text: Path) -> None:
+    strategy = strategy_of(text, samples=5)
+    cell = strategy.controller.likeliest()
+    with patched(strategy, "draw", lambda: cell):
+        run(strategy)
+    assert strategy.drawn == [cell] and strategy.genotype() == cell
+
+
+def test_one_exploding_loss_does_not_set_the_scale(text: Path) -> None:
+    strategy, losses = strategy_of(text), [5.0, 8000.0, 5.2]
+    with patched(strategy, "_loss", lambda genotype, epoch, place: losses[place]):
+        rewards = [reward for _, reward in strategy._learn(1, 0)]
+    assert sum(rewards) == pytest.approx(3, abs=1e-3) and rewards[1] == pytest.approx(0, abs=1e-3)
 
 
 def test_cells_without_a_finite_loss_have_no_reward(text: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,7 +28,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def strategy_of(text: Path, **settings: Any) -> Any:
-    config = small(text, **{"samples": 100, "child_steps": [2], **NO_DROPOUT, **settings})
+    config = small(text, **{"samples": 100, "sample_segments": 10, "child_steps": [2], **NO_DROPOUT, **settings})
     return strategy_class(config.strategy)(objective_of(config), config, None)
 
 
@@ -246,7 +246,7 @@ def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, Any], words: str, text: Path) -> None:
-    settings = {"samples": 100, "child_steps": [2], **settings}
+    settings = {"samples": 100, "sample_segments": 10, "child_steps": [2], **settings}
     if "learn" in settings:
         settings |= {"learn": "inter", "fixed": "relu0-tanh1"}
     with pytest.raises(FlairNasError, match=words):

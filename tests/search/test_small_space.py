@@ -85,8 +85,19 @@ def test_tables_that_cannot_be_used(table: Path, tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(FlairNasError, match=words):
             SmallSpace(path)
+    with pytest.raises(FlairNasError, match="lacks seeds"):
+        path.write_text(json.dumps({name: value for name, value in data.items() if name != "seeds"}))
+        SmallSpace(path)
+    with pytest.raises(FlairNasError, match="cannot read the table .*nowhere.json: No such file"):
+        SmallSpace(tmp_path / "nowhere.json")
     with pytest.raises(FlairNasError, match="unknown table 'pbt'; did you mean .*ptb"):
         SmallSpace("pbt")
+
+
+def test_a_table_is_for_candidates_that_are_trained_alone(table: Path, tmp_path: Path) -> None:
+    config = SearchConfig(text=None, nodes=3, epochs=1, device="cpu", strategy="random-shared", samples=3)
+    with pytest.raises(FlairNasError, match="a table works with the strategies random-independent, evolution, local"):
+        search_genotype(config, tmp_path, objective=lambda _: TableObjective(SmallSpace(table), 1), progress=False)
 
 
 STRATEGIES: dict[str, dict[str, Any]] = {

@@ -63,8 +63,8 @@ def loop_on(device: torch.device) -> Loop:
     try:
         from flair_nas.nn.kernels.triton_loop import run_triton_loop  # importing Triton takes time
 
-        pre, weight, hidden = (torch.ones(1, width, device=device, requires_grad=True) for width in (2, 1, 1))
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
+            pre, weight, hidden = (torch.ones(1, width, device=device, requires_grad=True) for width in (2, 1, 1))
             run_triton_loop("tanh", pre, weight, hidden, Packing([1], device)).sum().backward()
     except Exception as error:  # no Triton, no C compiler for its launcher, or a GPU that it does not know
         log.warning("elementwise recurrences run step by step on %s, as Triton failed: %s", device, brief(str(error)))

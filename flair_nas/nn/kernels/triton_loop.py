@@ -59,7 +59,8 @@ def _launch(kernel: Any, packing: Packing, *tensors: Tensor) -> None:
     weight, (batch, size) = tensors[2], tensors[3].shape
     rows = 0 if len(weight) == 1 else size  # from the v of a sequence to that of the next
     grid = batch, triton.cdiv(size, FEATURES)
-    kernel[grid](packing.offsets, packing.lengths, *tensors, size, rows, width=FEATURES)
+    with torch.cuda.device_of(weight):  # Triton launches on the present one
+        kernel[grid](packing.offsets, packing.lengths, *tensors, size, rows, width=FEATURES)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -115,10 +116,10 @@ def _backward(  # type: ignore[no-untyped-def]
         else:
             before = tl.load(hidden + first, inside)
         delta = tl.load(gradient + at, inside) + later
-        of_pre = delta * (u - before) * gate * (1 - gate)
-        tl.store(grad_pre + at, of_pre, inside)
+        delta_pre = delta * (u - before) * gate * (1 - gate)
+        tl.store(grad_pre + at, delta_pre, inside)
         tl.store(grad_candidate + at, delta * gate, inside)
-        total += of_pre * before
-        later = delta * (1 - gate) + of_pre * v
+        total += delta_pre * before
+        later = delta * (1 - gate) + delta_pre * v
     tl.store(grad_weight + first, total, inside)
     tl.store(grad_hidden + first, later, inside)

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+import torch
 from torch import Tensor
 
 from flair_nas.errors import FlairNasError, NotFiniteError
@@ -77,6 +78,9 @@ class Candidates(Strategy):
     def score(self) -> float:
         """Score the chosen architecture on the whole validation part; not a number is the worst."""
         cost = self.objective.metric.cost(self.objective.evaluate())
+        if self.reduce is not None:  # all processes go on alike
+            self.reduce([shared := torch.tensor(cost, dtype=torch.float64)])
+            cost = float(shared)
         return math.inf if math.isnan(cost) else cost
 
     def cost(self, history: Sequence[JSON]) -> float | None:

@@ -8,6 +8,8 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable
 
+import torch
+
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, mutate, neighbours
 from flair_nas.search.bilevel import Reduce
@@ -18,7 +20,7 @@ from flair_nas.search.strategies.candidates import TrainedCandidates, draw
 from flair_nas.settings.fields import changed
 
 TRIES = 10
-"""How often a child is drawn at most, until it is one that was not trained before."""
+"""Draws of a child at most, until it is one that was not trained before."""
 
 
 class ChildSearch(TrainedCandidates):
@@ -28,14 +30,17 @@ class ChildSearch(TrainedCandidates):
         FlairNasError: fewer steps than a child takes.
     """
 
+    finishing = "scoring each child"
+
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
         """Return a sentence for missing steps of a child, and for what `TrainedCandidates` refuses."""
         problems = TrainedCandidates.contradictions(config)
         if not config.child_steps:
             problems.append(f"strategy {config.strategy} needs child_steps, the training steps of a child, such as 300")
-        if changed(config, "samples"):
-            problems.append(f"samples belongs to random strategies, not {config.strategy}")
+        if config.samples:
+            problems += [f"{name} belongs to random strategies and enas, not {config.strategy}"
+                         for name in changed(config, "samples", "sample_segments")]  # fmt: skip
         return problems
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
@@ -116,7 +121,8 @@ class ChildSearch(TrainedCandidates):
             NotFiniteError: all children failed.
         """
         if self._stage_is_over():
-            self.scores[len(self.children) - 1] = self.score()
+            with torch.random.fork_rng():  # a search that is extended scores it again
+                self.scores[len(self.children) - 1] = self.score()
         if not any(map(math.isfinite, self.scores.values())):
             raise NotFiniteError(f"none of {len(self.scores)} children has a finite loss: set a smaller learning_rate")
         self.finished = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import math
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from flair_nas.errors import NotFiniteError
 from flair_nas.genotype import OPERATIONS, Edge, Genotype
-from flair_nas.search.bilevel import Reduce
+from flair_nas.search.bilevel import REMEDY, Reduce
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.strategies.random_cells import SharedRandomSearch
@@ -161,6 +162,8 @@ class ControllerSearch(SharedRandomSearch):
     compared with the shared weights.
     """
 
+    finishing = "the controller's steps after each epoch, and comparing the candidates,"
+
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
         """Return a sentence for gates and several edges, and for what `Candidates` refuses."""
@@ -176,13 +179,14 @@ class ControllerSearch(SharedRandomSearch):
         self.controller = Controller(config.nodes, config.controller_size, locality=config.controller_locality or None)
         self.controller.reset_parameters(self.generator)
         self.adam = torch.optim.Adam(self.controller.parameters(), lr=config.controller_learning_rate)
-        self.scale: float | None = None  # C
-        self.baseline = 0.0  # b
+        self.prior = copy.deepcopy(self.controller)  # untrained
+        self.offset: float | None = None  # log C
+        self.mean_reward = 0.0  # b
         self.drawn: list[Genotype] = []  # the candidates, at the end
         self.last: JSON = {}  # figures of the last epoch
-        self.first_spread = self._sample().spread
         self.supernet.choose(self.architecture(0))
 
+    @torch.no_grad()
     def draw(self) -> Genotype:
         """Draw the cell of the present step from the controller."""
         return self._sample().genotype
@@ -206,10 +210,15 @@ class ControllerSearch(SharedRandomSearch):
             cells = {draw.genotype for batch in draws for draw, _ in batch}
             rewards = [reward for batch in draws for _, reward in batch]
             spreads = [draw.spread for batch in draws for draw, _ in batch]
-            if rewards:
-                self.last = {"reward": _mean(rewards), "spread": _mean(spreads), "different_cells": len(cells)}
+            self.last = {"reward": _mean(rewards), "spread": _mean(spreads), "different_cells": len(cells)}
+            self.last["moved"] = _mean([self._distance(draw) for draw, _ in draws[-1]])
             self.supernet.choose(self.architecture(0))
         return figures
+
+    @torch.no_grad()
+    def _distance(self, draw: Draw) -> float:
+        """Return how much likelier a draw was than under the untrained controller, in nats."""
+        return float(draw.log_probability) - float(self.prior.score(draw.genotype)[0])
 
     def _learn(self, epoch: int, number: int) -> list[tuple[Draw, float]]:
         """Make a step of the controller; return its draws and their rewards.
@@ -222,20 +231,22 @@ class ControllerSearch(SharedRandomSearch):
         losses = [self._loss(draw.genotype, epoch, number * count + place) for place, draw in enumerate(draws)]
         finite = [loss for loss in losses if math.isfinite(loss)]
         if not finite:
-            raise NotFiniteError(f"epoch {epoch}: none of the {count} cells that the controller drew has a finite loss")
+            raise NotFiniteError(
+                f"epoch {epoch}: none of the {count} cells that the controller drew has a finite loss. {REMEDY}"
+            )
         if len(finite) < count:
             log.warning(
                 "epoch %d: %d of %d cells without a finite loss have no reward", epoch, count - len(finite), count
             )
-        if self.scale is None:
-            self.scale = math.exp(_mean(finite))
-            self.baseline = _mean([self.scale * math.exp(-loss) for loss in finite])
+        if self.offset is None:
+            self.offset = math.log(len(finite)) - float(torch.logsumexp(-torch.tensor(finite, dtype=torch.float64), 0))
+            self.mean_reward = 1.0
         rewards, total = [], torch.zeros(())
         for draw, loss in zip(draws, losses):
-            gained = self.scale * math.exp(-loss) if math.isfinite(loss) else 0.0
+            gained = math.exp(self.offset - loss) if math.isfinite(loss) else 0.0
             rewards.append(gained + self.config.controller_entropy * float(draw.entropy.detach()))
-            total = total - draw.log_probability * (rewards[-1] - self.baseline) / count
-            self.baseline += (1 - self.config.controller_decay) * (rewards[-1] - self.baseline)
+            total = total - draw.log_probability * (rewards[-1] - self.mean_reward) / count
+            self.mean_reward += (1 - self.config.controller_decay) * (rewards[-1] - self.mean_reward)
         self.adam.zero_grad()
         total.backward()
         self.adam.step()
@@ -255,30 +266,30 @@ class ControllerSearch(SharedRandomSearch):
 
     def finish(self, progress: bool) -> None:
         """Draw candidates, all different if a few draws find them, and compare them with the shared weights."""
-        self.drawn = []
-        drawn = dict.fromkeys(self.draw() for _ in range(DRAWS * self.samples))
-        self.drawn = [*drawn][: self.samples]
-        self.samples_found = len(self.drawn)
+        before = self.generator.get_state()  # a search that is extended goes on from here
+        self.drawn = [*dict.fromkeys(self.draw() for _ in range(DRAWS * self.config.samples))][: self.config.samples]
+        self.generator.set_state(before)
+        self.samples = len(self.drawn)
         super().finish(progress)
 
     def figures(self) -> JSON:
         """Return the best score of the last comparison, and what the controller did in the last epoch."""
-        return {**super().figures(), **self.last, "baseline": self.baseline}
+        return {**super().figures(), **self.last, "mean_reward": self.mean_reward}
 
     def verdict(self, history: Sequence[JSON]) -> str:
         """Return a sentence on the lead of the best candidate, and on a controller that learned nothing or one cell."""
-        spread = self.last.get("spread", self.first_spread)
-        if spread > 0.99 * self.first_spread:
-            note = "the controller draws as it did untrained, which prefers chains; raise controller_learning_rate"
-        elif spread < 0.05:
+        note = ""
+        if self.last and self.last["moved"] < 0.1:
+            chains = ", which prefers chains" if self.config.controller_locality else ""
+            advice = "; raise controller_learning_rate" if self.config.controller_learning_rate else ""
+            note = f"the controller draws as it did untrained{chains}{advice}"
+        elif self.last and self.last["spread"] < 0.05:
             note = "the controller draws nearly the same cell each time; lower controller_learning_rate"
-        else:
-            note = ""
         return "; ".join(filter(None, (super().verdict(history), note)))
 
     def state_dict(self) -> JSON:
         """Return scores, progress and the controller."""
-        names = ("scale", "baseline", "last", "first_spread")
+        names = ("offset", "mean_reward", "last")
         return super().state_dict() | {
             "controller": self.controller.state_dict(),
             "adam": self.adam.state_dict(),
@@ -293,8 +304,7 @@ class ControllerSearch(SharedRandomSearch):
         self.controller.load_state_dict(state["controller"])
         self.adam.load_state_dict(state["adam"])
         self.generator.set_state(state["generator"])
-        self.scale, self.baseline, self.last = state["scale"], state["baseline"], dict(state["last"])
-        self.first_spread = state["first_spread"]
+        self.offset, self.mean_reward, self.last = state["offset"], state["mean_reward"], dict(state["last"])
         self.drawn = [Genotype.from_dict(genotype) for genotype in state["drawn"]]
         self.supernet.choose(self.architecture(0))
 

@@ -33,7 +33,8 @@ class SharedRandomSearch(Candidates):
         self.supernet.choose(self.draw())
         self.steps_done += 1
         loss = self.model_optimizer.step(epoch, step, self.objective.training_batch(epoch, step))
-        self.supernet.choose(self.architecture(0))
+        if step + 1 == self.steps(epoch):  # the epoch is evaluated with one cell
+            self.supernet.choose(self.architecture(0))
         return StepFigures(loss, None, self.model_optimizer.gradient_norm)
 
     def finish(self, progress: bool) -> None:
