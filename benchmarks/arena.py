@@ -53,6 +53,7 @@ TABULAR: dict[str, Callable[[int], dict[str, Any]]] = {
 }  # fmt: skip
 """Settings of the strategies that look losses up, by name, for a budget of k trainings."""
 ARCH = {"arch_learning_rate": 0.01, "arch_clip": 0.03, "arch_beta2": 0.99}  # as in the presets for small searches
+ENAS = {"samples": 100, "controller_steps": 8}  # 25 in each of eight epochs would take half of the time
 ONE_SHOT: dict[str, dict[str, Any]] = {
     "DARTS": {"relaxation": "darts", **ARCH},
     "DARTS, second order": {"relaxation": "darts", "order": 2, **ARCH},
@@ -61,8 +62,8 @@ ONE_SHOT: dict[str, dict[str, Any]] = {
     "GDAS": {"sampling": "straight-through", **ARCH},
     "perturbation": {"selection": "perturbation", **ARCH},
     "random-shared": {"strategy": "random-shared", "samples": 100},
-    "ENAS": {"strategy": "enas", "samples": 100, "controller_learning_rate": 0.01},
-    "ENAS, untrained": {"strategy": "enas", "samples": 100, "controller_learning_rate": 0.0},
+    "ENAS": {"strategy": "enas", **ENAS, "controller_learning_rate": 0.01},
+    "ENAS, untrained": {"strategy": "enas", **ENAS, "controller_learning_rate": 0.0},
 }
 
 
@@ -121,6 +122,7 @@ def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
     start = time.process_time()
     for _ in trainings(text, 1, "full", all_cells()[::48]):
         pass
+    limits: dict[str, int] = {}
     training = (time.process_time() - start) / 8
     sizes = {name: value for name, value in SETTINGS.items() if name not in ("strategy", "samples", "schedule")}
     for seed, name in itertools.product(range(1, arguments.seeds + 1), ONE_SHOT):
@@ -129,8 +131,10 @@ def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
         settings = {key: value for key, value in sizes.items() if key != "init_range" or "strategy" in ONE_SHOT[name]}
         config = SearchConfig(text=text, seed=seed, **settings, **ONE_SHOT[name])
         wanted = training * arguments.budget
-        few, more = (judged(space, config, limited(config, limit))["seconds"] for limit in (3, 9))
-        limit = max(3, round(3 + (wanted - few) / max(more - few, 0.01) * 6))
+        if name not in limits:
+            few, more = (judged(space, config, limited(config, limit))["seconds"] for limit in (3, 9))
+            limits[name] = max(3, round(3 + (wanted - few) / max(more - few, 0.01) * 6))
+        limit = limits[name]  # steps of an epoch
         found = judged(space, config, limited(config, limit))
         line = {"name": name, "budget": arguments.budget, "recurrence": "full", "seed": seed, "steps": limit * STAGES}
         put(line | {"seconds_wanted": round(wanted, 1)} | found, arguments.out)

@@ -1,10 +1,10 @@
-"""Puts figures into README, three pages of docs/ and the bundled genotypes, and draws README's; none is typed by hand.
+"""Puts figures into README, four pages of docs/ and the bundled genotypes, and draws README's; none is typed by hand.
 
     python benchmarks/fill.py [--check]
 
 Between `<!-- made by MODULE.FUNCTION() -->` and `<!-- end -->` stands what a function of a module here gives, from the
-figures in benchmarks/results/; the pages of docs/ are export.md, figures.md and performance.md. --check changes
-nothing; the exit code is 1 if there is anything to be changed.
+figures in benchmarks/results/; the pages of docs/ are arena, export, figures and performance. --check changes nothing;
+the exit code is 1 if there is anything to be changed.
 """
 
 import argparse
@@ -51,6 +51,7 @@ def kept(name: str) -> Any:
 
 def draw() -> None:
     """Draws the tables that have a picture."""
+    import arena
     import small_cells
 
     from flair_nas.drawing.charts import draw_comparison
@@ -59,6 +60,7 @@ def draw() -> None:
     for name, picture in PICTURES.items():
         draw_comparison(make_panels(*kept(name)), DOCS / picture)
     small_cells.draw(DOCS / "small_cells.svg")
+    arena.draw(DOCS / "arena.svg")
 
 
 def bundled() -> dict[Path, str]:
@@ -113,7 +115,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    pages = [DOCS / "export.md", DOCS / "figures.md", DOCS / "performance.md", HERE.parent / "README.md"]
+    pages = [
+        *(DOCS / f"{name}.md" for name in ("arena", "export", "figures", "performance")),
+        HERE.parent / "README.md",
+    ]
     files = {**{page: filled(page.read_text(encoding="utf-8")) for page in pages}, **bundled()}
     changed = [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
     if arguments.check:

@@ -4,7 +4,7 @@
     python benchmarks/small_space.py train --text DIR --out FILE         # DIR has train.txt and valid.txt
     python benchmarks/small_space.py bundle demo FILE ...                # FILE as resources/small_space/demo.json
     python benchmarks/small_space.py signal demo                         # how much the table tells
-    python benchmarks/small_space.py longer --text DIR --out FILE        # some cells, eight times as long
+    python benchmarks/small_space.py some --text DIR --out FILE          # some cells, eight times as long
 
 A cell is the language model of a search on text, H = D = 48, batches of 32 x 35 words, the 1,000 most frequent types.
 It makes 160 steps of SGD, whose rate falls from 10 to 0 along a cosine in eight stages, and is evaluated after each
@@ -18,6 +18,7 @@ import itertools
 import json
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def trainings(text: str, seed: int, recurrence: str, cells: Sequence[Genotype], steps: int = STEPS) -> Iterator[dict]:
+def trainings(
+    text: str, seed: int, recurrence: str, cells: Sequence[Genotype], steps: int = STEPS, schedule: str = "cosine"
+) -> Iterator[dict]:
     """Train cells with a seed; yield a line for each."""
-    config = SearchConfig(text=text, seed=seed, recurrence=recurrence, **SETTINGS)
+    config = SearchConfig(text=text, seed=seed, recurrence=recurrence, **SETTINGS | {"schedule": schedule})
     objective = build(config, read(config), make_accelerator("cpu", "float32"))
     first = {name: value.clone() for name, value in objective.module.state_dict().items()}
     optimizer = ModelOptimizer(objective, config, None)
@@ -99,10 +102,14 @@ def known_lines(file: Path) -> list[dict]:
 
 
 def bundle(arguments: argparse.Namespace) -> None:
-    """Write the bundled table of a file of lines."""
+    """Write the bundled table of files of lines."""
     lines = [line for file in arguments.files for line in lines_in(file)]
-    seeds = sorted({line["seed"] for line in lines})
     found = {(line["recurrence"], line["cell"], line["seed"]): line["costs"] for line in lines}
+    counts = Counter(seed for _, _, seed in found)
+    whole = sum(len(all_cells(recurrence)) for recurrence in ("full", "elementwise"))
+    seeds = sorted(seed for seed, count in counts.items() if count == whole)
+    if left_out := counts.keys() - seeds:
+        print(f"left out, as not all cells are trained: seeds {', '.join(map(str, sorted(left_out)))}")
     costs = {
         recurrence: {
             cell.one_line(): [found[recurrence, cell.one_line(), seed] for seed in seeds]
@@ -146,18 +153,24 @@ def signal(table: str) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def longer(arguments: argparse.Namespace) -> None:
-    """Train every 16th cell eight times as long, and compare the order with that of the table."""
-    known = {line["cell"]: line for line in known_lines(arguments.out)}
+def some(arguments: argparse.Namespace) -> None:
+    """Train every 16th cell in another way, and compare the order with that of the table."""
+    setting = {"steps": arguments.steps, "schedule": arguments.schedule}
+    known = {
+        (line["seed"], line["cell"]): line for line in known_lines(arguments.out) if setting.items() <= line.items()
+    }
     torch.set_num_threads(1)
     cells = all_cells()[::16]
-    left = [cell for cell in cells if cell.one_line() not in known]
-    for line in trainings(arguments.text, 1, "full", left, 8 * STEPS) if left else ():
-        put(line, arguments.out)
-        known[line["cell"]] = line
-    space = SmallSpace("ptb")
-    order = [[space.cost(cell) for cell in cells], [known[cell.one_line()]["costs"][-1] for cell in cells]]
-    print(f"rank correlation of {len(cells)} cells with {8 * STEPS} steps: {spearmanr(*order).statistic:.2f}")
+    for seed in arguments.seeds:
+        left = [cell for cell in cells if (seed, cell.one_line()) not in known]
+        for line in trainings(str(arguments.text), seed, "full", left, **setting) if left else ():
+            put(line | setting, arguments.out)
+            known[seed, line["cell"]] = line
+    orders = [[known[seed, cell.one_line()]["costs"][-1] for cell in cells] for seed in arguments.seeds]
+    table = [SmallSpace("ptb").cost(cell) for cell in cells]
+    between = [f"{spearmanr(a, b).statistic:.2f}" for a, b in itertools.combinations(orders, 2)]
+    with_table = [f"{spearmanr(order, table).statistic:.2f}" for order in orders]
+    print(f"rank correlations of {len(cells)} cells: between seeds {between}, with the table {with_table}")
 
 
 def numbers(text: str) -> list[int]:
@@ -182,10 +195,13 @@ def main() -> None:
     part = parts.add_parser("signal", help="print how much a table tells")
     part.add_argument("table")
     part.set_defaults(run=lambda arguments: print(signal(arguments.table)))
-    part = parts.add_parser("longer", help="train some cells eight times as long")
-    part.add_argument("--text", required=True, metavar="DIR")
+    part = parts.add_parser("some", help="train every 16th cell in another way")
+    part.add_argument("--text", type=Path, required=True, metavar="DIR")
     part.add_argument("--out", type=Path, required=True, metavar="FILE")
-    part.set_defaults(run=longer)
+    part.add_argument("--steps", type=int, default=8 * STEPS, help=f"(default: {8 * STEPS})")
+    part.add_argument("--schedule", choices=("cosine", "constant"), default="cosine")
+    part.add_argument("--seeds", type=numbers, default=[1, 2], metavar="1,2")
+    part.set_defaults(run=some)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

@@ -128,3 +128,11 @@ def test_strategies_run_on_a_table(name: str, recurrence: str, table: Path, tmp_
     assert found.genotype.recurrence == recurrence and len(lines) == 3
     if name == "local-search":
         assert space.rank(found.genotype) == 0 and math.isclose(best, space.cost(found.genotype, seed=1))
+
+
+def test_a_bundled_table_has_its_signal() -> None:
+    space = SmallSpace("ptb")
+    assert space.steps == [20, 40, 60, 80, 100, 120, 140, 160] and space.seeds == [1, 2]
+    for recurrence in ("full", "elementwise"):
+        costs = sorted(space.cost(cell) for cell in all_cells(recurrence))
+        assert 3.5 < costs[0] < costs[-1] < 5
