@@ -178,6 +178,7 @@ class ModelOptimizer:
     """SGD on the training loss, clipped, with a schedule."""
 
     gradient_norm = 0.0  # of the last step, before it was clipped
+    done: float | None = None  # share of the training that is over; None: that of the epochs
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
@@ -188,7 +189,8 @@ class ModelOptimizer:
         """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
         rate = self.config.learning_rate
         if self.config.schedule == "cosine":
-            rate *= (1 + math.cos(math.pi * (epoch - 1) / self.config.epochs)) / 2
+            done = (epoch - 1) / self.config.epochs if self.done is None else self.done
+            rate *= (1 + math.cos(math.pi * done)) / 2
         return rate * float(getattr(batch[0], "scale", 1.0))
 
     def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:

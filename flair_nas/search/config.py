@@ -104,7 +104,9 @@ class SearchSettings:
 
     learning_rate: float = setting(10.0, "learning rate of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
-        "constant", "schedule of that learning rate: constant, or cosine down to 0", choices=("constant", "cosine")
+        "constant",
+        "schedule of that learning rate: constant, or cosine down to 0 (of each candidate, if trained alone)",
+        choices=("constant", "cosine"),
     )
     weight_decay: float = setting(5e-7, "weight decay of the model weights", low=0, high=1)
     clip: float = setting(0.25, "largest norm of the model's gradient; a larger one is clipped", low=1e-12, high=1e12)

@@ -192,6 +192,28 @@ def test_local_search_tries_the_neighbours_of_the_best(text: Path) -> None:
             around = {child.one_line() for child in neighbours(strategy.children[center])}
 
 
+@pytest.mark.parametrize("kind", ["local-search", "hurdles with gates", "halving", "random-independent"])
+def test_the_rate_falls_within_each_training(kind: str, text: Path) -> None:
+    settings = {"child_steps": [], "samples": 3, **KINDS[kind]}
+    strategy = strategy_of(text, **settings, schedule="cosine", vary_length=False, epochs=4)
+    rates: dict[int, list[float]] = {}
+    train = strategy.train
+
+    def training(number: int, before: int) -> Any:
+        figures = train(number, before)
+        rates.setdefault(number, []).append(strategy.model_optimizer.optimizer.param_groups[0]["lr"])
+        return figures
+
+    with patched(strategy, "train", training):
+        run(strategy)
+    planned = strategy.planned_steps()
+    longest = max(rates.values(), key=len)
+    assert planned - 1 <= len(longest) <= planned + 1
+    for found in rates.values():
+        expected = [2.0 * (1 + math.cos(math.pi * min(step / planned, 1))) / 2 for step in range(len(found))]
+        assert found == pytest.approx(expected)
+
+
 def test_named_cells_come_first(text: Path) -> None:
     names = ["tanh0-tanh1", "relu0-relu0"]
     strategy = strategy_of(text, strategy="evolution", population=3, tournament=2, candidates=names)
@@ -237,7 +259,6 @@ def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
         ({"strategy": "evolution", "removal": "worst", "tournament": 1}, "removal worst needs a tournament"),
         ({"strategy": "evolution", "child_steps": [1, 2]}, "several child_steps need hurdle_every"),
         ({"strategy": "evolution", "hurdle_every": 3}, "hurdle_every needs at least two child_steps"),
-        ({"strategy": "evolution", "schedule": "cosine"}, "schedule must be constant"),
         ({"strategy": "evolution", "samples": 4}, "samples belongs to random strategies"),
         ({"strategy": "evolution", "candidates": ["relu0"]}, "not of this space"),
         ({"strategy": "local-search", "population": 4}, "population belongs to strategy evolution"),

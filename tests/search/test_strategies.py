@@ -501,7 +501,6 @@ def test_random_cells_have_the_form_of_gate_that_was_asked_for(text: Path) -> No
     ("settings", "words"),
     [
         ({"strategy": "random-shared", "avoid_first": True}, "avoid_first"),
-        ({"strategy": "random-independent", "schedule": "cosine"}, "schedule must be constant"),
         ({"strategy": "random-shared", "history": 2}, "history must be 0"),
         ({"strategy": "random-shared", "sampling": "gumbel", "arch_clip": 0.1}, "sampling belongs .*arch_clip belongs"),
         ({"strategy": "random-shared", "most_identity": 0, "temperature": 1.0}, "temperature belongs .*most_identity"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -129,10 +130,8 @@ class TrainedCandidates(Candidates):
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
-        """Return a sentence for a schedule, and for candidates outside the space."""
+        """Return a sentence for candidates outside the space."""
         problems = Candidates.contradictions(config)
-        if config.schedule != "constant":
-            problems.append(f"strategy {config.strategy} trains candidates alike: schedule must be constant")
         for text in config.candidates:
             try:
                 genotype = parse_genotype(text)
@@ -164,12 +163,17 @@ class TrainedCandidates(Candidates):
         self.objective.module.load_state_dict(self.first_weights if weights is None else weights)
         self.objective.restart()
 
+    @abstractmethod
+    def planned_steps(self) -> float:
+        """Return the steps of a candidate that is trained to the end; with schedule cosine its rate is 0 then."""
+
     def train(self, number: int, steps_before: int) -> StepFigures:
         """Make a candidate's next step; all candidates read the text in the same order.
 
         A candidate that fails gets the worst score: one bad architecture does not end the search.
         """
         self.steps_done += 1
+        self.model_optimizer.done = min(steps_before / self.planned_steps(), 1.0)
         epoch, step = 1, steps_before
         while step >= self.objective.steps(epoch):
             step -= self.objective.steps(epoch)

@@ -56,6 +56,15 @@ class ChildSearch(TrainedCandidates):
         self.stage, self.trained = 1, 0  # of the present child, and its steps in all
         self._begin_child()
 
+    @staticmethod
+    def extendable(config: SearchSettings) -> bool:
+        """Return True: more epochs are more children."""
+        return True
+
+    def planned_steps(self) -> float:
+        """Return the steps of a child that clears all hurdles."""
+        return sum(self.config.child_steps)
+
     @abstractmethod
     def propose(self) -> Genotype:
         """Return the next child."""

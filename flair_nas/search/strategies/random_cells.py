@@ -104,6 +104,14 @@ class IndependentRandomSearch(TrainedCandidates):
         """Return the candidate of a number: the random ones come first, then those of the settings."""
         return self.named[number - self.samples] if number >= self.samples else super().architecture(number)
 
+    def planned_steps(self) -> float:
+        """Return the steps of a candidate that comes to the last rung."""
+        count, steps = self.samples + len(self.named), 0.0
+        for rung in range(self.config.rungs):
+            steps += len(self._steps_of(rung)) / count
+            count = -(-count // 2)
+        return steps
+
     def _steps_of(self, rung: int) -> range:
         """Return the steps of a rung, counted over the whole search."""
         first, last = (-(-at * self.total // self.config.rungs) for at in (rung, rung + 1))
