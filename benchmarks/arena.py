@@ -131,11 +131,12 @@ def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
         settings = {key: value for key, value in sizes.items() if key != "init_range" or "strategy" in ONE_SHOT[name]}
         config = SearchConfig(text=text, seed=seed, **settings, **ONE_SHOT[name])
         wanted = training * arguments.budget
-        if name not in limits:
-            few, more = (judged(space, config, limited(config, limit))["seconds"] for limit in (3, 9))
-            limits[name] = max(3, round(3 + (wanted - few) / max(more - few, 0.01) * 6))
-        limit = limits[name]  # steps of an epoch
-        found = judged(space, config, limited(config, limit))
+        for _ in range(5):  # until it takes as long as it may
+            limit = limits.setdefault(name, 40)  # steps of an epoch
+            found = judged(space, config, limited(config, limit))
+            if abs(found["seconds"] / wanted - 1) < 0.15:
+                break
+            limits[name] = max(3, round(limit * min(4.0, wanted / found["seconds"])))
         line = {"name": name, "budget": arguments.budget, "recurrence": "full", "seed": seed, "steps": limit * STAGES}
         put(line | {"seconds_wanted": round(wanted, 1)} | found, arguments.out)
 
