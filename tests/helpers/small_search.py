@@ -20,6 +20,7 @@ from flair_nas.language_model.text.corpus import load_text
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build
 from flair_nas.search.processes import make_accelerator
+from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies.gradient import GradientStrategy
 
 SMALL: dict[str, Any] = {
@@ -88,6 +89,21 @@ def objective_of(config: SearchConfig, *, double: bool = False, batch_norm: bool
         objective.module.double()
     objective.module.train()
     return objective
+
+
+def strategy_of(config: SearchConfig) -> Any:
+    """The strategy that a search with these settings has."""
+    return strategy_class(config.strategy)(objective_of(config), config, None)
+
+
+def run_whole(strategy: Any) -> Any:
+    """Runs all steps of a strategy, as the trainer does."""
+    for epoch in range(1, strategy.config.epochs + 1):
+        strategy.objective.restart()
+        for step in range(strategy.steps(epoch)):
+            strategy.step(epoch, step)
+    strategy.finish(False)
+    return strategy
 
 
 def flat(tensors: Any) -> torch.Tensor:

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_search import NO_DROPOUT, objective_of, patched, small, write_text
+from small_search import NO_DROPOUT, patched, run_whole, small, strategy_of, write_text
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
-from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies.enas import Controller
 
 SCORES = json.loads((Path(__file__).parent / "enas_scores.json").read_text(encoding="utf-8"))
@@ -26,16 +25,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "text", train_lines=60, valid_lines=12)
 
 
-def strategy_of(text: Path, **settings: Any) -> Any:
+def search_on(text: Path, **settings: Any) -> Any:
     config = small(text, **{"strategy": "enas", "controller_steps": 2, "controller_draws": 3, **NO_DROPOUT, **settings})
-    return strategy_class(config.strategy)(objective_of(config), config, None)
-
-
-def run(strategy: Any) -> None:
-    for epoch in range(1, strategy.config.epochs + 1):
-        for step in range(strategy.steps(epoch)):
-            strategy.step(epoch, step)
-    strategy.finish(False)
+    return strategy_of(config)
 
 
 def weights(controller: Controller) -> None:
@@ -111,7 +103,7 @@ def test_cells_of_another_space_have_no_score() -> None:
 
 def test_the_controller_learns_what_is_rewarded(text: Path) -> None:
     """With a loss that falls with each tanh of the cell, cells of tanh are drawn more and more often."""
-    strategy = strategy_of(text, nodes=3, controller_learning_rate=0.02, controller_draws=8, controller_size=16)
+    strategy = search_on(text, nodes=3, controller_learning_rate=0.02, controller_draws=8, controller_size=16)
 
     def loss(genotype: Genotype, *place: int) -> float:
         return 3 - sum(edge.op == "tanh" for (edge,) in genotype.nodes)
@@ -129,7 +121,7 @@ def test_the_controller_learns_what_is_rewarded(text: Path) -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 0.01])
 def test_the_controller_learns_once_an_epoch(rate: float, text: Path) -> None:
-    strategy = strategy_of(text, controller_learning_rate=rate)
+    strategy = search_on(text, controller_learning_rate=rate)
     before = [weight.clone() for weight in strategy.controller.parameters()]
     steps = strategy.steps(1)
     for step in range(steps):
@@ -143,7 +135,7 @@ def test_the_controller_learns_once_an_epoch(rate: float, text: Path) -> None:
     figures = strategy.figures()
     assert figures["reward"] == pytest.approx(1, abs=0.2) and 0 < figures["spread"] <= 1
     assert 1 <= figures["different_cells"] <= 6
-    run(strategy)
+    run_whole(strategy)
     assert strategy.mean_reward != 1
     for moved, spread, words in (
         (0.0, 0.9, "untrained, which prefers chains"),
@@ -155,30 +147,30 @@ def test_the_controller_learns_once_an_epoch(rate: float, text: Path) -> None:
 
 
 def test_candidates_are_different_and_the_best_wins(text: Path) -> None:
-    strategy = strategy_of(text, samples=5)
-    run(strategy)
+    strategy = search_on(text, samples=5)
+    run_whole(strategy)
     assert len({*strategy.drawn}) == len(strategy.drawn) <= 5
     best = min(strategy.scores, key=lambda number: strategy.scores[number])
     assert strategy.genotype() == strategy.drawn[best]
 
 
 def test_a_controller_that_draws_one_cell_has_one_candidate(text: Path) -> None:
-    strategy = strategy_of(text, samples=5)
+    strategy = search_on(text, samples=5)
     cell = strategy.controller.likeliest()
     with patched(strategy, "draw", lambda: cell):
-        run(strategy)
+        run_whole(strategy)
     assert strategy.drawn == [cell] and strategy.genotype() == cell
 
 
 def test_one_exploding_loss_does_not_set_the_scale(text: Path) -> None:
-    strategy, losses = strategy_of(text), [5.0, 8000.0, 5.2]
+    strategy, losses = search_on(text), [5.0, 8000.0, 5.2]
     with patched(strategy, "_loss", lambda genotype, epoch, place: losses[place]):
         rewards = [reward for _, reward in strategy._learn(1, 0)]
     assert sum(rewards) == pytest.approx(3, abs=1e-3) and rewards[1] == pytest.approx(0, abs=1e-3)
 
 
 def test_cells_without_a_finite_loss_have_no_reward(text: Path, caplog: pytest.LogCaptureFixture) -> None:
-    strategy, losses = strategy_of(text), [1.0, math.nan, 2.0]
+    strategy, losses = search_on(text), [1.0, math.nan, 2.0]
     with patched(strategy, "_loss", lambda genotype, epoch, place: losses[place]):
         drawn = strategy._learn(1, 0)
         assert drawn[1][1] == pytest.approx(0, abs=1e-4)

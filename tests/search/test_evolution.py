@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_search import JOINT, KINDS, NO_DROPOUT, objective_of, patched, small, write_text
+from small_search import JOINT, KINDS, NO_DROPOUT, patched, run_whole, small, strategy_of, write_text
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, mutate, neighbours, random_genotype
 from flair_nas.search.population import Member, Population
-from flair_nas.search.registry import strategy_class
 
 SEQUENCES = json.loads((Path(__file__).parent / "evolution_sequences.json").read_text(encoding="utf-8"))
 """What the notebooks in google-research/evolution do with seed 0, and tables of accuracies in place of training."""
@@ -27,16 +26,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "text", train_lines=60, valid_lines=12)
 
 
-def strategy_of(text: Path, **settings: Any) -> Any:
+def search_on(text: Path, **settings: Any) -> Any:
     config = small(text, **{"samples": 100, "sample_segments": 10, "child_steps": [2], **NO_DROPOUT, **settings})
-    return strategy_class(config.strategy)(objective_of(config), config, None)
-
-
-def run(strategy: Any) -> None:
-    for epoch in range(1, strategy.config.epochs + 1):
-        for step in range(strategy.steps(epoch)):
-            strategy.step(epoch, step)
-    strategy.finish(False)
+    return strategy_of(config)
 
 
 # --- neighbours ---
@@ -130,8 +122,8 @@ def test_later_hurdles_are_of_those_that_were_trained_most() -> None:
 
 
 def test_children_are_neighbours_and_begin_alike(text: Path) -> None:
-    strategy = strategy_of(text, strategy="evolution", population=3, tournament=3, nodes=3)
-    run(strategy)
+    strategy = search_on(text, strategy="evolution", population=3, tournament=3, nodes=3)
+    run_whole(strategy)
     first = [child.one_line() for child in strategy.children[:3]]
     assert len(strategy.scores) > 4 and len(set(first)) == 3
     alive = {0: first[0], 1: first[1], 2: first[2]}
@@ -142,7 +134,7 @@ def test_children_are_neighbours_and_begin_alike(text: Path) -> None:
         alive.pop(min(alive))
         alive[number] = strategy.children[number].one_line()
     for number, child in enumerate(strategy.children[:4]):  # alone, each has the same score
-        alone = strategy_of(text, strategy="evolution", population=3, tournament=3, nodes=3)
+        alone = search_on(text, strategy="evolution", population=3, tournament=3, nodes=3)
         alone.begin(child)
         for step in range(2):
             alone.train(0, step)
@@ -153,7 +145,7 @@ def test_children_are_neighbours_and_begin_alike(text: Path) -> None:
 
 
 def test_a_child_trains_on_while_it_clears_the_hurdles(text: Path) -> None:
-    strategy = strategy_of(text, **{**KINDS["hurdles with gates"], "epochs": 4})
+    strategy = search_on(text, **{**KINDS["hurdles with gates"], "epochs": 4})
     trained: dict[int, int] = {}
     train = strategy.train
 
@@ -163,7 +155,7 @@ def test_a_child_trains_on_while_it_clears_the_hurdles(text: Path) -> None:
         return train(number, before)
 
     with patched(strategy, "train", training):
-        run(strategy)
+        run_whole(strategy)
     hurdle = strategy.population.hurdles[0]
     assert {trained[number] for number in list(trained)[:-1]} == {1, 3}
     for member in strategy.population.members:
@@ -174,10 +166,10 @@ def test_a_child_trains_on_while_it_clears_the_hurdles(text: Path) -> None:
 
 
 def test_local_search_tries_the_neighbours_of_the_best(text: Path) -> None:
-    strategy = strategy_of(
+    strategy = search_on(
         text, **{**KINDS["local-search"], "candidates": ["relu0-tanh1-tanh2"], "nodes": 3, "epochs": 8}
     )
-    run(strategy)
+    run_whole(strategy)
     lines = [child.one_line() for child in strategy.children]
     assert lines[0] == "relu0-tanh1-tanh2" and len(set(lines)) == len(lines)
     center = 0
@@ -195,7 +187,7 @@ def test_local_search_tries_the_neighbours_of_the_best(text: Path) -> None:
 @pytest.mark.parametrize("kind", ["local-search", "hurdles with gates", "halving", "random-independent"])
 def test_the_rate_falls_within_each_training(kind: str, text: Path) -> None:
     settings = {"child_steps": [], "samples": 3, **KINDS[kind]}
-    strategy = strategy_of(text, **settings, schedule="cosine", vary_length=False, epochs=4)
+    strategy = search_on(text, **settings, schedule="cosine", vary_length=False, epochs=4)
     rates: dict[int, list[float]] = {}
     train = strategy.train
 
@@ -205,7 +197,7 @@ def test_the_rate_falls_within_each_training(kind: str, text: Path) -> None:
         return figures
 
     with patched(strategy, "train", training):
-        run(strategy)
+        run_whole(strategy)
     planned = strategy.planned_steps()
     longest = max(rates.values(), key=len)
     assert planned - 1 <= len(longest) <= planned + 1
@@ -216,13 +208,13 @@ def test_the_rate_falls_within_each_training(kind: str, text: Path) -> None:
 
 def test_named_cells_come_first(text: Path) -> None:
     names = ["tanh0-tanh1", "relu0-relu0"]
-    strategy = strategy_of(text, strategy="evolution", population=3, tournament=2, candidates=names)
-    run(strategy)
+    strategy = search_on(text, strategy="evolution", population=3, tournament=2, candidates=names)
+    run_whole(strategy)
     assert [child.one_line() for child in strategy.children[:2]] == names
 
 
 def test_a_child_that_fails_makes_room_for_the_next(text: Path) -> None:
-    strategy = strategy_of(text, strategy="evolution", population=2, tournament=2)
+    strategy = search_on(text, strategy="evolution", population=2, tournament=2)
     real = strategy.model_optimizer.step
 
     def failing(*arguments: Any) -> float:
@@ -231,13 +223,13 @@ def test_a_child_that_fails_makes_room_for_the_next(text: Path) -> None:
         return real(*arguments)
 
     with patched(strategy.model_optimizer, "step", failing):
-        run(strategy)
+        run_whole(strategy)
     assert strategy.scores[1] == math.inf and len(strategy.scores) > 3
     assert strategy.genotype() != strategy.children[1]
 
 
 def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
-    strategy = strategy_of(text, strategy="local-search")
+    strategy = search_on(text, strategy="local-search")
 
     def failing(*arguments: Any) -> float:
         raise NotFiniteError("the loss is nan")
@@ -246,7 +238,7 @@ def test_a_search_of_which_all_children_fail_says_so(text: Path) -> None:
         patched(strategy.model_optimizer, "step", failing),
         pytest.raises(NotFiniteError, match="none of .* smaller learning_rate"),
     ):
-        run(strategy)
+        run_whole(strategy)
 
 
 @pytest.mark.parametrize(
@@ -283,4 +275,4 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any], words: st
 )
 def test_budgets_that_are_too_small(settings: dict[str, Any], words: str, text: Path) -> None:
     with pytest.raises(FlairNasError, match=words):
-        strategy_of(text, **settings)
+        search_on(text, **settings)

@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_search import JOINT, KINDS, NO_DROPOUT, flat, objective_of, patched, small, write_text
+from small_search import (
+    JOINT,
+    KINDS,
+    NO_DROPOUT,
+    flat,
+    objective_of,
+    patched,
+    run_whole,
+    small,
+    strategy_of,
+    write_text,
+)
 
 from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.genotype import Genotype, random_genotype
@@ -22,7 +33,6 @@ from flair_nas.search.bilevel import ModelOptimizer
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.health import Convergence
 from flair_nas.search.protocols import Strategy
-from flair_nas.search.registry import strategy_class
 from flair_nas.search.strategies import gradient
 from flair_nas.search.strategies.candidates import draw
 from flair_nas.search.strategies.gradient import GradientStrategy
@@ -33,10 +43,6 @@ from flair_nas.supernet.relaxation import mean_absolute_deviation
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "text", train_lines=60, valid_lines=12)
-
-
-def strategy_of(config: SearchConfig) -> Any:
-    return strategy_class(config.strategy)(objective_of(config), config, None)
 
 
 def bits(tensors: Any) -> torch.Tensor:
@@ -274,16 +280,6 @@ def test_the_largest_gradient_is_named(text: Path) -> None:
 # --- random search ---
 
 
-def finish(strategy: Any, epochs: int) -> Any:
-    """Runs all steps of a strategy, as the trainer does."""
-    for epoch in range(1, epochs + 1):
-        strategy.objective.restart()
-        for step in range(strategy.steps(epoch)):
-            strategy.step(epoch, step)
-    strategy.finish(False)
-    return strategy
-
-
 def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
     """The loss of candidates on the whole validation part, computed apart."""
     found = {}
@@ -294,7 +290,7 @@ def scores_of(strategy: SharedRandomSearch, numbers: Any) -> dict[int, float]:
 
 
 def test_shared_random_search_picks_the_best_of_the_finalists(text: Path) -> None:
-    strategy = finish(strategy_of(small(text, strategy="random-shared", samples=30, epochs=1)), 1)
+    strategy = run_whole(strategy_of(small(text, strategy="random-shared", samples=30, epochs=1)))
     assert strategy.objective.module.training
     # the first look, by hand: as many segments, in order, with the states carried
     module, first = strategy.objective.module.eval(), {}
@@ -352,7 +348,7 @@ def test_a_loss_that_is_no_number_never_wins(text: Path) -> None:
     assert shared.scores[best] == 2.0 and shared.genotype() == draw(shared.config, best)
     independent = strategy_of(small(text, strategy="random-independent", samples=3, epochs=1))
     with patched(independent.objective, "evaluate", FakeScores([math.nan, math.inf, 3.0])):
-        finish(independent, 1)
+        run_whole(independent)
     assert independent.genotype() == draw(independent.config, 2)
     assert independent.figures()["best_loss"] == 3.0
 
@@ -383,7 +379,7 @@ def test_halving_keeps_the_better_half_and_trains_it_on(samples: int, named: int
         return found
 
     with patched(strategy, "train", training), patched(strategy, "score", scoring):
-        finish(strategy, epochs)
+        run_whole(strategy)
     alive = list(range(count))
     for rung in range(rungs):
         shares = [len(steps[rung, number]) for number in alive]
