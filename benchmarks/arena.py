@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from json_lines import lines_in, put
+from json_lines import as_table, lines_in, lines_so_far, put
 from small_space import SETTINGS, STAGES, trainings
 
 from flair_nas.drawing.charts import draw_comparison
@@ -93,23 +93,13 @@ def tabular(arguments: argparse.Namespace, done: set[tuple]) -> None:
             put({"name": name, "budget": budget, "recurrence": recurrence, "seed": seed} | found, arguments.out)
 
 
-class Limited(TextObjective):
-    """The objective of a table's text, with so many steps in an epoch."""
-
-    limit = 10**9
-
-    def steps(self, epoch: int) -> int:
-        """Return the limit."""
-        return min(self.limit, super().steps(epoch))
-
-
-def limited(config: SearchConfig, limit: int) -> Callable[[Any], Limited]:
+def limited(config: SearchConfig, limit: int) -> Callable[[Any], TextObjective]:
     """Return a function that makes the objective of a search with so many steps in an epoch."""
 
-    def make(accelerator: Any) -> Limited:
+    def make(accelerator: Any) -> TextObjective:
         objective = build(config, read(config), accelerator)
-        objective.__class__ = Limited
-        objective.limit = limit
+        whole = objective.steps
+        objective.steps = lambda epoch: min(limit, whole(epoch))  # type: ignore[method-assign]
         return objective
 
     return make
@@ -147,13 +137,13 @@ def table(files: list[Path] | None = None) -> str:
     for line in found_in(files):
         cells[line["recurrence"], line["name"]][line["budget"]].append(line)
     titles = [f"{k} trainings: rank" for k in BUDGETS] + [f"{k}: regret" for k in BUDGETS]
-    rows = [["recurrence", "strategy", "seeds", *titles], ["---"] * (3 + len(titles))]
+    rows = [["recurrence", "strategy", "seeds", *titles]]
     for (recurrence, name), by_budget in cells.items():
         row = [recurrence, name, str(max(map(len, by_budget.values())))]
         for key, form in (("rank", lambda value: f"{100 * value:.1f} %"), ("regret", lambda value: f"{value:.4f}")):
             row += [form(statistics.mean(of[key] for of in by_budget[k])) if k in by_budget else "-" for k in BUDGETS]
         rows.append(row)
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return as_table(rows)
 
 
 def found_in(files: list[Path] | None) -> list[dict]:
@@ -193,7 +183,7 @@ def main() -> None:
     part.set_defaults(run=None)
     arguments = parser.parse_args()
     if arguments.run is not None:
-        lines = lines_in(arguments.out) if arguments.out.exists() else []
+        lines = lines_so_far(arguments.out)
         keys = ("name", "budget", "recurrence", "seed")
         arguments.run(arguments, {tuple(line[key] for key in keys) for line in lines})
     elif "to" in arguments:

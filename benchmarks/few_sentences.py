@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from json_lines import lines_in, put
+from json_lines import lines_in, lines_so_far, put
 
 from flair_nas.experiments.statistics import mean_and_spread
 
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--out", type=Path, help="file to which JSON lines are added")
     arguments = parser.parse_args()
-    before = lines_in(arguments.out) if arguments.out and arguments.out.exists() else []
+    before = lines_so_far(arguments.out)
     for count in arguments.sentences:
         for words in GROUPS:
             embeddings = OF_SENTENCES if words == "own" else arguments.embeddings

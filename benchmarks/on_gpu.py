@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from json_lines import lines_in, put
+from json_lines import as_table, lines_in, lines_so_far, put
 from recurrent_speed import in_turn, make_layer, ratio
 from torch import Tensor, nn
 
@@ -178,7 +178,7 @@ def timed(module: nn.Module, data: Tensor, *options: Any) -> float:
 def measure_all(arguments: argparse.Namespace) -> None:
     """Measure what has no figures yet, each case in a process of its own, while there is time."""
     end = time.monotonic() + 60 * arguments.minutes
-    lines = lines_in(arguments.out) if arguments.out.exists() else []
+    lines = lines_so_far(arguments.out)
     done, here = {line["case"] for line in lines if "error" not in line}, machine(arguments.device)
     options = ["--out", str(arguments.out), "--device", str(arguments.device), *["--toy"] * arguments.toy]
     for case in cases_of(arguments.toy):
@@ -204,14 +204,13 @@ def table(lines: list[dict[str, Any]]) -> str:
     """Return the figures as Markdown; of several lines of one case the last counts."""
     names = ["fast", "columns", "graph", *COMPILED, "lstm"]
     rows = [["case", *(f"{name} ms" for name in names), *(f"{name} / LSTM" for name in names[:-1]), "wrong or failed"]]
-    rows.append(["---"] * len(rows[0]))
     for case, line in {line["case"]: line for line in lines}.items():
         ms, ratios = line.get("ms", {}), line.get("to_lstm", {})
         wrong = [name for name, right in line.get("right", {}).items() if not right] + [*line.get("failed", {})]
         cells = [f"{ms[name]:.3g}" if name in ms else "-" for name in names]
         cells += [f"{ratios[name][1]:.2f}" if name in ratios else "-" for name in names[:-1]]
         rows.append([case, *cells, line.get("error", ", ".join(wrong) or "-").replace("\n", " ")])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return as_table(rows)
 
 
 def main() -> None:

@@ -162,7 +162,7 @@ class ControllerSearch(SharedRandomSearch):
     compared with the shared weights.
     """
 
-    finishing = "the controller's steps after each epoch, and comparing the candidates,"
+    finishing = "comparing the candidates, like the controller's steps,"
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
@@ -267,7 +267,12 @@ class ControllerSearch(SharedRandomSearch):
     def finish(self, progress: bool) -> None:
         """Draw candidates, all different if a few draws find them, and compare them with the shared weights."""
         before = self.generator.get_state()  # a search that is extended goes on from here
-        self.drawn = [*dict.fromkeys(self.draw() for _ in range(DRAWS * self.config.samples))][: self.config.samples]
+        drawn: dict[Genotype, None] = {}  # in their order
+        for _ in range(DRAWS * self.config.samples):
+            if len(drawn) == self.config.samples:
+                break
+            drawn[self.draw()] = None
+        self.drawn = [*drawn]
         self.generator.set_state(before)
         self.samples = len(self.drawn)
         super().finish(progress)
