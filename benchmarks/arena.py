@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from json_lines import as_table, lines_in, lines_so_far, put
 from small_space import SETTINGS, STAGES, trainings
 
 from flair_nas.drawing.charts import draw_comparison
+from flair_nas.genotype import Genotype
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.objectives.text import TextObjective, build, read
 from flair_nas.search.small_space import SmallSpace, TableObjective, all_cells
@@ -67,19 +69,28 @@ ONE_SHOT: dict[str, dict[str, Any]] = {
 }
 
 
-def judged(space: SmallSpace, config: SearchConfig, make: Callable[..., Any]) -> dict[str, Any]:
-    """Search, and return what was found with its true rank and regret."""
+def found_by(config: SearchConfig, make: Callable[..., Any]) -> dict[str, Any]:
+    """Search, and return the cell that was found, and the CPU seconds."""
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         cell = search_genotype(config, Path(folder) / "run", objective=make, progress=False).genotype
-    best = min(space.cost(other) for other in all_cells(cell.recurrence))
-    seconds = round(time.process_time() - start, 1)
-    return {"found": cell.one_line(), "rank": space.rank(cell), "regret": space.cost(cell) - best, "seconds": seconds}
+    return {"found": cell.one_line(), "seconds": round(time.process_time() - start, 1)}
+
+
+def judged(lines: list[dict]) -> list[dict]:
+    """Return the lines with the true rank and regret of what was found."""
+    space = SmallSpace("ptb")
+    best = {of: min(map(space.cost, all_cells(of))) for of in ("full", "elementwise")}
+    cells = [replace(Genotype.parse(line["found"]), recurrence=line["recurrence"]) for line in lines]
+    return [
+        line | {"rank": space.rank(cell), "regret": space.cost(cell) - best[line["recurrence"]]}
+        for line, cell in zip(lines, cells)
+    ]
 
 
 def tabular(arguments: argparse.Namespace, done: set[tuple]) -> None:
     """Run the strategies that look losses up."""
-    space = SmallSpace(arguments.space)
+    space = SmallSpace("ptb")
     for recurrence, budget, name in itertools.product(("full", "elementwise"), BUDGETS, TABULAR):
         for seed in range(1, arguments.seeds + 1):
             if (name, budget, recurrence, seed) in done:
@@ -89,7 +100,7 @@ def tabular(arguments: argparse.Namespace, done: set[tuple]) -> None:
             seen = space.seeds[seed % len(space.seeds)]
             # halving: a stage, two and four in the three rungs; the best are trained for seven stages of eight
             steps = 3 * config.samples if config.rungs == 3 else budget * STAGES
-            found = judged(space, config, lambda accelerator, seen=seen, n=steps: TableObjective(space, seen, n))
+            found = found_by(config, lambda accelerator, seen=seen, n=steps: TableObjective(space, seen, n))
             put({"name": name, "budget": budget, "recurrence": recurrence, "seed": seed} | found, arguments.out)
 
 
@@ -108,11 +119,11 @@ def limited(config: SearchConfig, limit: int) -> Callable[[Any], TextObjective]:
 def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
     """Run the strategies that train a supernet, each as long as the trainings of its budget."""
     torch.set_num_threads(1)
-    space, text = SmallSpace(arguments.space), str(arguments.text)
+    text = str(arguments.text)
     start = time.process_time()
     for _ in trainings(text, 1, "full", all_cells()[::48]):
         pass
-    limits: dict[str, int] = {}
+    limits = {line["name"]: line["steps"] // STAGES for line in lines_so_far(arguments.out)}
     training = (time.process_time() - start) / 8
     sizes = {name: value for name, value in SETTINGS.items() if name not in ("strategy", "samples", "schedule")}
     for seed, name in itertools.product(range(1, arguments.seeds + 1), ONE_SHOT):
@@ -123,7 +134,7 @@ def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
         wanted = training * arguments.budget
         for _ in range(5):  # until it takes as long as it may
             limit = limits.setdefault(name, 40)  # steps of an epoch
-            found = judged(space, config, limited(config, limit))
+            found = found_by(config, limited(config, limit))
             if abs(found["seconds"] / wanted - 1) < 0.15:
                 break
             limits[name] = max(3, round(limit * min(4.0, wanted / found["seconds"])))
@@ -147,8 +158,8 @@ def table(files: list[Path] | None = None) -> str:
 
 
 def found_in(files: list[Path] | None) -> list[dict]:
-    """Return the lines of files, by default those of the kept figures."""
-    return [line for file in files or sorted(RESULTS.glob("arena*.jsonl")) for line in lines_in(file)]
+    """Return the lines of files, by default those of the kept figures, with rank and regret."""
+    return judged([line for file in files or sorted(RESULTS.glob("arena*.jsonl")) for line in lines_in(file)])
 
 
 def draw(path: Path, files: list[Path] | None = None) -> None:
@@ -167,7 +178,6 @@ def main() -> None:
     parts = parser.add_subparsers(required=True, metavar="PART")
     for name, run, seeds in (("tabular", tabular, 10), ("one-shot", one_shot, 5)):
         part = parts.add_parser(name)
-        part.add_argument("--space", default="ptb", help="table of the small space (default: ptb)")
         part.add_argument("--seeds", type=int, default=seeds, help=f"number of searches (default: {seeds})")
         part.add_argument("--out", type=Path, required=True, metavar="FILE")
         part.set_defaults(run=run)

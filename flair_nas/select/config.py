@@ -23,6 +23,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "ess": {"relaxation": "darts", "learn": "joint", "history": 3},
 }
 """Settings of each of `searches`, on tags."""
+ON_TEXT = ("local-search", "evolution")
+"""Those of `searches` that a text has besides. A child has too few steps on tags to be judged."""
 
 
 @dataclass
@@ -58,8 +60,9 @@ class SelectSettings(PoolSettings):
         "genotypes as the budget is enough for)",
     )
     searches: list[str] = setting(
-        [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates)",
-        choices=tuple(SEARCHES), check=all_different,
+        [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates); "
+        "on a text also local-search, evolution",
+        choices=(*SEARCHES, *ON_TEXT), check=all_different,
     )  # fmt: skip
     search_epochs: int = setting(5, "epochs of each of these searches", **COUNT)
     match: bool = setting(True, "also an LSTM with as many parameters as the largest layer")
@@ -114,6 +117,10 @@ class SelectConfig(SelectSettings, TaggerConfig):
         problems = [*find_problems(self), *self.pool_problems(), *self.select_problems()]
         if self.train_with_dev is True:
             problems.append("train_with_dev must be left out: dev is what layers are compared on")
+        if on_text := [name for name in self.searches if name in ON_TEXT]:
+            problems.append(
+                f"searches {', '.join(on_text)} needs a text (--text): on tags there are {', '.join(SEARCHES)}"
+            )
         raise_problems(problems)
 
     def search(self, method: str) -> dict[str, Any]:

@@ -185,6 +185,7 @@ def test_without_ray_its_engine_says_what_to_install_and_leaves_nothing(
         (["--budget", "soon"], "budget must be a time with its unit, such as 90m"),
         (["--budget", "0.01s"], "the budget of 0.01s is too small: an epoch takes about"),
         (["--train-with-dev"], "train_with_dev must be left out"),
+        (["--searches", "local-search"], "searches local-search needs a text"),
         (["--candidates", "i-dart"], "i-dart"),
         (["--rates", "1,x"], "numbers joined by commas"),
         (["--preset", "none"], "unknown preset 'none'"),

@@ -154,7 +154,11 @@ def test_a_cell_that_is_searched_on_the_text(text: str, tmp_path: Path, monkeypa
     small = {"hidden_size": 8, "batch_size": 4, "bptt": 8, "nodes": 2}
     search = TextSelectConfig.search
     monkeypatch.setattr(TextSelectConfig, "search", lambda self, by: search(self, by) | small)
-    assert "| found by gdas | 8 |" in select_layer(config, tmp_path).report
+    assert "| found by gdas | 8 |" in select_layer(config, tmp_path / "gdas").report
+    children = {**small, "child_steps": [5]}
+    monkeypatch.setattr(TextSelectConfig, "search", lambda self, by: search(self, by) | children)
+    config = settings(text, searches=["local-search"], search_epochs=1, random=0, epochs=1, seeds=[1])
+    assert "| found by local-search | 8 |" in select_layer(config, tmp_path / "local").report
 
 
 def test_tied_embeddings_are_as_wide_as_any_layer(text: str) -> None:
