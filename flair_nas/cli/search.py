@@ -23,6 +23,7 @@ from flair_nas.runs.signals import exit_on_signal
 from flair_nas.search.config import SearchConfig, SearchSettings, small_presets
 from flair_nas.search.flair_config import ClassificationSearchConfig, FlairSearchConfig, TaggingSearchConfig
 from flair_nas.search.registry import OBJECTIVES, TRAINED_ALONE, settings_class
+from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.settings.fields import as_flags, changed
 from flair_nas.storage.paths import typed
 from flair_nas.tagging.config import TaggerConfig
@@ -39,6 +40,7 @@ EXAMPLES = """examples:
   flair-nas search --preset ess-ptb --text my_text/ --out runs/ess --precision bfloat16
   flair-nas search --objective tagging --corpus wnut_17 --hidden-size 64 --epochs 10 --out runs/tags
   flair-nas search --objective classification --corpus my_texts/ --epochs 10 --out runs/classes
+  flair-nas search --preset several-small --tasks wnut.yaml conll2000.yaml my_text.yaml --out runs/several
   flair-nas search --resume runs/mine
   torchrun --nproc-per-node 2 -m flair_nas search --preset i-darts-ptb --text my_text/ --out runs/two
 
@@ -51,7 +53,11 @@ train and valid files: one sentence per line, words separated by blanks. A searc
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
     parser = add_action(
-        verbs, "search", run, "Search a recurrent cell, its gates, or both, on text, tags or classes.", EXAMPLES
+        verbs,
+        "search",
+        run,
+        "Search a recurrent cell, its gates, or both, on text, tags or classes, or several.",
+        EXAMPLES,
     )
     add_run_flags(parser, "search", "folder for settings, history, checkpoints and the genotype")
     parser.add_argument(
@@ -85,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas search``."""
     progress = shows_progress(arguments)
     config_type = _settings_class(arguments)
-    if issubclass(config_type, FlairSearchConfig):
+    if issubclass(config_type, (FlairSearchConfig, SeveralSearchConfig)):
         quiet_flair(arguments)
     else:
         quiet_libraries(arguments)
@@ -133,6 +139,8 @@ def _suggest_next(config: SearchSettings, path: Path) -> list[str]:
         return [f"next: flair-nas select {as_flags(tagger, TaggerConfig)} --candidates {rnn} --out runs/select"]
     if isinstance(config, ClassificationSearchConfig):
         return [f'next, in Flair: flair_nas.DocumentRNNEmbeddings(..., rnn_type="{path}")']
+    if isinstance(config, SeveralSearchConfig):
+        return [f"next: flair-nas select --corpus YOUR_CORPUS --candidates {rnn} --out runs/select"]
     small = "--embeddings one-hot char --hidden-size 64 --batch-size 8 --learning-rate 0.3 --epochs 16"
     corpus = "demo" if isinstance(config, SearchConfig) and config.text == "demo" else "YOUR_CORPUS"
     lines = [f"next: flair-nas tag train --corpus {corpus} {small} --rnn {rnn} --out runs/tagger"]

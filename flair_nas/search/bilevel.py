@@ -182,8 +182,8 @@ class ModelOptimizer:
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
-        self.weights = objective.model_parameters()
-        self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+        weights = objective.model_parameters()
+        self.optimizer = torch.optim.SGD(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
 
     def learning_rate(self, epoch: int, batch: Sequence[BatchPart]) -> float:
         """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
@@ -193,19 +193,24 @@ class ModelOptimizer:
             rate *= (1 + math.cos(math.pi * done)) / 2
         return rate * float(getattr(batch[0], "scale", 1.0))
 
+    def clip(self, batch: Sequence[BatchPart]) -> float:
+        """Return the largest norm of the gradient on a batch."""
+        return float(getattr(batch[0], "clip", self.config.clip))
+
     def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:
         """Make a step; return the loss.
 
         Raises:
             NotFiniteError: before the weights are touched.
         """
+        weights = self.objective.weights_of(batch)
         loss, gradients = mean_gradients(
-            self.objective, self.objective.training_loss, batch, self.weights, keep_state=True, reduce=self.reduce
+            self.objective, self.objective.training_loss, batch, weights, keep_state=True, reduce=self.reduce
         )
-        self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, self.weights, gradients)
-        clip_gradients(gradients, self.config.clip)
+        self.gradient_norm = check_finite(self.objective, "training", epoch, step, loss, weights, gradients)
+        clip_gradients(gradients, self.clip(batch))
         self.optimizer.param_groups[0]["lr"] = self.learning_rate(epoch, batch)
-        apply_gradients(self.optimizer, self.weights, gradients)
+        apply_gradients(self.optimizer, weights, gradients)
         return loss
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from flair_nas.errors import FlairNasError
 from flair_nas.genotype import CARRIES, DEFAULT_CARRY, DEFAULT_RECURRENCE, GATE_FORMS, RECURRENCES, Genotype
@@ -24,10 +24,15 @@ STRATEGY_SETTINGS = {
 }
 """The strategies that have a setting, where not all of a kind have it."""
 
+PLACES = ("text", "data_root", "device", "storage")
+"""Settings of places on a machine."""
+
 
 def small_presets() -> list[str]:
     """Return the names of the presets for a small search on text."""
-    return [name for name in preset_names("search") if name.endswith("-small") and "conll" not in name]
+    others = ("conll", "several")
+    names = [name for name in preset_names("search") if name.endswith("-small")]
+    return [name for name in names if not any(other in name for other in others)]
 
 
 def parse_genotype(text: str) -> Genotype:
@@ -254,6 +259,10 @@ class SearchSettings:
                 if intra and self._fixed.state_gate is None and self._fixed.input_gate is None:
                     problems.append(f"fixed {self.fixed} has no gates, and learn intra searches its cell anew")
         return problems
+
+    def portable(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, without places, for a genotype's provenance."""
+        return {name: value for name, value in changed(self).items() if name not in PLACES}
 
     def fixed_genotype(self) -> Genotype | None:
         """Return the genotype of `fixed` as it was when these settings were made; a file may have changed since."""

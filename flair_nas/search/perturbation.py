@@ -19,7 +19,7 @@ from flair_nas.genotype import OPERATIONS, Genotype
 from flair_nas.search.bilevel import ModelOptimizer, Reduce, preserve
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import Objective
-from flair_nas.supernet import BothDirections, CellSupernet
+from flair_nas.supernet import BothDirections, CellSupernet, SharedSupernet
 from flair_nas.supernet.gates import OF_ENTRIES, GateSupernet
 from flair_nas.supernet.relaxation import ONE_PER_PAIR, group_sizes
 
@@ -62,6 +62,8 @@ def _nodes(
 ) -> Iterator[tuple[Tensor, str, Sequence[int], int, Sequence[int]]]:
     """Yield the relaxed nodes of the cell, then of the gates, as `decide` takes them."""
     supernet, count = objective.supernet, config.edges_per_node
+    if isinstance(supernet, SharedSupernet):
+        supernet = supernet.first
     if isinstance(supernet, BothDirections):  # both share what is decided
         supernet = supernet.ahead
     if isinstance(supernet, CellSupernet):

@@ -28,8 +28,8 @@ Data: TypeAlias = Any  # of an objective, such as a text or a corpus
 class Objective(Protocol):
     """Model, data and losses of a search.
 
-    A step has one or more parts. If a part of training data has an attribute `scale`, the learning rate of its step is
-    multiplied by it.
+    A step has one or more parts. If the first part of training data has an attribute `scale`, the learning rate of its
+    step is multiplied by it; if it has `clip`, this is the largest norm of its gradient.
     """
 
     metric: Metric  # that it is judged by
@@ -48,6 +48,10 @@ class Objective(Protocol):
     def architecture_parameters(self) -> list[nn.Parameter]:
         """Return all architecture weights."""
         return [parameter for group in self.supernet.architecture().values() for parameter in group]
+
+    def weights_of(self, batch: Sequence[BatchPart]) -> list[nn.Parameter]:
+        """Return the model weights that a step on a batch of training data changes."""
+        return self.model_parameters()
 
     def buffers(self) -> list[Tensor]:
         """Return the running statistics, which passes in training mode change."""
@@ -70,6 +74,10 @@ class Objective(Protocol):
 
     def evaluate(self) -> Evaluation:
         """Compute loss and metric on the whole validation part, in evaluation mode."""
+
+    def figures(self) -> JSON:
+        """Return further entries in the history, of the last evaluation, as JSON data."""
+        return {}
 
     def evaluation_seconds(self) -> float:
         """Measure how long `evaluate` takes."""

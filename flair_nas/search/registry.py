@@ -13,12 +13,14 @@ OBJECTIVES = {
     "text": "text",
     "tagging": "tagging",
     "classification": "classification",
+    "several": "several",
 }
 """Modules of `flair_nas.search.objectives`, by the name of the objective."""
 
 SETTINGS = {
     "tagging": "flair_config:TaggingSearchConfig",
     "classification": "flair_config:ClassificationSearchConfig",
+    "several": "several_config:SeveralSearchConfig",
 }
 """Settings of objectives other than `SearchConfig`: a module of `flair_nas.search` and a class in it."""
 

@@ -25,7 +25,7 @@ from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.bilevel import REMEDY
 from flair_nas.search.build import log_derived_settings, make_objective
-from flair_nas.search.config import SearchSettings
+from flair_nas.search.config import PLACES, SearchSettings
 from flair_nas.search.health import explain_failure
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
 from flair_nas.search.protocols import JSON, Data, Objective, Strategy
@@ -35,8 +35,6 @@ from flair_nas.storage.paths import user_path
 from flair_nas.version import __version__
 
 log = logging.getLogger("flair_nas")
-
-_PLACES = ("text", "data_root", "device", "storage")  # settings of places on a machine
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ def _open(
     config: SearchSettings, out: Path, command: str | None
 ) -> contextlib.AbstractContextManager[Run[SearchSettings]]:
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
-    may_change = [*_PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
+    may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
     may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
     may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
@@ -203,6 +201,7 @@ class _Search:
             "architecture_loss": mean_validation,
             "valid_loss": loss if math.isfinite(loss) else None,
             metric.key: value if math.isfinite(value) else None,
+            **self.objective.figures(),
             **({f"{guess.key}_{metric.name}": metric.from_cost(guess.cost)} if (guess := self.guess) else {}),
             **self.strategy.end_epoch(),
             "genotype": self.strategy.genotype().one_line(),
@@ -304,7 +303,7 @@ class _Search:
             "method": self.strategy.method(self.config),
             "corpus": self.objective.name,
             "command": "flair-nas search --config FILE, with the settings below that are not the defaults",
-            "settings": {name: value for name, value in changed(self.config).items() if name not in _PLACES},
+            "settings": self.config.portable(),
             "date": datetime.date.today().isoformat(),
             "figures": self._figures(),
             **({"verdict": verdict} if (verdict := self._failure() or self.strategy.verdict(self.run.history)) else {}),
@@ -356,8 +355,12 @@ class _Display:
         mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
         loss, valid = line["training_loss"], self.metric.shown(line[self.metric.key])
         training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
+        tasks = "".join(
+            f"; {name}: " + ", ".join(f"{key} {math.nan if value is None else value:.4g}" for key, value in of.items())
+            for name, of in line.get("tasks", {}).items()
+        )
         text = (
-            f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}, {line['seconds']:.0f} s, "
+            f"epoch {line['epoch']} of {epochs}: {training}valid {valid}{mad}{tasks}, {line['seconds']:.0f} s, "
             f"{duration(left)} left; {line['genotype']}"
         )
         if self.progress:

@@ -54,15 +54,20 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
         FlairNasError: the file cannot be read or is not a mapping.
         UnknownSettingsError: the file has other keys; the error names them.
     """
+    return settings_in(read_mapping(path), config_type, str(path))
+
+
+def settings_in(data: dict[Any, Any], config_type: type, where: str) -> dict[str, Any]:
+    """Return the settings of a dataclass that YAML data have, with our names; see `read_settings`."""
     kinds = get_kinds(config_type)
-    data = replace_flair_names(config_type, read_mapping(path), f"{path}: ")
+    data = replace_flair_names(config_type, data, f"{where}: ")
     data.pop("about", None)  # the description of a preset
     unknown = [key for key in data if key not in kinds]
     if unknown:
         known = [*kinds, *flair_names(config_type)]
         hint = did_you_mean(unknown[0], known) if isinstance(unknown[0], str) else ""
         names = listed([key[:80] if isinstance(key, str) else brief(key) for key in unknown])
-        raise UnknownSettingsError(f"{path}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
+        raise UnknownSettingsError(f"{where}: unknown settings {names}; {hint}the settings are {', '.join(kinds)}")
     for name, value in data.items():
         if kinds[name].type is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 as text
             with contextlib.suppress(ValueError, OverflowError):
@@ -73,15 +78,22 @@ def read_settings(path: str | Path, config_type: type) -> dict[str, Any]:
 def read_mapping(path: str | Path) -> dict[Any, Any]:
     """Read a YAML file that is a mapping of plain data."""
     try:
-        data = yaml.load(read_file(user_path(path), _MAX_BYTES).decode(), _Loader)
+        text = read_file(user_path(path), _MAX_BYTES)
     except OSError as error:
         raise FlairNasError(f"{path}: cannot read this file of settings ({error.strerror})") from None
+    return parse_mapping(text, str(path))
+
+
+def parse_mapping(text: bytes, where: str) -> dict[Any, Any]:
+    """Parse YAML that is a mapping of plain data; `where` is its place, for errors."""
+    try:
+        data = yaml.load(text.decode(), _Loader)
     except RecursionError:
-        raise FlairNasError(f"{path}: not settings: lists in lists, too deep to be read") from None
+        raise FlairNasError(f"{where}: not settings: lists in lists, too deep to be read") from None
     except (yaml.YAMLError, ValueError, AttributeError, LookupError) as error:  # the last two for !!bool x
-        raise FlairNasError(f"{path}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
+        raise FlairNasError(f"{where}: not a YAML file of settings: {' '.join(str(error).split())[:500]}") from None
     if not isinstance(data, dict):
-        raise FlairNasError(f"{path}: expected settings as `name: value` lines")
+        raise FlairNasError(f"{where}: expected settings as `name: value` lines")
     return data
 
 

@@ -4,8 +4,9 @@ from flair_nas.supernet.bidirectional import BothDirections
 from flair_nas.supernet.cell import CellSupernet
 from flair_nas.supernet.derive import derive
 from flair_nas.supernet.inter_cell import InterCellSupernet
+from flair_nas.supernet.shared import OneTask, SharedSupernet
 
-Supernet = CellSupernet | InterCellSupernet | BothDirections
+Supernet = OneTask | SharedSupernet
 """Supernet of a search."""
 
-__all__ = ["BothDirections", "CellSupernet", "InterCellSupernet", "Supernet", "derive"]
+__all__ = ["BothDirections", "CellSupernet", "InterCellSupernet", "OneTask", "SharedSupernet", "Supernet", "derive"]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from flair_nas.search import estimate
 from flair_nas.search.config import SearchConfig
 from flair_nas.search.flair_config import TaggingSearchConfig
 from flair_nas.search.objectives import text as text_objective
+from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.search.strategies.gradient import GradientStrategy
 from flair_nas.settings.resolve import load_preset, preset_names
 
@@ -106,8 +108,10 @@ def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTUR
 
 @pytest.mark.parametrize("name", preset_names("search"))
 def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
-    config_type = TaggingSearchConfig if "conll" in name else SearchConfig
-    config = config_type(**load_preset("search", name, config_type))
+    several = "several" in name
+    config_type = SeveralSearchConfig if several else TaggingSearchConfig if "conll" in name else SearchConfig
+    given: dict[str, Any] = {"tasks": ["{name: a}", "{name: b, objective: tagging}"]} if several else {}
+    config = config_type(**load_preset("search", name, config_type), **given)
     if isinstance(config, SearchConfig):
         assert config.text is None
     if name.endswith("-small"):

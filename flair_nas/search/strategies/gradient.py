@@ -127,7 +127,7 @@ class GradientStrategy(Strategy):
         if self.config.order == 1:
             validation_loss, gradients = first_order(self.objective, validation, **options)
         else:
-            options |= {"weight_decay": self.config.weight_decay, "clip": self.config.clip}
+            options |= {"weight_decay": self.config.weight_decay, "clip": self.model_optimizer.clip(training)}
             options["learning_rate"] = self.model_optimizer.learning_rate(epoch, training)
             validation_loss, gradients = second_order(self.objective, training, validation, **options)
         check_finite(self.objective, "validation", epoch, step, validation_loss, group, gradients)

@@ -1,0 +1,241 @@
+"""Several tasks with one architecture as the objective of a search (MAS, Pasunuru and Bansal, 2019)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.runs.metric import Evaluation, Guess, Metric
+from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.search.perturbation import sum_segment_losses
+from flair_nas.search.processes import make_reduce
+from flair_nas.search.protocols import JSON, BatchPart, Data, Objective
+from flair_nas.search.registry import OBJECTIVES
+from flair_nas.search.several_config import SeveralSearchConfig
+from flair_nas.supernet import OneTask, SharedSupernet
+
+MEAN_COST = Metric("cost", "mean cost", form=".4f")
+"""Mean over the tasks: 1 - F1 or accuracy, or the loss divided by that of the untrained model."""
+SEGMENTS = 10
+"""Validation batches on which the loss of the untrained model is measured."""
+
+
+def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False) -> list[Data]:
+    """Read the data of each task, or check those passed, in the order of the tasks."""
+    tasks = config.named_tasks()
+    if data is not None and len(data) != len(tasks):
+        raise FlairNasError(f"the search has {len(tasks)} tasks, and data for {len(data)} were passed")
+    found = []
+    for (name, task), passed in zip(tasks.items(), data or [None] * len(tasks)):
+        with _naming(name):
+            found.append(_kind(task.objective).read(task, passed, progress))
+    return found
+
+
+def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accelerator) -> SeveralObjective:
+    """Build a model for each task, with one architecture, on the device; seeds the generators."""
+    objectives: dict[str, Objective] = {}
+    for (name, task), corpus in zip(config.named_tasks().items(), data):
+        with _naming(name):
+            objectives[name] = _kind(task.objective).build(task, corpus, accelerator)
+    same = [pair for pair in itertools.combinations(objectives, 2) if _same_data(*(objectives[name] for name in pair))]
+    return SeveralObjective(objectives, config, accelerator, [f"tasks {a} and {b} have the same data" for a, b in same])
+
+
+def _kind(objective: str) -> Any:
+    return importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[objective]}")
+
+
+def _same_data(one: Objective, other: Objective) -> bool:
+    return one.fingerprint == other.fingerprint
+
+
+@contextlib.contextmanager
+def _naming(task: str) -> Iterator[None]:
+    try:
+        yield
+    except FlairNasError as error:
+        raise FlairNasError(f"task {task}: {error}") from None
+
+
+class TaskPart(NamedTuple):
+    """Part of a step's data, of one task."""
+
+    task: int
+    part: BatchPart
+    scale: float  # factor of the learning rate
+    clip: float  # largest norm of the gradient
+
+
+class SeveralObjective(Objective):
+    """Tasks with models of their own, whose supernets have the same architecture weights.
+
+    Steps of the model weights take turns. Each step of the architecture weights learns on all tasks, by the loss
+
+        L = Σ_i w_i (m / m_i) L_i,  Σ_i w_i = 1,
+
+    where m_i is the loss of the untrained model of task i and m their mean. MAS itself has w_i = 1 / n and rewards on
+    one scale.
+
+    Args:
+        objectives: the tasks by name, with supernets of one space.
+        config: the settings of the search.
+        accelerator: device and processes.
+        notes: further sentences on the data, for the log.
+
+    Raises:
+        FlairNasError: weights to share that have other shapes.
+    """
+
+    metric = MEAN_COST
+    data = "tasks"
+
+    def __init__(
+        self,
+        objectives: Mapping[str, Objective],
+        config: SeveralSearchConfig,
+        accelerator: Accelerator,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.names, self.objectives, self.config = list(objectives), list(objectives.values()), config
+        self.settings = list(config.named_tasks().values())
+        supernets = [cast(OneTask, objective.supernet) for objective in self.objectives]
+        try:
+            self.supernet = SharedSupernet(supernets, config.shared_weights)
+        except ValueError as error:
+            raise FlairNasError(
+                f"shared_weights: {error}; the layers must read vectors of one width: set reproject: "
+                f"{config.hidden_size} in the files of tasks with embeddings"
+            ) from None
+        self.module = nn.ModuleList(objective.module for objective in self.objectives)
+        weights = config.weights or [1.0] * len(self.objectives)
+        self.shares = [weight / sum(weights) for weight in weights]
+        self.untrained = self._measure_untrained(accelerator)
+        self.name = "; ".join(f"{name}: {objective.name}" for name, objective in objectives.items())
+        parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, config.tasks)]
+        self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        turns = ", ".join(f"{name} {count}" for name, count in zip(self.names, self._counts(1)))
+        derived = [f"{name}: {objective.derived}" for name, objective in objectives.items() if objective.derived]
+        self.derived = "; ".join([f"steps of an epoch: {turns}", *notes, *derived])
+        self.figures_of: dict[str, JSON] = {}
+        self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
+
+    def _measure_untrained(self, accelerator: Accelerator) -> list[float]:
+        """Measure the loss of each untrained model; all processes have the mean over their parts of the batches."""
+        reduce, randomness, losses = make_reduce(accelerator), random_state(), []
+        for objective in self.objectives:
+            objective.module.eval()
+            with objective.supernet.batch_statistics():
+                losses.append(sum_segment_losses(objective, SEGMENTS, reduce) / SEGMENTS / self.config.parts)
+            objective.module.train()
+            objective.restart()
+        restore_random_state(randomness)
+        return losses
+
+    # --- data ---
+
+    def _counts(self, epoch: int) -> list[int]:
+        """Return the steps of each task in an epoch."""
+        steps = [objective.steps(epoch) for objective in self.objectives]
+        return [min(steps)] * len(steps) if self.config.balance == "equal" else steps
+
+    def steps(self, epoch: int) -> int:
+        """Return the number of steps of an epoch, of all tasks."""
+        return sum(self._counts(epoch))
+
+    def _turn(self, epoch: int, step: int) -> tuple[int, int]:
+        """Return the task of a step, and the number of its step; each task's steps are spread over the epoch evenly."""
+        if self._turns[0] != epoch:
+            counts = self._counts(epoch)
+            places = [(task, step) for task, count in enumerate(counts) for step in range(count)]
+            self._turns = epoch, sorted(places, key=lambda place: ((place[1] + 0.5) / counts[place[0]], place[0]))
+        return self._turns[1][step]
+
+    def _place(self, task: int, epoch: int, step: int) -> tuple[int, int]:
+        """Return a task's own epoch and step: with equal turns it reads on where its last turn ended."""
+        if self.config.balance == "equal":
+            step += sum(self._counts(before)[task] for before in range(1, epoch))
+            epoch = 1
+            while step >= (count := self.objectives[task].steps(epoch)):
+                epoch, step = epoch + 1, step - count
+        return epoch, step
+
+    def training_batch(self, epoch: int, step: int) -> list[TaskPart]:
+        """Return the parts of a step, all of the task whose turn it is."""
+        task, step = self._turn(epoch, step)
+        settings, objective = self.settings[task], self.objectives[task]
+        parts = objective.training_batch(*self._place(task, epoch, step))
+        rate = settings.learning_rate / self.config.learning_rate
+        return [TaskPart(task, part, rate * getattr(part, "scale", 1.0), settings.clip) for part in parts]
+
+    def validation_batch(self, epoch: int, step: int) -> list[TaskPart]:
+        """Return the parts of a step: those of all tasks, each going on in its own cycle."""
+        return [
+            TaskPart(task, part, 1.0, self.settings[task].clip)
+            for task, objective in enumerate(self.objectives)
+            for part in objective.validation_batch(epoch, step)
+        ]
+
+    def weights_of(self, batch: Sequence[TaskPart]) -> list[nn.Parameter]:
+        """Return the weights of the task whose turn it is: no others decay."""
+        shared = {id(parameter) for parameter in self.architecture_parameters()}
+        module = self.objectives[batch[0].task].module
+        return [p for p in module.parameters() if p.requires_grad and id(p) not in shared]
+
+    # --- losses ---
+
+    def training_loss(self, batch: TaskPart, keep_state: bool = False) -> Tensor:
+        """Compute the training loss of the task."""
+        return self.objectives[batch.task].training_loss(batch.part, keep_state)
+
+    def validation_loss(self, batch: TaskPart, keep_state: bool = False) -> Tensor:
+        """Compute n w_i (m / m_i) L_i of a part of task i; the mean over the parts of all tasks is the loss."""
+        factor = len(self.objectives) * self.shares[batch.task]
+        factor *= statistics.mean(self.untrained) / self.untrained[batch.task]
+        return factor * self.objectives[batch.task].validation_loss(batch.part, keep_state)
+
+    def evaluate(self) -> Evaluation:
+        """Compute the weighted mean of the tasks' costs; keep the figures of each."""
+        costs = []
+        for name, objective, untrained in zip(self.names, self.objectives, self.untrained):
+            found = objective.evaluate()
+            figures = {"valid_loss": found.loss, objective.metric.key: found.value}
+            self.figures_of[name] = {key: value if math.isfinite(value) else None for key, value in figures.items()}
+            costs.append(1 - found.value / 100 if objective.metric.higher_is_better else found.loss / untrained)
+        cost = sum(weight * cost for weight, cost in zip(self.shares, costs))
+        return Evaluation(cost, cost)
+
+    def figures(self) -> JSON:
+        """Return loss and metric of each task."""
+        return {"tasks": dict(self.figures_of)}
+
+    def evaluation_seconds(self) -> float:
+        """Measure the evaluation of each task."""
+        return sum(objective.evaluation_seconds() for objective in self.objectives)
+
+    def guess(self, part: str = "valid") -> Guess | None:
+        """Return the mean cost of what each task has to surpass on the validation part; None on the training part."""
+        if part != "valid":
+            return None
+        costs = []
+        for objective, untrained in zip(self.objectives, self.untrained):
+            guess = objective.guess()
+            assert guess is not None  # each objective has one
+            higher = objective.metric.higher_is_better
+            costs.append(1 + guess.cost / 100 if higher else guess.cost / untrained)
+        return Guess("guess", "what each task is compared with", sum(w * c for w, c in zip(self.shares, costs)))
+
+    def restart(self) -> None:
+        """Forget the carried states of all tasks."""
+        for objective in self.objectives:
+            objective.restart()

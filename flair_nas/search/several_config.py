@@ -1,0 +1,117 @@
+"""Settings of a search on several tasks at once (MAS, Pasunuru and Bansal, 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flair_nas.errors import FlairNasError, brief, did_you_mean
+from flair_nas.search.config import SearchSettings
+from flair_nas.search.registry import OBJECTIVES, settings_class
+from flair_nas.settings.fields import COUNT, changed, problems_in, setting
+from flair_nas.settings.resolve import parse_mapping, read_mapping, settings_in
+
+OF_TASKS = ("batch_size", "learning_rate", "clip", "recurrent_dropout", "input_dropout")
+"""Settings of every search that each task has for itself here."""
+
+
+@dataclass
+class SeveralSearchConfig(SearchSettings):
+    """Settings of `search_genotype` on several tasks; each is also a flag of ``flair-nas search --objective several``.
+
+    The tasks have one architecture. A task has the settings of a search with its objective, but only those of its
+    data, embeddings, dropouts and model weights.
+
+    Raises:
+        FlairNasError: settings that cannot be used or contradict each other; it names all of them.
+    """
+
+    objective: str = setting("several", "task of the model: several", choices=("several",))
+    tasks: list[str] = setting(
+        [], "files of settings, one for each task: its objective, data, embeddings, dropouts, batches, learning rate"
+    )
+    weights: list[float] = setting(
+        [], "weights of the tasks in the loss of the architecture weights (equal ones)", low=0, high=1e6
+    )
+    balance: str = setting(
+        "equal", "turns of the tasks in training: equal, as many as the smallest has batches; or by size",
+        choices=("equal", "size"),
+    )  # fmt: skip
+    shared_weights: bool = setting(False, "the tasks also share the weights of the recurrent layer, not the rest")
+    hidden_size: int = setting(64, "hidden size H of each task, and on text size D of the embedding", **COUNT)
+    weight_decay: float = setting(0.0, "weight decay of the model weights", low=0, high=1)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.tasks, list):  # a run keeps what the files say now
+            self.tasks = [_as_line(task) for task in self.tasks]
+        super().__post_init__()
+
+    def _contradictions(self) -> list[str]:
+        problems = super()._contradictions()
+        problems += [f"{name} belongs to each task, in its file" for name in changed(self, *OF_TASKS)]
+        if len(self.tasks) < 2:
+            problems.append(f"tasks must be at least two, got {len(self.tasks)}: a single one has its own objective")
+        if self.weights and (len(self.weights) != len(self.tasks) or not any(self.weights)):
+            problems.append(
+                f"weights must be as many as the tasks, {len(self.tasks)}, and not all 0, got "
+                f"{', '.join(f'{weight:g}' for weight in self.weights)}"
+            )
+        if problems or problems_in(type(self), vars(self)):
+            return problems  # else each task would repeat them
+        self._named: dict[str, SearchSettings] = {}
+        for number, line in enumerate(self.tasks, 1):
+            task = parse_mapping(line.encode(), f"task {number}")
+            name = str(task.pop("name", number))
+            if name in self._named:
+                problems.append(f"two tasks are named {name}: each needs a name of its own (name: …)")
+            try:
+                self._named[name] = self._make(task, f"task {name}")
+            except FlairNasError as error:
+                problems.append(str(error))
+        return problems
+
+    def _make(self, task: dict[Any, Any], where: str) -> SearchSettings:
+        objective = task.get("objective", "text")
+        if objective == "several" or objective not in OBJECTIVES:
+            known = [name for name in OBJECTIVES if name != "several"]
+            hint = did_you_mean(str(objective), known)
+            raise FlairNasError(f"{where}: unknown objective {brief(objective)}; {hint}there are {', '.join(known)}")
+        config_type = settings_class(objective)
+        own = settings_in(task, config_type, where)
+        shared = [field.name for field in fields(SearchSettings) if field.name not in (*OF_TASKS, "objective")]
+        for name in own:
+            if name in shared:
+                raise FlairNasError(
+                    f"{where} sets {name} {brief(own[name])}, which belongs to the whole search, where it is "
+                    f"{brief(getattr(self, name))}"
+                )
+        if "directions" in own and own["directions"] != "shared":
+            raise FlairNasError(f"{where} sets directions {brief(own['directions'])}: all have one architecture")
+        try:
+            return config_type(**{name: getattr(self, name) for name in shared}, **own)
+        except FlairNasError as error:
+            raise FlairNasError(f"{where}: {error}") from None
+
+    def portable(self) -> dict[str, Any]:
+        """Return the settings that differ from their defaults, without places, also of the tasks."""
+        tasks = [{"name": name, "objective": task.objective} | task.portable() for name, task in self._named.items()]
+        shared = {field.name for field in fields(SearchSettings) if field.name not in (*OF_TASKS, "objective")}
+        own = [{key: value for key, value in task.items() if key not in shared} for task in tasks]
+        return super().portable() | {"tasks": [_as_line(task) for task in own]}
+
+    def named_tasks(self) -> dict[str, SearchSettings]:
+        """Return the settings of each task, as a search of its own would have them, by name."""
+        return self._named
+
+
+def _as_line(task: str | dict[str, Any]) -> str:
+    """Return the settings of a task, those in a file with its name, as one line of YAML."""
+    if isinstance(task, str):
+        if task.lstrip().startswith("{"):
+            return task
+        task = {"name": Path(task).stem} | read_mapping(task)
+    line = yaml.safe_dump(task, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True)
+    return line.strip()

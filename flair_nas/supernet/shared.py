@@ -1,0 +1,87 @@
+"""Supernets of several tasks with the same architecture weights (MAS, Pasunuru and Bansal, 2019)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import nn
+
+from flair_nas.genotype import Genotype
+from flair_nas.supernet.bidirectional import BothDirections, OneDirection
+from flair_nas.supernet.inter_cell import InterCellSupernet
+
+OneTask = OneDirection | BothDirections
+
+WEIGHTS = ("weight_input", "weight_hidden", "weight_nodes", "weight_entry")
+"""Names of the weights of a recurrent layer, in cell and gates."""
+
+
+class SharedSupernet:
+    """Several supernets as one: they run one genotype, and have the architecture weights of the first.
+
+    What this class does not define, such as `genotype`, is that of the first.
+
+    Args:
+        supernets: one for each task, of one space; both directions of a supernet share their architecture weights.
+        weights: they also share the weights of the layer, each direction its own. A supernet of one direction reads
+            ahead.
+
+    Raises:
+        ValueError: weights to share that have other shapes.
+    """
+
+    def __init__(self, supernets: Sequence[OneTask], weights: bool = False) -> None:
+        self.first, self.supernets = supernets[0], supernets
+        ahead = directions(self.first)[0]
+        back = next((both[1] for both in map(directions, supernets) if len(both) > 1), None)
+        for supernet in supernets:
+            for direction, like in zip(directions(supernet), (ahead, back)):
+                _share(direction, ahead, like if weights else None)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the first supernet."""
+        return getattr(self.first, name)
+
+    def choose(self, genotype: Genotype | None) -> None:
+        """Run one genotype in all tasks; see `CellSupernet.choose`."""
+        for supernet in self.supernets:
+            assert not isinstance(supernet, InterCellSupernet)
+            supernet.choose(genotype)
+
+    @contextlib.contextmanager
+    def batch_statistics(self) -> Iterator[None]:
+        """Normalise by the batch in all tasks; see `CellSupernet.batch_statistics`."""
+        with contextlib.ExitStack() as stack:
+            for supernet in self.supernets:
+                stack.enter_context(supernet.batch_statistics())
+            yield
+
+
+def directions(supernet: OneTask) -> list[OneDirection]:
+    """Return the supernets of the directions, ahead first."""
+    return [supernet.ahead, supernet.back] if isinstance(supernet, BothDirections) else [supernet]
+
+
+def layer_weights(supernet: OneTask) -> dict[str, nn.Parameter]:
+    """Return the weights of the recurrent layer by name, without architecture weights."""
+    return {name: weight for name, weight in supernet.named_parameters() if name.rpartition(".")[2] in WEIGHTS}
+
+
+def _share(target: OneDirection, arch: OneDirection, like: OneDirection | None) -> None:
+    """Let a supernet use the architecture weights and sampler of one, and the weights of `like`, if not None."""
+    pairs = zip(*(sum(supernet.architecture().values(), []) for supernet in (target, arch)))
+    other: dict[int, nn.Parameter] = {id(own): shared for own, shared in pairs}
+    if like is not None:
+        shared, own = layer_weights(like), layer_weights(target)
+        for name, weight in own.items():
+            if weight.shape != shared[name].shape:
+                shapes = f"{list(shared[name].shape)} in one task and {list(weight.shape)} in another"
+                raise ValueError(f"{name} is {shapes}")
+            other[id(weight)] = shared[name]
+    for module in target.modules():
+        if hasattr(module, "sampler"):
+            setattr(module, "sampler", arch.sampler)  # noqa: B010 - a module of any kind
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, name, other.get(id(parameter), parameter))
