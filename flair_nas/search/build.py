@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
@@ -14,9 +14,12 @@ from flair_nas.errors import FlairNasError
 from flair_nas.runs.memory import check_fits
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import by_main
-from flair_nas.search.protocols import Data, Objective
+from flair_nas.search.protocols import Data, Objective, Strategy
 from flair_nas.search.registry import OBJECTIVES, strategy_class
 from flair_nas.supernet import CellSupernet, InterCellSupernet
+
+if TYPE_CHECKING:
+    from flair_nas.search.bilevel import Reduce
 
 log = logging.getLogger("flair_nas")
 
@@ -41,7 +44,20 @@ def make_objective(
     if corpus is None:  # the main process has put it into a cache
         corpus = kind.read(config, data)
     objective: Objective = kind.build(config, corpus, accelerator)
+    if config.after is not None or config.sparsity:
+        from flair_nas.search.continual import continue_from
+
+        continue_from(objective, config)
     return objective
+
+
+def make_strategy(objective: Objective, config: SearchSettings, reduce: Reduce | None) -> Strategy:
+    """Make the strategy that the settings name; with `retrain_epochs` its genotype trains alone in the last ones."""
+    if config.retrain_epochs:
+        from flair_nas.search.strategies.retrained import Retrained
+
+        return Retrained(objective, config, reduce)
+    return strategy_class(config.strategy)(objective, config, reduce)
 
 
 def log_derived_settings(objective: Objective) -> None:

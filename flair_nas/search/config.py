@@ -24,13 +24,13 @@ STRATEGY_SETTINGS = {
 }
 """The strategies that have a setting, where not all of a kind have it."""
 
-PLACES = ("text", "data_root", "device", "storage")
+PLACES = ("text", "data_root", "device", "storage", "after")
 """Settings of places on a machine."""
 
 
 def small_presets() -> list[str]:
     """Return the names of the presets for a small search on text."""
-    others = ("conll", "several")
+    others = ("conll", "several", "cas")
     names = [name for name in preset_names("search") if name.endswith("-small")]
     return [name for name in names if not any(other in name for other in others)]
 
@@ -64,6 +64,7 @@ class SearchSettings:
 
     SECTIONS: ClassVar[dict[str, str]] = {  # titles of the help's sections, by the first setting of each
         "nodes": "cell and gates",
+        "after": "continual search",
         "learning_rate": "model weights",
         "arch_learning_rate": "architecture weights (strategy gradient)",
         "samples": "strategies that compare whole cells",
@@ -106,6 +107,18 @@ class SearchSettings:
     fixed: str | None = setting(
         None, "genotype (options after commas) with the fixed cell (learn inter) or gates (learn intra)"
     )
+
+    after: str | None = setting(None, "folder of a finished search, from whose model weights this one goes on (CAS)")
+    sparsity: float = setting(
+        0.0, "CAS: weight of the row norms of the layer's weights, with --after of their change", low=0, high=1e6
+    )
+    orthogonality: float = setting(
+        0.0, "CAS: weight of the overlap of that change with the weights before it", low=0, high=1e6
+    )
+    retrain_epochs: int = setting(
+        0, "the last of the epochs, in which the derived genotype trains alone with the shared weights", low=0,
+        high=1_000_000,
+    )  # fmt: skip
 
     learning_rate: float = setting(10.0, "learning rate of SGD for the model weights", low=1e-12, high=1e6)
     schedule: str = setting(
@@ -223,12 +236,22 @@ class SearchSettings:
              "avoid_first and most_identity are of a cell that is searched: learn must be intra or joint"),
             (self.recurrence == "elementwise" and (self.history or self.fixed is not None),
              "recurrence elementwise is of cells without gates: history must be 0, and fixed left out"),
+            (self.orthogonality and self.after is None,
+             "orthogonality is to the weights of an earlier search: after must name its folder"),
+            (bool(self.retrain_epochs) and self.retrain_epochs >= self.epochs,
+             f"retrain_epochs {self.retrain_epochs} must be less than epochs {self.epochs}: they are its last ones"),
+            (bool(self.retrain_epochs) and (self.learn == "inter" or self.convergence > 0),
+             "retrain_epochs goes neither with learn inter nor with convergence"),
             (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
             (self.convergence and self.phase_steps is not None and self.convergence_steps >= self.phase_steps,
              f"convergence_steps {self.convergence_steps} must be less than phase_steps {self.phase_steps}: a phase "
              "would always end first"),
         ]  # fmt: skip
         problems = [message for wrong, message in checks if wrong]
+        if self.strategy in TRAINED_ALONE or self.objective == "several":
+            kind = f"strategy {self.strategy}" if self.objective != "several" else "objective several"
+            problems += [f"{name} needs weights that all cells of one task share, which {kind} has not"
+                         for name in changed(self, "after", "sparsity", "retrain_epochs")]  # fmt: skip
         if self.learn != "joint":
             problems += [f"{name} belongs to learn joint, not {self.learn}"
                       for name in changed(self, "fresh_moments", "phase_steps")]  # fmt: skip

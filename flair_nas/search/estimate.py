@@ -11,11 +11,10 @@ import torch
 from accelerate import Accelerator
 
 from flair_nas.runs.memory import peak_memory_mb
-from flair_nas.search.build import log_derived_settings, make_objective
+from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import SearchSettings
 from flair_nas.search.processes import make_accelerator, make_reduce
 from flair_nas.search.protocols import Data, Objective
-from flair_nas.search.registry import strategy_class
 
 ENOUGH = 10.0
 """Seconds after which no further step is measured."""
@@ -70,7 +69,7 @@ def estimate_search(
     accelerator = make_accelerator(config.device, config.precision)
     learned = make_objective(config, accelerator, data=text, make=objective, progress=progress)
     log_derived_settings(learned)
-    strategy = strategy_class(config.strategy)(learned, config, make_reduce(accelerator))
+    strategy = make_strategy(learned, config, make_reduce(accelerator))
     per_epoch = [strategy.steps(epoch) for epoch in range(1, config.epochs + 1)]
     seconds: list[float] = []
     learned.module.train()

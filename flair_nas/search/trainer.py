@@ -24,7 +24,7 @@ from flair_nas.runs.metric import Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.runs.run import Run, open_run
 from flair_nas.search.bilevel import REMEDY
-from flair_nas.search.build import log_derived_settings, make_objective
+from flair_nas.search.build import log_derived_settings, make_objective, make_strategy
 from flair_nas.search.config import PLACES, SearchSettings
 from flair_nas.search.health import explain_failure
 from flair_nas.search.processes import by_main, gather, make_accelerator, make_reduce, only_main_logs
@@ -108,9 +108,14 @@ def _open(
     """Open the run folder for this search; the text may have moved, as its fingerprint is in the checkpoint."""
     may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
     may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
-    may_change += ["epochs"] if strategy_class(config.strategy).extendable(config) else []
+    may_change += ["epochs"] if is_extendable(config) else []
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
+
+
+def is_extendable(config: SearchSettings) -> bool:
+    """Return True if a search can go on with more epochs."""
+    return strategy_class(config.strategy).extendable(config) and not config.retrain_epochs
 
 
 class _Search:
@@ -124,7 +129,7 @@ class _Search:
         self.is_main = accelerator.is_main_process
         self.progress = progress and self.is_main
         self.reduce = make_reduce(accelerator)
-        self.strategy = strategy_class(config.strategy)(objective, config, self.reduce)
+        self.strategy = make_strategy(objective, config, self.reduce)
         self.guess = objective.guess()
         self.judged_against = objective.guess(self.strategy.judged_on)
         self.epoch = 0  # the last whole one
@@ -133,7 +138,7 @@ class _Search:
         run, finished = self.run, self.run.resume(self._restore)
         by_main(self.accelerator, run.accept)
         if finished:
-            extends = self.strategy.extendable(self.config) and not self.strategy.converged()
+            extends = is_extendable(self.config) and not self.strategy.converged()
             hint = "; --epochs extends it" if extends else ""
             log.warning("%s is finished, so nothing was searched%s", run.folder, hint)
         else:

@@ -109,7 +109,9 @@ def test_quiet_prints_the_result_alone(text: str, tmp_path: Path, capsys: CAPTUR
 @pytest.mark.parametrize("name", preset_names("search"))
 def test_every_preset_is_a_search_and_small_ones_are_small(name: str) -> None:
     several = "several" in name
-    config_type = SeveralSearchConfig if several else TaggingSearchConfig if "conll" in name else SearchConfig
+    config_type = (
+        SeveralSearchConfig if several else TaggingSearchConfig if "conll" in name or "cas" in name else SearchConfig
+    )
     given: dict[str, Any] = {"tasks": ["{name: a}", "{name: b, objective: tagging}"]} if several else {}
     config = config_type(**load_preset("search", name, config_type), **given)
     if isinstance(config, SearchConfig):

@@ -181,6 +181,16 @@ class FlairObjective(Objective):
         finally:
             self.module.train(mode)
 
+    def use_test(self) -> None:
+        """Evaluate on test from now on, in place of dev.
+
+        Raises:
+            FlairNasError: the corpus has none.
+        """
+        if not (test := sentences_of(self.corpus.corpus.test)):
+            raise FlairNasError(f"{self.corpus.name} has no test part")
+        self.dev = test
+
     def evaluate_batches(self, size: int) -> Evaluation:
         """Compute loss and metric on dev in batches of `size`, in the mode that is set."""
         raise NotImplementedError

@@ -1,0 +1,48 @@
+"""flair-nas forgetting: what each task keeps while a search goes on to others."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import TYPE_CHECKING
+
+from flair_nas.cli.flags import add_action
+from flair_nas.cli.log import quiet_flair
+from flair_nas.runs.signals import exit_on_signal
+
+if TYPE_CHECKING:
+    from flair_nas.cli.flags import Actions
+
+EXAMPLES = """examples:
+  flair-nas search --preset cas-small --corpus conll_2000 --sparsity 1e-7 --out runs/1
+  flair-nas search --preset cas-small --corpus wnut_17 --after runs/1 --sparsity 1e-3 --orthogonality 1e-3 --out runs/2
+  flair-nas forgetting runs/1 runs/2
+
+A row is a task, a column the stage after which it is evaluated: with the genotype and the head of its own stage, and
+the layer of the later one."""
+
+
+def add_parser(verbs: Actions) -> None:
+    """Add the verb."""
+    summary = "Show how a continual search (search --after) does on the tasks before."
+    parser = add_action(verbs, "forgetting", run, summary, EXAMPLES)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="finished searches, each --after the one before")
+    parser.add_argument("--part", choices=("valid", "test"), default="valid", help="(default: valid)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run ``flair-nas forgetting``."""
+    quiet_flair(arguments)
+    with exit_on_signal():
+        from flair_nas.search.forgetting import evaluate_stages
+
+    count = len(arguments.runs)
+    print(f"| task | metric | {' | '.join(f'after {stage}' for stage in range(1, count + 1))} | forgetting |")
+    print("| --- " * (count + 3) + "|")
+    lost = []
+    for number, task in enumerate(evaluate_stages(arguments.runs, arguments.part)):
+        cells = ["-"] * number + [f"{value:.2f}" for value in task.values]
+        print(f"| {task.name} | {task.title} | {' | '.join(cells)} | {task.forgetting:.2f} |", flush=True)
+        lost.append(task.forgetting)
+    print(f"\nmean forgetting of the first {count - 1}: {statistics.mean(lost[:-1]):.2f}")
+    return 0

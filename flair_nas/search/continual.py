@@ -1,0 +1,174 @@
+"""Continual architecture search (CAS, Pasunuru and Bansal, 2019): a search that goes on from the weights of another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
+from flair_nas.library.named import load_genotype
+from flair_nas.runs.checkpoints import Checkpoints
+from flair_nas.search.config import SearchSettings
+from flair_nas.search.protocols import Objective
+from flair_nas.search.registry import TRAINED_ALONE, settings_class
+from flair_nas.settings.resolve import read_mapping, read_run_settings
+from flair_nas.storage.files import hash_data
+from flair_nas.storage.paths import user_path
+from flair_nas.supernet import InterCellSupernet
+from flair_nas.supernet.shared import directions, layer_weights
+
+if TYPE_CHECKING:
+    from flair_nas.nn.cell import CellBase
+    from flair_nas.supernet import OneTask
+
+log = logging.getLogger("flair_nas")
+
+LINEAR_MAPS = ("embedding2nn", "word_reprojection_map")
+"""Flair's names for the linear map on top of the embeddings."""
+
+
+class Stage(NamedTuple):
+    """A finished search whose weights another one goes on from."""
+
+    folder: Path
+    config: SearchSettings
+    genotype: Genotype
+    weights: Mapping[str, Tensor]  # of the whole model, by name
+    data: str  # fingerprint of its data
+
+
+def load_stage(folder: str | Path) -> Stage:
+    """Load a finished search with shared weights.
+
+    Raises:
+        FlairNasError: no search, one that is not finished or has no shared weights, or damaged checkpoints.
+    """
+    folder = user_path(folder)
+    if not (folder / "config.yaml").exists():
+        raise FlairNasError(f"{folder}: there is no search in this folder (no config.yaml)")
+    objective = read_mapping(folder / "config.yaml").get("objective", "text")
+    config = read_run_settings(folder / "config.yaml", settings_class(objective))
+    state = Checkpoints(folder).load()
+    done = 0 if state is None else state["epoch"]
+    if state is None or not state["finished"]:
+        raise FlairNasError(
+            f"{folder}: this search has finished {done} of {config.epochs} epochs; go on with it first: "
+            f"flair-nas search --resume {folder}"
+        )
+    if config.strategy in TRAINED_ALONE or objective == "several":
+        kind = f"strategy {config.strategy}" if objective != "several" else "objective several"
+        raise FlairNasError(f"{folder}: a search with {kind} leaves no weights that all cells of one task share")
+    return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].split()[0])
+
+
+def matrices(supernet: OneTask) -> list[Tensor]:
+    """Return the matrices of a layer as the paper has them, each [out, in]; the vector of a recurrence is [H].
+
+    Gate and candidate are matrices of their own, and both read [x | h]. Our supernet has one matrix for a node,
+    whichever tail it reads. The paper's has one for each pair of nodes.
+    """
+    found: list[Tensor] = []
+    for direction in directions(supernet):
+        cell: CellBase = direction.cell if isinstance(direction, InterCellSupernet) else direction
+        hidden: Tensor = cell.weight_hidden
+        if hidden.dim() == 1:
+            found += [*cell.weight_input.t().chunk(2), hidden]  # [H, D] each, and [H]
+        else:
+            found += torch.cat([cell.weight_input, hidden]).t().chunk(2)  # [H, D + H] each
+        for node in cell.weight_nodes:
+            found += node.t().chunk(2)  # [H, H] each
+        for gate in (cell.state_gate, cell.input_gate):
+            found += [] if gate is None else [m.t() for w in (gate.weight_entry, gate.weight_nodes) for m in w]
+    return found
+
+
+def sparsity(parts: Sequence[Tensor]) -> Tensor:
+    """Compute Σ_i ‖W[i, :]‖_2 over the rows of all matrices (CAS, block sparsity); of vectors Σ |w_i|."""
+    norms = [part.abs() if part.dim() == 1 else torch.linalg.vector_norm(part, dim=1) for part in parts]
+    return torch.cat(norms).sum()
+
+
+def overlaps(changes: Sequence[Tensor], before: Sequence[Tensor]) -> Tensor:
+    """Compute ‖ψᵀ θ‖² of each change ψ and the weights θ before it (CAS, orthogonality); of vectors ‖ψ θ‖²."""
+    products = [psi * theta if psi.dim() == 1 else psi.t() @ theta for psi, theta in zip(changes, before)]
+    return torch.stack([product.square().sum() for product in products])
+
+
+def continue_from(objective: Objective, config: SearchSettings) -> None:
+    """Take the weights of the search `after`, and add the penalties of the settings to the training loss.
+
+    The layer's weights and the linear map before it are taken. The rest of the model, and the architecture weights,
+    begin anew.
+
+    Raises:
+        FlairNasError: a search that has no such weights.
+    """
+    before: list[Tensor] | None = None
+    if config.after is not None:
+        stage = load_stage(config.after)
+        check_like(stage, config)
+        names = carried(objective)
+        with torch.no_grad():
+            for name, weight in names.items():
+                weight.copy_(weight_of(stage, name, weight))
+        supernet = objective.supernet
+        before = [part.detach().clone() for part in matrices(supernet)]  # type: ignore[arg-type]
+        digest = hash_data({name: weight.tolist() for name, weight in names.items()})
+        if stage.data == objective.fingerprint:
+            log.warning("%s: that search was on the same data, %s", stage.folder, objective.name)
+        objective.fingerprint = f"{objective.fingerprint} after {digest}"
+        objective.name += f", from the weights of a search on {stage.genotype.origin.get('corpus', stage.folder.name)}"
+    if config.sparsity or config.orthogonality:
+        _add_penalties(objective, config, before)
+
+
+def _add_penalties(objective: Objective, config: SearchSettings, before: list[Tensor] | None) -> None:
+    plain: Callable[..., Tensor] = objective.training_loss
+
+    def training_loss(batch: object, keep_state: bool = False) -> Tensor:
+        parts = matrices(objective.supernet)  # type: ignore[arg-type]
+        changes = parts if before is None else [part - old for part, old in zip(parts, before)]
+        loss = plain(batch, keep_state) + config.sparsity * sparsity(changes)
+        return loss + config.orthogonality * overlaps(changes, before).sum() if before is not None else loss
+
+    objective.training_loss = training_loss  # type: ignore[method-assign]
+
+
+def carried(objective: Objective) -> dict[str, nn.Parameter]:
+    """Return the weights that the next search takes, by their names in the model."""
+    layer = {id(weight) for weight in layer_weights(objective.supernet).values()}  # type: ignore[arg-type]
+    return {
+        name: weight
+        for name, weight in objective.module.named_parameters()
+        if id(weight) in layer or any(part in name.split(".") for part in LINEAR_MAPS)
+    }
+
+
+def weight_of(stage: Stage, name: str, like: Tensor) -> Tensor:
+    """Return a weight of a stage.
+
+    Raises:
+        FlairNasError: it has none of that name and shape.
+    """
+    weight = stage.weights.get(name)
+    if weight is None or weight.shape != like.shape:
+        found = "no such weight" if weight is None else list(weight.shape)
+        raise FlairNasError(
+            f"{stage.folder}: {name} is {list(like.shape)} here and {found} there; give both the same embeddings, or "
+            "the same width by --reproject after a linear map of their own"
+        )
+    return weight
+
+
+def check_like(stage: Stage, config: SearchSettings) -> None:
+    """Raise an error for another space."""
+    same = ("objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions")
+    pairs = {name: [getattr(one, name, None) for one in (stage.config, config)] for name in same}
+    if other := [f"{name} {there} there and {here} here" for name, (there, here) in pairs.items() if there != here]:
+        raise FlairNasError(f"{stage.folder} is a search of another space: {', '.join(other)}")

@@ -1,0 +1,76 @@
+"""What each task of a continual search keeps while the search goes on to others."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from flair_nas.errors import FlairNasError
+from flair_nas.search.build import make_objective
+from flair_nas.search.continual import carried, check_like, load_stage, weight_of
+from flair_nas.search.processes import make_accelerator
+from flair_nas.storage.paths import user_path
+
+log = logging.getLogger("flair_nas")
+
+
+class TaskFigures(NamedTuple):
+    """Metric of a task after its own stage and each later one.
+
+    Args:
+        name: the folder of its search.
+        title: the title of the metric.
+        values: after its own stage first.
+    """
+
+    name: str
+    title: str
+    values: list[float]
+
+    @property
+    def forgetting(self) -> float:
+        """Decrease from the task's own stage to the last."""
+        return self.values[0] - self.values[-1]
+
+
+def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Iterator[TaskFigures]:
+    """Evaluate the task of each search with its genotype and head, and the layer of its own and each later search.
+
+    Args:
+        folders: finished searches on tags, classes or text, each after the one before.
+        part: ``valid``, or ``test`` of tags and classes.
+
+    Yields:
+        The figures of one task after the other.
+
+    Raises:
+        FlairNasError: fewer than two searches, searches of several spaces, or no such part.
+    """
+    stages = [load_stage(folder) for folder in folders]
+    if len(stages) < 2:
+        raise FlairNasError(f"at least two searches are needed, each --after the one before; got {len(stages)}")
+    for earlier, later in zip(stages, stages[1:]):
+        if later.config.after is None or user_path(later.config.after).resolve() != earlier.folder.resolve():
+            log.warning("%s did not begin with the weights of %s", later.folder, earlier.folder)
+        check_like(earlier, later.config)
+    for number, stage in enumerate(stages):
+        config = dataclasses.replace(stage.config, after=None, sparsity=0.0, orthogonality=0.0)
+        objective: Any = make_objective(config, make_accelerator(config.device, config.precision))
+        if part == "test":
+            if not hasattr(objective, "use_test"):
+                raise FlairNasError(f"{stage.folder}: {part} is for searches on tags and classes alone")
+            objective.use_test()
+        objective.module.load_state_dict(stage.weights)
+        objective.supernet.choose(stage.genotype)
+        values = []
+        for later in stages[number:]:
+            with torch.no_grad():
+                for name, weight in carried(objective).items():
+                    weight.copy_(weight_of(later, name, weight))
+            values.append(float(objective.evaluate().value))
+        yield TaskFigures(str(stage.folder), objective.metric.title, values)
