@@ -1,10 +1,10 @@
-"""F1 of the README's tagger of column files by how many sentences it has, and by what it knows of words before.
+"""F1 of a tagger of column files (docs/tagging.md) by how many sentences it has, and by what it knows of words before.
 
     python benchmarks/few_sentences.py --data-root DATASETS --embeddings EMBEDDING ... [--sentences 100 300 1000] \
         [--rnn i-darts-ptb lstm] [--seeds 1 2 3] [--out FILE]
 
 The first so many training sentences of WNUT-2017, a third as many of dev, and all of test. Words are known by the
-embeddings that are given, or by what the sentences themselves teach; the settings are those of the README's command for
+embeddings that are given, or by what the sentences themselves teach; the settings are those of that page's command for
 either, and for the first also those for the second. --out takes a JSON line for each; what it has is not trained again.
 """
 
@@ -18,7 +18,7 @@ from json_lines import lines_in, lines_so_far, put
 
 from flair_nas.experiments.statistics import mean_and_spread
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "tagging.md"
 RESULTS = Path(__file__).parent / "results" / "few_sentences.jsonl"
 OF_SENTENCES = ["one-hot", "char"]
 OUT = {"pretrained": "runs/better", "hasty": "runs/mine", "own": "runs/mine"}
@@ -30,8 +30,8 @@ GROUPS = {
 
 
 def settings(words: str) -> dict[str, Any]:
-    """Those of the README's command."""
-    command = re.search(rf"^flair-nas tag train ([^`]*?) --out {OUT[words]}$", README.read_text(encoding="utf-8"), re.M)
+    """Those of the page's command."""
+    command = re.search(rf"^flair-nas tag train ([^`]*?) --out {OUT[words]}$", PAGE.read_text(encoding="utf-8"), re.M)
     assert command is not None
     flags = dict(re.findall(r"--([a-z-]+) ([\d.]+)", command[1]))
     names = {name.replace("-", "_"): float(value) if "." in value else int(value) for name, value in flags.items()}
@@ -93,7 +93,7 @@ def sentence() -> str:
     }
     return (
         f"With the first {count:,} sentences of WNUT-2017 the first command has a test F1 of {figures['own']}, and the "
-        f"second, with small pretrained embeddings, {figures['pretrained']} ([more](docs/figures.md#few-sentences))."
+        f"second, with small pretrained embeddings, {figures['pretrained']} ([more](figures.md#few-sentences))."
     )
 
 

@@ -1,4 +1,4 @@
-"""Puts figures into README, four pages of docs/ and the bundled genotypes, and draws README's; none is typed by hand.
+"""Puts figures into README, five pages of docs/ and the bundled genotypes, and draws README's; none is typed by hand.
 
     python benchmarks/fill.py [--check]
 
@@ -116,7 +116,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
     pages = [
-        *(DOCS / f"{name}.md" for name in ("arena", "export", "figures", "performance")),
+        *(DOCS / f"{name}.md" for name in ("arena", "export", "figures", "performance", "tagging")),
         HERE.parent / "README.md",
     ]
     files = {**{page: filled(page.read_text(encoding="utf-8")) for page in pages}, **bundled()}

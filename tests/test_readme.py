@@ -25,6 +25,12 @@ def test_every_make_target_that_is_named_exists() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
 
 
+def test_it_fits_on_a_few_screens() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a reader with a corpus of column files stands."""
