@@ -31,11 +31,9 @@ SMALL: dict[str, Any] = {"hidden_size": 6, "nodes": 2, "epochs": 2, "device": "c
 STRATEGIES: dict[str, dict[str, Any]] = {
     "gradient": {},
     "second order": {"order": 2},
-    "gdas": {"sampling": "straight-through"},
-    "perturbation": {"selection": "perturbation", "selection_steps": 1},
+    "perturbation": {"sampling": "straight-through", "selection": "perturbation", "selection_steps": 1},
     "joint": {"learn": "joint", "history": 2, "phase_steps": 3},
     "random-shared": {"strategy": "random-shared"},
-    "random-independent": {"strategy": "random-independent"},
     "local-search": {"strategy": "local-search", "child_steps": [3], "samples": 100, "sample_segments": 10},
     "enas": {"strategy": "enas", "controller_steps": 2, "controller_draws": 2, "controller_size": 4},
 }
