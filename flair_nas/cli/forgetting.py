@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     lost = []
     for number, task in enumerate(evaluate_stages(arguments.runs, arguments.part)):
         cells = ["-"] * number + [f"{value:.2f}" for value in task.values]
-        print(f"| {task.name} | {task.title} | {' | '.join(cells)} | {task.forgetting:.2f} |", flush=True)
+        print(f"| {task.name} | {task.metric.title} | {' | '.join(cells)} | {task.forgetting:.2f} |", flush=True)
         lost.append(task.forgetting)
     print(f"\nmean forgetting of the first {count - 1}: {statistics.mean(lost[:-1]):.2f}")
     return 0

@@ -119,10 +119,11 @@ def second_order(
     randomness = random_state()
     with preserve([*objective.buffers(), *(weight.detach() for weight in weights)]), torch.no_grad():
         start = [weight.clone() for weight in weights]
-        _, gradients = differentiate(objective.training_loss, training_batch, weights)
+        learning = objective.weights_of(training_batch)  # the others stay
+        _, gradients = differentiate(objective.training_loss, training_batch, learning)
         shrinkage = clip_gradients(gradients, clip)
-        for weight, before, gradient in zip(weights, start, gradients):
-            weight.copy_(before - learning_rate * (gradient + weight_decay * before))  # w'
+        for weight, gradient in zip(learning, gradients):
+            weight.copy_(weight - learning_rate * (gradient + weight_decay * weight))  # w'
         both = [*architecture, *weights]
         loss, gradients = differentiate(objective.validation_loss, validation_batch, both, keep_state=True)
         result, direction = gradients[: len(architecture)], gradients[len(architecture) :]

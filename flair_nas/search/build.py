@@ -38,12 +38,15 @@ def make_objective(
         FlairNasError: data that cannot be used, or settings that contradict them.
     """
     if make is not None:
-        return make(accelerator)
+        return _continued(make(accelerator), config)
     kind: Any = importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[config.objective]}")
     corpus = by_main(accelerator, lambda: kind.read(config, data, progress))
     if corpus is None:  # the main process has put it into a cache
         corpus = kind.read(config, data)
-    objective: Objective = kind.build(config, corpus, accelerator)
+    return _continued(kind.build(config, corpus, accelerator), config)
+
+
+def _continued(objective: Objective, config: SearchSettings) -> Objective:
     if config.after is not None or config.sparsity:
         from flair_nas.search.continual import continue_from
 

@@ -240,6 +240,11 @@ class SearchSettings:
              "orthogonality is to the weights of an earlier search: after must name its folder"),
             (bool(self.retrain_epochs) and self.retrain_epochs >= self.epochs,
              f"retrain_epochs {self.retrain_epochs} must be less than epochs {self.epochs}: they are its last ones"),
+            (self.after is not None and self.learn == "inter",
+             "after continues the search of a cell: learn must be intra or joint"),
+            (bool(self.retrain_epochs) and self.warmup_epochs >= self.epochs - self.retrain_epochs > 0,
+             f"warmup_epochs {self.warmup_epochs} must be less than the {self.epochs - self.retrain_epochs} epochs "
+             "before retrain_epochs"),
             (bool(self.retrain_epochs) and (self.learn == "inter" or self.convergence > 0),
              "retrain_epochs goes neither with learn inter nor with convergence"),
             (not self.gate_links and not self.history, "gate_links belongs to gates: history must be at least 1"),
@@ -264,7 +269,9 @@ class SearchSettings:
             problems += strategy.contradictions(self)
             min_sequences = strategy.count_min_sequences(self)
         parts = max(self.parts, 1)  # 0 is named as out of range already
-        if self.batch_size % parts:
+        if self.objective == "several":
+            pass  # each task has batches of its own
+        elif self.batch_size % parts:
             problems.append(f"batch_size {self.batch_size} cannot be divided into {self.parts} parts")
         elif self.batch_size // parts < min_sequences:
             problems.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from flair_nas.search.config import SearchSettings
 from flair_nas.search.protocols import Objective
 from flair_nas.search.registry import TRAINED_ALONE, settings_class
 from flair_nas.settings.resolve import read_mapping, read_run_settings
-from flair_nas.storage.files import hash_data
 from flair_nas.storage.paths import user_path
 from flair_nas.supernet import InterCellSupernet
 from flair_nas.supernet.shared import directions, layer_weights
@@ -95,9 +95,16 @@ def sparsity(parts: Sequence[Tensor]) -> Tensor:
 
 
 def overlaps(changes: Sequence[Tensor], before: Sequence[Tensor]) -> Tensor:
-    """Compute ‖ψᵀ θ‖² of each change ψ and the weights θ before it (CAS, orthogonality); of vectors ‖ψ θ‖²."""
-    products = [psi * theta if psi.dim() == 1 else psi.t() @ theta for psi, theta in zip(changes, before)]
-    return torch.stack([product.square().sum() for product in products])
+    """Compute ‖ψᵀ θ‖² of each change ψ and the weights θ before it (CAS, orthogonality); of vectors ‖ψ θ‖².
+
+    As ‖ψᵀ θ‖² = Σ (ψ ψᵀ) ⊙ (θ θᵀ), the products have as many rows as the layer has units, not as many as it reads.
+    """
+    return torch.stack(
+        [
+            (psi * theta).square().sum() if psi.dim() == 1 else ((psi @ psi.t()) * (theta @ theta.t())).sum()
+            for psi, theta in zip(changes, before)
+        ]
+    )
 
 
 def continue_from(objective: Objective, config: SearchSettings) -> None:
@@ -119,10 +126,12 @@ def continue_from(objective: Objective, config: SearchSettings) -> None:
                 weight.copy_(weight_of(stage, name, weight))
         supernet = objective.supernet
         before = [part.detach().clone() for part in matrices(supernet)]  # type: ignore[arg-type]
-        digest = hash_data({name: weight.tolist() for name, weight in names.items()})
+        digest = hashlib.sha256()
+        for name, weight in names.items():
+            digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
         if stage.data == objective.fingerprint:
             log.warning("%s: that search was on the same data, %s", stage.folder, objective.name)
-        objective.fingerprint = f"{objective.fingerprint} after {digest}"
+        objective.fingerprint = f"{objective.fingerprint} after {digest.hexdigest()}"
         objective.name += f", from the weights of a search on {stage.genotype.origin.get('corpus', stage.folder.name)}"
     if config.sparsity or config.orthogonality:
         _add_penalties(objective, config, before)
@@ -146,7 +155,7 @@ def carried(objective: Objective) -> dict[str, nn.Parameter]:
     return {
         name: weight
         for name, weight in objective.module.named_parameters()
-        if id(weight) in layer or any(part in name.split(".") for part in LINEAR_MAPS)
+        if id(weight) in layer or any(part.removeprefix("words_") in LINEAR_MAPS for part in name.split("."))
     }
 
 
@@ -160,15 +169,16 @@ def weight_of(stage: Stage, name: str, like: Tensor) -> Tensor:
     if weight is None or weight.shape != like.shape:
         found = "no such weight" if weight is None else list(weight.shape)
         raise FlairNasError(
-            f"{stage.folder}: {name} is {list(like.shape)} here and {found} there; give both the same embeddings, or "
-            "the same width by --reproject after a linear map of their own"
+            f"{stage.folder}: {name} is {list(like.shape)} here and {found} there; give both searches "
+            "embeddings of one width"
         )
     return weight
 
 
 def check_like(stage: Stage, config: SearchSettings) -> None:
     """Raise an error for another space."""
-    same = ("objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions")
+    same = ["objective", "nodes", "hidden_size", "history", "recurrence", "learn", "directions", "fixed", "gate"]
+    same += ["carry", "gate_links"] if config.history else []
     pairs = {name: [getattr(one, name, None) for one in (stage.config, config)] for name in same}
     if other := [f"{name} {there} there and {here} here" for name, (there, here) in pairs.items() if there != here]:
         raise FlairNasError(f"{stage.folder} is a search of another space: {', '.join(other)}")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from flair_nas.errors import FlairNasError
+from flair_nas.runs.metric import Metric
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import carried, check_like, load_stage, weight_of
 from flair_nas.search.processes import make_accelerator
@@ -24,18 +25,19 @@ class TaskFigures(NamedTuple):
 
     Args:
         name: the folder of its search.
-        title: the title of the metric.
+        metric: its metric.
         values: after its own stage first.
     """
 
     name: str
-    title: str
+    metric: Metric
     values: list[float]
 
     @property
     def forgetting(self) -> float:
-        """Decrease from the task's own stage to the last."""
-        return self.values[0] - self.values[-1]
+        """Loss of quality from the task's own stage to the last; negative for a gain."""
+        change = self.values[-1] - self.values[0]
+        return -change if self.metric.higher_is_better else change
 
 
 def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Iterator[TaskFigures]:
@@ -61,6 +63,10 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
     for number, stage in enumerate(stages):
         config = dataclasses.replace(stage.config, after=None, sparsity=0.0, orthogonality=0.0)
         objective: Any = make_objective(config, make_accelerator(config.device, config.precision))
+        if objective.fingerprint != stage.data:
+            raise FlairNasError(
+                f"{stage.folder}: its {objective.data} has changed since the search; it is now that of {objective.name}"
+            )
         if part == "test":
             if not hasattr(objective, "use_test"):
                 raise FlairNasError(f"{stage.folder}: {part} is for searches on tags and classes alone")
@@ -73,4 +79,4 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
                 for name, weight in carried(objective).items():
                     weight.copy_(weight_of(later, name, weight))
             values.append(float(objective.evaluate().value))
-        yield TaskFigures(str(stage.folder), objective.metric.title, values)
+        yield TaskFigures(str(stage.folder), objective.metric, values)

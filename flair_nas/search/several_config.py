@@ -113,5 +113,10 @@ def _as_line(task: str | dict[str, Any]) -> str:
         if task.lstrip().startswith("{"):
             return task
         task = {"name": Path(task).stem} | read_mapping(task)
-    line = yaml.safe_dump(task, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True)
+    try:
+        line = yaml.safe_dump(task, default_flow_style=True, width=float("inf"), sort_keys=False, allow_unicode=True)
+    except yaml.YAMLError as error:
+        raise FlairNasError(
+            f"a task has something else than text and numbers ({' '.join(str(error).split())})"
+        ) from None
     return line.strip()

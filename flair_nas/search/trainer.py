@@ -109,6 +109,7 @@ def _open(
     may_change = [*PLACES, "init_range", "embedding_init_range", "frequency_bias"]  # the latter are of the first step
     may_change += ["delimiter", "comment"]  # of a corpus, whose digest is in the checkpoint
     may_change += ["epochs"] if is_extendable(config) else []
+    may_change += ["tasks"]  # they may have moved; the fingerprint of their data has the rest
     may_change += [] if config.history else ["carry"]  # without gates it has no meaning
     return open_run(out, config, may_change=may_change, quantity="search", command=command)
 
@@ -248,7 +249,15 @@ class _Search:
     def _restore(self, state: JSON) -> bool:
         """Restore a checkpoint; return True if the run was finished."""
         newest, data = self.run.checkpoints.newest, self.objective.data
-        if self.objective.fingerprint != state["text"]:
+        (own, before), (saved, saved_before) = (
+            text.partition(" after ")[::2] for text in (self.objective.fingerprint, state["text"])
+        )
+        if own == saved and before != saved_before:
+            raise FlairNasError(
+                f"{newest}: the weights of {self.config.after}, from which this search goes on, have changed since it "
+                "began; choose another folder, or give them back"
+            )
+        if own != saved:
             raise FlairNasError(
                 f"{newest}: the {data} has changed since this search began; it is now that of {self.objective.name}; "
                 f"choose another folder, or give back the {data}"

@@ -150,3 +150,18 @@ def at_batch(monkeypatch: pytest.MonkeyPatch, number: int, action: Callable[[Seq
 
 def press_ctrl_c(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
+
+
+def write_classes(folder: Path, train: int = 24, dev: int = 7, several: bool = False) -> str:
+    """Texts that are about the first word of two, which is somewhere in them."""
+    draw, words = numpy.random.default_rng(0), ["alpha", "beta"]
+    folder.mkdir(parents=True)
+    for part, count in (("train", train), ("dev", dev)):
+        lines = []
+        for number in range(count):
+            about = [words[number % 2]] + ["gamma"] * (several and number % 3 == 0)
+            text = [*about, *(f"word{draw.integers(9)}" for _ in range(draw.integers(2, 6)))]
+            labels = " ".join(f"__label__{word.upper()}" for word in about)
+            lines.append(f"{labels} {' '.join(draw.permutation(text))}\n")
+        (folder / f"{part}.txt").write_text("".join(lines))
+    return str(folder)

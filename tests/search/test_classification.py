@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from flair.data import Sentence
+from small_tagging import write_classes
 
 from flair_nas import DocumentRNNEmbeddings, load_genotype
 from flair_nas.cli import main
@@ -24,21 +24,6 @@ from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.embeddings import build_embeddings
 
 pytestmark = pytest.mark.usefixtures("columns_without_pictures")
-
-
-def write_classes(folder: Path, train: int = 24, dev: int = 7, several: bool = False) -> str:
-    """Texts that are about the first word of two, which is somewhere in them."""
-    draw, words = np.random.default_rng(0), ["alpha", "beta"]
-    folder.mkdir(parents=True)
-    for part, count in (("train", train), ("dev", dev)):
-        lines = []
-        for number in range(count):
-            about = [words[number % 2]] + ["gamma"] * (several and number % 3 == 0)
-            text = [*about, *(f"word{draw.integers(9)}" for _ in range(draw.integers(2, 6)))]
-            labels = " ".join(f"__label__{word.upper()}" for word in about)
-            lines.append(f"{labels} {' '.join(draw.permutation(text))}\n")
-        (folder / f"{part}.txt").write_text("".join(lines))
-    return str(folder)
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 from small_search import Stop, assert_same_runs, interrupt
-from small_tagging import write_corpus
+from small_tagging import write_classes, write_corpus
 
+from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
+from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
 from flair_nas.search.continual import carried, matrices, overlaps, sparsity
-from flair_nas.search.flair_config import TaggingSearchConfig
-from flair_nas.search.forgetting import evaluate_stages
+from flair_nas.search.flair_config import ClassificationSearchConfig, TaggingSearchConfig
+from flair_nas.search.forgetting import TaskFigures, evaluate_stages
 from flair_nas.search.processes import make_accelerator
 from flair_nas.search.strategies.retrained import Retrained
 from flair_nas.search.trainer import SearchResult, search_genotype
@@ -134,7 +136,14 @@ def test_the_next_search_takes_layer_and_linear_map(first: Path, corpora: list[s
         with_penalty.supernet.ahead.weight_nodes[0, 0, 0] += 0.5
         objective.supernet.ahead.weight_nodes[0, 0, 0] += 0.5
     losses = [model.training_loss(batch[0]).item() for model in (objective, with_penalty)]
-    assert losses[1] - losses[0] > 0.9 * 1e-2 * 0.5
+    old = [part.detach() for part in matrices(plain.supernet)]
+    plain.module.load_state_dict(plain.module.state_dict() | {name: saved[name] for name in taken})
+    theta = [part.detach().clone() for part in matrices(plain.supernet)]
+    psi = [part.detach() - before for part, before in zip(matrices(with_penalty.supernet), theta)]
+    products = sum(float((change.t() @ before).square().sum()) for change, before in zip(psi, theta))
+    rows = sum(float(change.norm(dim=1).sum()) for change in psi)
+    assert rows == pytest.approx(0.5) and len(old) == len(theta) and products > 1e-3
+    assert losses[1] - losses[0] == pytest.approx(1e-2 * rows + 1e-2 * products, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -160,6 +169,15 @@ def test_what_is_lost(first: Path, corpora: list[str], tmp_path: Path, capsys: p
     tasks = list(evaluate_stages([first, second.out]))
     assert [len(task.values) for task in tasks] == [2, 1]
     assert tasks[1].values[0] == pytest.approx(second.history[-1]["valid_f1"]) and tasks[1].forgetting == 0
+    early, late = (torch.load(out / "checkpoint.pt", weights_only=True)["model"] for out in (first, second.out))
+    objective = make_objective(settings(corpora[0]), make_accelerator("cpu", "float32"))
+    later = {name: late[name] for name in carried(objective)}
+    assert not torch.equal(later["rnn.back.weight_nodes"], early["rnn.back.weight_nodes"])
+    objective.module.load_state_dict(early | later)
+    objective.supernet.choose(load_genotype(str(first)))
+    assert tasks[0].values[1] == pytest.approx(objective.evaluate().value)
+    assert tasks[0].forgetting == pytest.approx(tasks[0].values[0] - tasks[0].values[1])
+    assert TaskFigures("a text", PERPLEXITY, [20.0, 25.0]).forgetting == 5.0
     assert main(["forgetting", "-q", str(first), str(second.out), "--part", "test"]) == 0
     found = capsys.readouterr().out
     assert found.count("\n| ") == 3 and "mean forgetting of the first 1: " in found
@@ -173,6 +191,11 @@ def test_what_is_lost(first: Path, corpora: list[str], tmp_path: Path, capsys: p
         ({"orthogonality": 1e-3}, "orthogonality is to the weights of an earlier search: after must name its folder"),
         ({"sparsity": -1.0}, "sparsity must be a number"),
         ({"retrain_epochs": 3}, "retrain_epochs 3 must be less than epochs 3"),
+        ({"warmup_epochs": 2}, "warmup_epochs 2 must be less than the 2 epochs before retrain_epochs"),
+        (
+            {"learn": "inter", "history": 1, "fixed": "tanh0-relu0", "after": "x", "retrain_epochs": 0},
+            "after continues the search of a cell",
+        ),
         ({"strategy": "random-independent", "after": "x"}, "after needs weights that all cells of one task share"),
     ],
 )
@@ -202,3 +225,47 @@ def test_searches_that_cannot_be_continued(first: Path, corpora: list[str], tmp_
     refused("damaged", damaged)
     run(corpora[0], tmp_path / "again", after=str(first))
     assert "that search was on the same data" in caplog.text
+    other = run(corpora[0], tmp_path / "other", seed=2).out
+    with pytest.raises(FlairNasError, match="the weights of .*other, from which this search goes on, have changed"):
+        run(corpora[0], tmp_path / "again", after=str(other))
+
+
+def test_figures_of_other_data_are_refused(first: Path, corpora: list[str], tmp_path: Path) -> None:
+    changed = shutil.copytree(corpora[0], tmp_path / "corpus")
+    stages = [run(str(changed), tmp_path / "first").out]
+    stages.append(run(corpora[1], tmp_path / "second", after=str(stages[0])).out)
+    test = Path(changed) / "test.txt"
+    test.write_text(test.read_text().split("\n\n")[0] + "\n\n")
+    with pytest.raises(
+        FlairNasError, match="first: its corpus has changed since the search|needs at least 2 sentences"
+    ):
+        list(evaluate_stages(stages, "test"))
+    dev = Path(changed) / "dev.txt"
+    dev.write_text("\n\n".join(dev.read_text().split("\n\n")[:3]) + "\n\n")
+    with pytest.raises(FlairNasError, match="first: its corpus has changed since the search"):
+        list(evaluate_stages(stages))
+
+
+def test_classes_take_the_linear_map_too(tmp_path: Path) -> None:
+    texts = write_classes(tmp_path / "texts")
+    given: dict[str, Any] = {
+        "corpus": texts, "embeddings": ["one-hot"], "hidden_size": 6, "nodes": 2, "batch_size": 4, "epochs": 2,
+        "retrain_epochs": 1, "device": "cpu",
+    }  # fmt: skip
+    first = search_genotype(ClassificationSearchConfig(**given), tmp_path / "first", progress=False)
+    saved = torch.load(first.out / "checkpoint.pt", weights_only=True)["model"]
+    config = ClassificationSearchConfig(**given, after=str(first.out), **PENALTIES)
+    objective = make_objective(config, make_accelerator("cpu", "float32"))
+    name = "words_word_reprojection_map.weight"
+    assert torch.equal(dict(objective.module.named_parameters())[name], saved[name])
+
+
+def test_another_objective_has_the_penalties(corpora: list[str]) -> None:
+    config, accelerator = settings(corpora[0], sparsity=10.0), make_accelerator("cpu", "float32")
+    plain = make_objective(dataclasses.replace(config, sparsity=0.0), accelerator)
+    passed = make_objective(config, accelerator, make=lambda _: make_objective(settings(corpora[0]), accelerator))
+    losses = []
+    for objective in (plain, passed):
+        objective.module.eval()
+        losses.append(objective.training_loss(objective.training_batch(1, 0)[0]).item())
+    assert losses[1] > losses[0] + 10

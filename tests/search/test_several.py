@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from small_search import Stop, assert_same_runs, flat, interrupt, write_text
 from small_tagging import write_corpus
 
+from flair_nas import load_genotype
 from flair_nas.cli import main
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.run import RunStopped
@@ -88,19 +91,52 @@ def test_a_single_task_equals_a_search_of_its_own_to_the_bit(
 def test_two_copies_of_a_task_have_the_gradient_of_one(tasks: list[dict[str, Any]], caplog: Any) -> None:
     config = settings([tasks[0], {**tasks[0], "name": "again"}])
     double, single = objective_of(config), one_task(config, 0)
-    assert "tasks prose and again have the same data" in double.derived
-    for objective in (double, single):
-        objective.module.double().train()
-        for part in objective.module.modules():
-            if hasattr(part, "input_dropout"):
-                part.input_dropout = part.recurrent_dropout = 0.0
-            if isinstance(part, torch.nn.Dropout) or hasattr(part, "dropout"):
-                part.dropout = 0.0
-    for model in (m for o in (double, single) for m in o.module):
-        model.embedding_dropout = 0.0
-    found = [first_order(o, o.validation_batch(1, 0))[1] for o in (double, single)]
-    assert flat(found[1]).abs().max() > 1e-4
-    torch.testing.assert_close(flat(found[0]), flat(found[1]), rtol=1e-12, atol=1e-12)
+    assert "tasks prose and again have the same data" in caplog.text
+    found = [architecture_gradient(objective) for objective in (double, single)]
+    assert found[1].abs().max() > 1e-4
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+
+
+def architecture_gradient(objective: SeveralObjective) -> torch.Tensor:
+    """The gradient on the first batches, in float64 and without dropout."""
+    objective.module.double().eval()
+    with objective.supernet.batch_statistics():
+        return flat(first_order(objective, objective.validation_batch(1, 0))[1])
+
+
+def test_losses_come_to_one_scale(tasks: list[dict[str, Any]]) -> None:
+    config = settings(tasks, weights=[1.0, 3.0])
+    objective = objective_of(config)
+    prose, names = (one_task(config, number) for number in (0, 1))
+    for single, module in zip((prose, names), objective.module):
+        single.module[0].load_state_dict(module.state_dict())
+    m_prose, m_names = objective.untrained
+    assert [*prose.untrained, *names.untrained] == pytest.approx([m_prose, m_names], rel=1e-3)
+    assert m_prose > 1.1 * m_names
+    mean = (m_prose + m_names) / 2
+    for single in (prose, names):
+        single.shares = [1.0]
+    expected = 0.25 * mean / m_prose * architecture_gradient(prose)
+    expected += 0.75 * mean / m_names * architecture_gradient(names)
+    torch.testing.assert_close(architecture_gradient(objective), expected, rtol=1e-6, atol=1e-9)
+    objective = objective_of(config)
+    cost = objective.evaluate().value
+    figures = objective.figures()["tasks"]
+    parts = [figures["prose"]["valid_loss"] / m_prose, 1 - figures["names"]["valid_f1"] / 100]
+    assert cost == pytest.approx(0.25 * parts[0] + 0.75 * parts[1])
+    guess = objective.objectives[0].guess()
+    assert objective.guess().cost == pytest.approx(0.25 * guess.cost / m_prose + 0.75)
+    with torch.no_grad():
+        next(iter(objective.objectives[1].module.parameters())).fill_(math.nan)
+    assert objective.evaluate().loss == math.inf
+
+
+def test_one_genotype_runs_in_all_tasks(tasks: list[dict[str, Any]]) -> None:
+    objective = objective_of(settings(tasks))
+    cell = load_genotype("relu0-tanh1")
+    objective.supernet.choose(cell)
+    prose, names = objective.supernet.supernets
+    assert [part._chosen.genotype for part in (prose, names.ahead, names.back)] == [cell] * 3
 
 
 def test_tasks_share_one_architecture_and_their_order_does_not_matter(tasks: list[dict[str, Any]]) -> None:
@@ -138,6 +174,7 @@ def test_turns_are_equal_or_by_size(tasks: list[dict[str, Any]]) -> None:
     assert steps[0] > 2 * steps[1] and equal.steps(1) == 2 * steps[1]
     assert [equal._turn(1, step)[0] for step in range(4)] == [0, 1, 0, 1]
     assert equal._place(0, 2, 0) == (1, steps[1])  # the text goes on where its turn in epoch 1 ended
+    assert equal._place(0, 1 + steps[0], 1) == (1 + steps[1], 1)
     by_size = objective_of(settings(tasks, balance="size"))
     turns = [by_size._turn(1, step) for step in range(by_size.steps(1))]
     for task, count in enumerate(steps):
@@ -211,6 +248,8 @@ def test_the_command_keeps_what_the_files_say(
         ({}, {"weights": [1.0]}, "weights must be as many as the tasks, 2, and not all 0, got 1"),
         ({}, {"weights": [0.0, 0.0]}, "weights must be as many as the tasks, 2, and not all 0, got 0, 0"),
         ({}, {"learning_rate": 3.0}, "learning_rate belongs to each task, in its file"),
+        ({}, {"parts": 3}, "task prose: .*batch_size 4 cannot be divided into 3 parts"),
+        ({"corpus": Path("x")}, {}, "a task has something else than text and numbers"),
     ],
 )
 def test_settings_that_make_no_search(
@@ -219,6 +258,17 @@ def test_settings_that_make_no_search(
     given = tasks[:1] if changed is None else [tasks[0], {**tasks[1], **changed}]
     with pytest.raises(FlairNasError, match=message):
         settings(given, **whole)
+
+
+def test_tasks_may_move(tasks: list[dict[str, Any]], tmp_path: Path) -> None:
+    run(tasks, tmp_path / "run")
+    shutil.copytree(tasks[0]["text"], tmp_path / "text")
+    moved = [{**tasks[0], "text": str(tmp_path / "text")}, tasks[1]]
+    assert len(run(moved, tmp_path / "run", epochs=3).history) == 3
+    with pytest.raises(FlairNasError, match="the tasks has changed"):
+        run([{**tasks[0], "bptt": 11}, tasks[1]], tmp_path / "run", epochs=4)
+    with pytest.raises(FlairNasError, match="a search on 2 tasks takes a list with the data of each"):
+        read(settings(tasks), "text")
 
 
 def test_what_is_wrong_with_the_data_of_a_task_names_it(tasks: list[dict[str, Any]], tmp_path: Path) -> None:

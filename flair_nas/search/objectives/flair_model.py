@@ -101,13 +101,18 @@ class FlairObjective(Objective):
                     f"{'model' if part == 'train' else 'architecture'} weights are less than a batch of "
                     f"{self.batch_size}; choose a smaller batch_size or another held_out"
                 )
-        if len(self.dev) < 2:
-            raise FlairNasError(f"{corpus.name}: dev needs at least 2 sentences, as states are normalised over a batch")
+        self._check_size(self.dev, "dev")
         documents = [] if holder is model else [str(holder.name)]  # they keep the graph that made them
         self.module, self.changing = Learned(model, holder), [*changing_names(holder.embeddings), *documents]
         self.name = f"{corpus.name}, {len(self.streams['train']):,} training sentences"
         self.fingerprint = corpus.sha256  # of words and labels
         self._batches: dict[str, tuple[int, list[list[Sentence]]]] = {}
+
+    def _check_size(self, sentences: list[Sentence], part: str) -> None:
+        if len(sentences) < 2:
+            raise FlairNasError(
+                f"{self.corpus.name}: {part} needs at least 2 sentences, as states are normalised over a batch"
+            )
 
     # --- data ---
 
@@ -185,11 +190,10 @@ class FlairObjective(Objective):
         """Evaluate on test from now on, in place of dev.
 
         Raises:
-            FlairNasError: the corpus has none.
+            FlairNasError: it has less than two sentences.
         """
-        if not (test := sentences_of(self.corpus.corpus.test)):
-            raise FlairNasError(f"{self.corpus.name} has no test part")
-        self.dev = test
+        self.dev = sentences_of(self.corpus.corpus.test)
+        self._check_size(self.dev, "test")
 
     def evaluate_batches(self, size: int) -> Evaluation:
         """Compute loss and metric on dev in batches of `size`, in the mode that is set."""

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib
 import itertools
+import logging
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, brief
 from flair_nas.runs.metric import Evaluation, Guess, Metric
 from flair_nas.runs.random_state import random_state, restore_random_state
 from flair_nas.search.perturbation import sum_segment_losses
@@ -23,6 +24,8 @@ from flair_nas.search.protocols import JSON, BatchPart, Data, Objective
 from flair_nas.search.registry import OBJECTIVES
 from flair_nas.search.several_config import SeveralSearchConfig
 from flair_nas.supernet import OneTask, SharedSupernet
+
+log = logging.getLogger("flair_nas")
 
 MEAN_COST = Metric("cost", "mean cost", form=".4f")
 """Mean over the tasks: 1 - F1 or accuracy, or the loss divided by that of the untrained model."""
@@ -33,8 +36,8 @@ SEGMENTS = 10
 def read(config: SeveralSearchConfig, data: Data = None, progress: bool = False) -> list[Data]:
     """Read the data of each task, or check those passed, in the order of the tasks."""
     tasks = config.named_tasks()
-    if data is not None and len(data) != len(tasks):
-        raise FlairNasError(f"the search has {len(tasks)} tasks, and data for {len(data)} were passed")
+    if data is not None and (not isinstance(data, list) or len(data) != len(tasks)):
+        raise FlairNasError(f"a search on {len(tasks)} tasks takes a list with the data of each, got {brief(data)}")
     found = []
     for (name, task), passed in zip(tasks.items(), data or [None] * len(tasks)):
         with _naming(name):
@@ -48,16 +51,14 @@ def build(config: SeveralSearchConfig, data: Sequence[Data], accelerator: Accele
     for (name, task), corpus in zip(config.named_tasks().items(), data):
         with _naming(name):
             objectives[name] = _kind(task.objective).build(task, corpus, accelerator)
-    same = [pair for pair in itertools.combinations(objectives, 2) if _same_data(*(objectives[name] for name in pair))]
-    return SeveralObjective(objectives, config, accelerator, [f"tasks {a} and {b} have the same data" for a, b in same])
+    for one, other in itertools.combinations(objectives, 2):
+        if objectives[one].fingerprint == objectives[other].fingerprint:
+            log.warning("tasks %s and %s have the same data", one, other)
+    return SeveralObjective(objectives, config, accelerator)
 
 
 def _kind(objective: str) -> Any:
     return importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[objective]}")
-
-
-def _same_data(one: Objective, other: Objective) -> bool:
-    return one.fingerprint == other.fingerprint
 
 
 @contextlib.contextmanager
@@ -91,7 +92,6 @@ class SeveralObjective(Objective):
         objectives: the tasks by name, with supernets of one space.
         config: the settings of the search.
         accelerator: device and processes.
-        notes: further sentences on the data, for the log.
 
     Raises:
         FlairNasError: weights to share that have other shapes.
@@ -105,7 +105,6 @@ class SeveralObjective(Objective):
         objectives: Mapping[str, Objective],
         config: SeveralSearchConfig,
         accelerator: Accelerator,
-        notes: Sequence[str] = (),
     ) -> None:
         self.names, self.objectives, self.config = list(objectives), list(objectives.values()), config
         self.settings = list(config.named_tasks().values())
@@ -122,13 +121,15 @@ class SeveralObjective(Objective):
         self.shares = [weight / sum(weights) for weight in weights]
         self.untrained = self._measure_untrained(accelerator)
         self.name = "; ".join(f"{name}: {objective.name}" for name, objective in objectives.items())
-        parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, config.tasks)]
+        tasks = config.portable()["tasks"]
+        parts = [f"{objective.fingerprint} {task}" for objective, task in zip(self.objectives, tasks)]
         self.fingerprint = hashlib.sha256("\n".join(parts).encode()).hexdigest()
         turns = ", ".join(f"{name} {count}" for name, count in zip(self.names, self._counts(1)))
         derived = [f"{name}: {objective.derived}" for name, objective in objectives.items() if objective.derived]
-        self.derived = "; ".join([f"steps of an epoch: {turns}", *notes, *derived])
+        self.derived = "; ".join([f"steps of an epoch: {turns}", *derived])
         self.figures_of: dict[str, JSON] = {}
         self._turns: tuple[int, list[tuple[int, int]]] = (0, [])
+        self._starts = [[(1, 0)] * len(self.objectives)]
 
     def _measure_untrained(self, accelerator: Accelerator) -> list[float]:
         """Measure the loss of each untrained model; all processes have the mean over their parts of the batches."""
@@ -163,12 +164,23 @@ class SeveralObjective(Objective):
 
     def _place(self, task: int, epoch: int, step: int) -> tuple[int, int]:
         """Return a task's own epoch and step: with equal turns it reads on where its last turn ended."""
-        if self.config.balance == "equal":
-            step += sum(self._counts(before)[task] for before in range(1, epoch))
-            epoch = 1
-            while step >= (count := self.objectives[task].steps(epoch)):
-                epoch, step = epoch + 1, step - count
-        return epoch, step
+        if self.config.balance == "size":
+            return epoch, step
+        own, first = self._start(epoch)[task]
+        return self._carry(task, own, first + step)
+
+    def _start(self, epoch: int) -> list[tuple[int, int]]:
+        """Return where each task is when an epoch of equal turns begins: its own epoch and step."""
+        while len(self._starts) < epoch:
+            counts = self._counts(len(self._starts))
+            places = enumerate(self._starts[-1])
+            self._starts.append([self._carry(task, own, step + counts[task]) for task, (own, step) in places])
+        return self._starts[epoch - 1]
+
+    def _carry(self, task: int, own: int, step: int) -> tuple[int, int]:
+        while step >= (count := self.objectives[task].steps(own)):
+            own, step = own + 1, step - count
+        return own, step
 
     def training_batch(self, epoch: int, step: int) -> list[TaskPart]:
         """Return the parts of a step, all of the task whose turn it is."""
@@ -213,7 +225,8 @@ class SeveralObjective(Objective):
             self.figures_of[name] = {key: value if math.isfinite(value) else None for key, value in figures.items()}
             costs.append(1 - found.value / 100 if objective.metric.higher_is_better else found.loss / untrained)
         cost = sum(weight * cost for weight, cost in zip(self.shares, costs))
-        return Evaluation(cost, cost)
+        finite = all(figures["valid_loss"] is not None for figures in self.figures_of.values())
+        return Evaluation(cost if finite else math.inf, cost)
 
     def figures(self) -> JSON:
         """Return loss and metric of each task."""

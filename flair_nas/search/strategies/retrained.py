@@ -24,8 +24,14 @@ class Retrained(Strategy):
         self.searched = config.epochs - config.retrain_epochs
         of_search = dataclasses.replace(config, epochs=self.searched, retrain_epochs=0)
         self.search = strategy_class(config.strategy)(objective, of_search, reduce)
+        self.bears_nan, self.finishing = self.search.bears_nan, self.search.finishing  # type: ignore[misc]
         self.optimizer = ModelOptimizer(objective, config, reduce)
         self.found: Genotype | None = None
+
+    @staticmethod
+    def method(config: SearchSettings) -> str:
+        """Return the method of the search."""
+        return strategy_class(config.strategy).method(config)
 
     def step(self, epoch: int, step: int) -> StepFigures:
         """Make a step of the search, or of the genotype alone."""
