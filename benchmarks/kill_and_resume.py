@@ -68,7 +68,15 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "local-search": {"strategy": "local-search", "child_steps": [7], "epochs": 20},
     "enas": {"strategy": "enas", "samples": 30, "controller_steps": 2, "controller_learning_rate": 0.01},
-}
+    "several tasks": {"objective": "several"},
+    "several tasks, enas": {"objective": "several", "strategy": "enas", "samples": 30, "controller_steps": 2},
+    "continual, after another": {"retrain_epochs": 2, "sparsity": 1e-3, "orthogonality": 1e-3},
+    "continual, enas": {
+        "strategy": "enas", "samples": 30, "controller_steps": 2, "retrain_epochs": 2, "sparsity": 1e-3,
+        "orthogonality": 1e-3,
+    },
+}  # fmt: skip
+OF_TASK = ("batch_size", "bptt", "learning_rate", "dropout", "input_dropout", "recurrent_dropout")
 
 
 # --- the table ---
@@ -76,7 +84,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 def measure(context: Any, name: str, text: Path, folder: Path, kills: int, seed: int) -> dict[str, Any]:
     """One case."""
-    settings = {**SEARCH, **CASES[name], "text": str(text)}
+    settings = settings_of(context, name, text, folder)
     times = run_whole(context, settings, folder / "whole")
     expected = contents(folder / "whole")
     found: list[str] = []
@@ -98,6 +106,19 @@ def measure(context: Any, name: str, text: Path, folder: Path, kills: int, seed:
         "differences": found,
         "genotype": expected["history.jsonl"][-1]["genotype"],
     }
+
+
+def settings_of(context: Any, name: str, text: Path, folder: Path) -> dict[str, Any]:
+    """The settings of a case; a continual search comes after one that runs here."""
+    settings = {**SEARCH, **CASES[name], "text": str(text)}
+    if settings.get("objective") == "several":
+        task = {key: settings.pop(key) for key in OF_TASK} | {"text": settings.pop("text")}
+        settings["tasks"] = [{**task, "name": "one"}, {**task, "name": "other", "bptt": 6}]
+    if "orthogonality" in settings:
+        first = {key: value for key, value in settings.items() if key not in ("orthogonality", "sparsity")}
+        run_whole(context, first, folder / "first")
+        settings["after"] = str(folder / "first")
+    return settings
 
 
 def table() -> str:

@@ -1,6 +1,6 @@
 """The figures of the layers that most users choose among, of the tables of small cells, for README and docs/results.md.
 
-    python benchmarks/summary.py
+python benchmarks/summary.py
 """
 
 import json

@@ -52,11 +52,11 @@ def processes(*modules: str) -> Any:
 
 def run_search(settings: dict[str, Any], out: str) -> None:
     """One search."""
-    from flair_nas.search.config import SearchConfig
+    from flair_nas.search.registry import settings_class
     from flair_nas.search.trainer import search_genotype
 
     be_quiet()
-    search_genotype(SearchConfig(**settings), out, progress=False)
+    search_genotype(settings_class(settings.get("objective", "text"))(**settings), out, progress=False)
 
 
 def be_quiet() -> None:
