@@ -98,7 +98,11 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["tga"], "unknown: 'tga'; did you mean tag? there are search, forgetting, select, tag, lm, charlm, tables, genotypes;"),
+        (
+            ["tga"],
+            "unknown: 'tga'; did you mean tag? "
+            "there are search, forgetting, select, tag, lm, charlm, tables, genotypes;",
+        ),
         (["tag", "trian"], "did you mean train? there are train, evaluate, predict, bench, export, publish;"),
         ([], "VERB"),
         (["tag"], "ACTION"),
