@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.cli.command import EXIT_CODES, build_parser
-from flair_nas.cli.flags import describe_preset
+from flair_nas.cli.flags import count, describe_preset
 from flair_nas.language_model.config import LanguageModelConfig
 from flair_nas.search.registry import OBJECTIVES, settings_class
 from flair_nas.select.config import SelectConfig, TextSelectConfig
@@ -68,22 +68,35 @@ def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
 def _page(verb: str, parser: argparse.ArgumentParser) -> str:
     children = _children(parser)
     if not children:
-        return "\n\n".join([f"# flair-nas {verb}", *_section(verb, parser, "##")])
+        return "\n\n".join([f"# flair-nas {verb}", *_section(verb, parser, "##", set())])
     parts = [f"# flair-nas {verb}", _escape((parser.description or "").partition(": ")[2].capitalize())]
+    seen: set[str] = set()
     for name, child in children.items():
-        parts += [f"## flair-nas {verb} {name}", *_section(f"{verb} {name}", child, "###")]
+        parts += [f"## flair-nas {verb} {name}", *_section(f"{verb} {name}", child, "###", seen)]
     return "\n\n".join(parts)
 
 
-def _section(command: str, parser: argparse.ArgumentParser, level: str) -> Iterator[str]:
-    """Yield the parts of a command: what it does, examples, its flags in tables, its presets."""
+def _section(command: str, parser: argparse.ArgumentParser, level: str, seen: set[str]) -> Iterator[str]:
+    """Yield the parts of a command: what it does, examples, its flags in tables, its presets.
+
+    Args:
+        command: its name, without flair-nas.
+        parser: its parser.
+        level: beginning of its headings.
+        seen: paragraphs of the help that the page has already; those of the command are added.
+    """
     yield _escape(parser.description or "")
     usage = re.sub(r"\n\s+", "\n    ", parser.format_usage().removeprefix("usage: "))
     yield _fence(usage.replace("\n    flair-nas", "\nflair-nas"))
     for paragraph in (parser.epilog or "").split("\n\n"):
         heading, _, lines = paragraph.partition(":\n")
-        is_code = heading in ("example", "examples")
-        yield _fence(textwrap.dedent(lines)) if is_code else _escape(paragraph)
+        if heading in ("example", "examples"):
+            examples = textwrap.dedent(lines).splitlines()
+            own = [line for line in examples if f"flair-nas {command} " in f"{line} "]
+            yield _fence("\n".join(own if level == "###" and own else examples))
+        elif paragraph not in seen:
+            seen.add(paragraph)
+            yield _escape(paragraph)
     kinds = _kinds(SETTINGS.get(command, ()))
     for group in parser._action_groups:
         actions = [
@@ -91,7 +104,7 @@ def _section(command: str, parser: argparse.ArgumentParser, level: str) -> Itera
             for action in group._group_actions
             if action.help is not argparse.SUPPRESS and not isinstance(action, argparse._HelpAction)
         ]
-        if actions:
+        if any(action.help for action in actions):  # the usage says the rest
             yield f"{level} {_TITLES.get(title := group.title or '', title[:1].upper() + title[1:])}"
             yield _table(parser, actions, kinds)
     for action in parser._actions:
@@ -140,7 +153,7 @@ def _values(action: argparse.Action, kind: Kind | None) -> str:
         return describe(kind).replace("1e+06", "1,000,000")
     if action.choices:
         return "one of " + ", ".join(map(str, action.choices))
-    if action.type is int:
+    if action.type in (int, count):
         return "a whole number"
     return str(action.metavar or action.dest.upper()) if action.option_strings else ""
 
@@ -153,7 +166,10 @@ def _presets(folders: Sequence[str]) -> str:
 
 
 def _html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as HTML, whose cells Markdown leaves alone."""
+    """Return a table as HTML, whose cells Markdown leaves alone, without empty columns."""
+    rows = list(rows)
+    filled = [number for number in range(len(heads)) if any(row[number] for row in rows)]
+    heads, rows = [heads[number] for number in filled], [[row[number] for number in filled] for row in rows]
     head = "".join(f"<th>{name}</th>" for name in heads)
     body = "\n".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
