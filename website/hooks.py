@@ -53,6 +53,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Fill in the parts that are made from code, lead links to pages of the site, and part lists from paragraphs."""
     if not page.parent:
         page.meta["hide"] = ["navigation"]  # it would name this page alone
+    if page.file.src_uri.startswith(("commands/", "python/")) or page.file.src_uri in FROM_THE_TOP.values():
+        page.meta["search"] = {"boost": 0.5}  # pages that explain come first
     markdown = re.sub(r"^<!-- site: (\w+) -->$", lambda match: PARTS[match[1]](), markdown, flags=re.M)
     pieces, end = [], 0
     for fence in _FENCE.finditer(markdown):
