@@ -1,21 +1,28 @@
-# make demo, make test, make test-fast, make test-portable, make test-ray, make fuzz, make check; each makes .venv itself.
+# make demo, make docs, make test, make test-fast, make test-portable, make test-ray, make fuzz, make check; each makes .venv
+# itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 READY_FOR_TESTS := $(VENV)/.installed-dev
+READY_FOR_DOCS := $(VENV)/.installed-docs
 PIP := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
 
 # compiled modules are kept, whatever the environment says: tests start some hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-fast test-portable test-ray fuzz check format clean
+.PHONY: demo docs test test-fast test-portable test-ray fuzz check format clean
 
 demo: $(READY)
 	GOMP_SPINCOUNT=$${GOMP_SPINCOUNT:-1000} $(BIN)/python examples/demo.py
 
+# the documentation site, build/site/index.html; what is wrong with a link or an equation is an error
+docs: $(READY_FOR_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Built build/site/index.html"
+
 # in the order of the files: xdist's own puts long files with few tests last
-test: check
+test: check docs
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # unit tests, without a compiler and without training: under 90 seconds on two cores
@@ -59,6 +66,11 @@ $(READY): pyproject.toml constraints.txt
 # tests need more: linter, types, pytest
 $(READY_FOR_TESTS): $(READY)
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+# the site needs more: its generator, and MathML of TeX
+$(READY_FOR_DOCS): $(READY)
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 clean:

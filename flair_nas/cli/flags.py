@@ -73,14 +73,14 @@ class _ListPresets(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         folders: tuple[str, ...] = self.const
         paths = [path for folder in folders for path in sorted(resource_path(folder).glob("*.yaml"))]
-        rows = [("name", "size", "time", "what it is"), *map(_describe_preset, paths)]
+        rows = [("name", "size", "time", "what it is"), *map(describe_preset, paths)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         for row in rows:
             print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
         parser.exit()
 
 
-def _describe_preset(path: Path) -> tuple[str, str, str, str]:
+def describe_preset(path: Path) -> tuple[str, str, str, str]:
     """Return the row of one preset, or of one table of layers."""
     data = read_mapping(path)
     sizes = {"hidden_size": "H {}", "nodes": "{} nodes", "samples": "{} candidates", "epochs": "{} epochs"}

@@ -15,7 +15,7 @@ class RecurrentState(NamedTuple):
 
     Each tuple has an entry per layer and direction, at index layer * num_directions + direction.
 
-    Args:
+    Attributes:
         hidden: last states, [num_layers * num_directions, B, H].
         inputs: last inputs, for the state gate, latest first, [m, B, D_layer].
         states: states before `hidden`, for the input gate, latest first, [m - 1, B, H].

@@ -1,4 +1,4 @@
-"""What each task of a continual search keeps while the search goes on to others."""
+"""Figures of each task of a continual search while the search goes on to others."""
 
 from __future__ import annotations
 

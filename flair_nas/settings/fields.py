@@ -164,7 +164,7 @@ def _find_problem(kind: Kind, value: Any) -> str:
     else:
         fits = _fits(value, kind)
     if not fits:
-        return f"must be {_describe(kind)}"
+        return f"must be {describe(kind)}"
     return kind.check(value) if kind.check else ""
 
 
@@ -183,7 +183,7 @@ def _fits(value: Any, kind: Kind) -> bool:
     return is_finite and (kind.low is None or kind.low <= value) and (kind.high is None or value <= kind.high)
 
 
-def _describe(kind: Kind) -> str:
+def describe(kind: Kind) -> str:
     """Return the values that a setting can have."""
     if kind.choices is not None:
         return f"{'a list' if kind.many else 'one'} of {', '.join(map(str, kind.choices))}"
