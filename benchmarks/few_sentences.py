@@ -93,7 +93,8 @@ def sentence() -> str:
     }
     return (
         f"With the first {count:,} sentences of WNUT-2017 the first command has a test F1 of {figures['own']}, and the "
-        f"second, with small pretrained embeddings, {figures['pretrained']} ([more](figures.md#few-sentences))."
+        f"second, with small pretrained embeddings, {figures['pretrained']} "
+        "([more](../benchmarks/figures/taggers.md#few-sentences))."
     )
 
 

@@ -116,7 +116,8 @@ def main() -> int:
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
     pages = [
-        *(DOCS / f"{name}.md" for name in ("arena", "export", "figures", "performance", "tagging")),
+        *(DOCS / f"{name}.md" for name in ("arena", "export", "performance", "results", "tagging")),
+        *sorted((HERE / "figures").glob("*.md")),
         HERE.parent / "README.md",
     ]
     files = {**{page: filled(page.read_text(encoding="utf-8")) for page in pages}, **bundled()}

@@ -40,7 +40,7 @@ SEARCH: dict[str, Any] = {
     "input_dropout": 0.1,
     "recurrent_dropout": 0.05,
     "embedding_dropout": 0.05,
-    "frequency_bias": False,  # as in the searches that docs/figures.md has
+    "frequency_bias": False,  # as in the searches that docs/results.md has
 }
 SIGNAL = {"arch_clip": 0.03, "arch_beta2": 0.99, "arch_learning_rate": 1e-2}
 ESS = {"relaxation": "darts", "history": 3}

@@ -101,7 +101,7 @@ def rules(epochs: int, budget: int, most: int) -> dict[str, tuple[Choose, int]]:
 
 
 def table() -> str:
-    """Regrets on the half that is reported, as a table for figures.md."""
+    """Regrets on the half that is reported, as a table."""
     kept = json.loads(RESULTS.read_text())
     titles = {"all": "all cells", "of the best 100": "the best 100"}
     heads = [f"{title}, {SHOWN_BUDGETS[0]} trainings | " + " | ".join(map(str, SHOWN_BUDGETS[1:]))

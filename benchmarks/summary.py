@@ -16,7 +16,7 @@ RESULTS = Path(__file__).parent / "results"
 TABLES = {
     "WNUT-2017, F1": "small_cells",
     "CoNLL-2000, F1": "small_cells_conll2000",
-    "CoNLL-2003, a quarter, F1": "small_cells_conll03",
+    "CoNLL-2003 (a quarter), F1": "small_cells_conll03",
     "Penn Treebank, perplexity": "small_cells_ptb",
 }
 LAYERS = {

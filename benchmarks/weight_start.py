@@ -245,7 +245,7 @@ def failed(error: Exception) -> dict[str, Any]:
 
 
 def table_of_norms() -> str:
-    """What the first steps of a model are like by the start of its weights, seed 1, as a table for figures.md."""
+    """What the first steps of a model are like by the start of its weights, seed 1, as a table."""
     rows = ["| start | step | rms of h | of the input | of h | of nodes 1, 4, 8 |",
             "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     kept = {start: RESULTS / f"norms-text-h64-i-darts-ptb-{start}-seed1.json" for start in STARTS}
@@ -263,7 +263,7 @@ def table_of_norms() -> str:
 
 
 def table_of_models() -> str:
-    """Valid perplexities by layer, start and learning rate, as a table for figures.md."""
+    """Valid perplexities by layer, start and learning rate, as a table."""
     name = re.compile(r"lm-text-h(\d+)-(.+)-(" + "|".join(STARTS) + r")(?:-bias([-\d.]+))?-lr([\d.]+)-seed1")
     cells: dict[tuple[Any, ...], dict[str, str]] = defaultdict(dict)
     for path in RESULTS.glob("lm-*.json"):

@@ -4,7 +4,7 @@
 
 Some seconds of I-DARTS on 17,000 words give a genotype; two taggers, the same but for the recurrent layer, then learn
 to find names: one with Flair's LSTM, one with the cell that was found, both from the same seeds. Text and corpus are
-tiny (309 training sentences), so perplexity and F1 tell that everything works and little else; docs/figures.md has
+tiny (309 training sentences), so perplexity and F1 tell that everything works and little else; docs/results.md has
 figures that do. Takes under four minutes on 2 CPU cores, and no network.
 """
 
@@ -46,7 +46,7 @@ def main() -> None:
     print(*rows, sep="\n")
     if len(arguments.seeds) == 1:
         print("One seed and 309 sentences: differences of several points are chance. With --seeds 1 2 3 the LSTM had a")
-        print("test F1 of 53.0 ± 5.2 and the found cell 55.2 ± 5.4. Real corpora: docs/figures.md.")
+        print("test F1 of 53.0 ± 5.2 and the found cell 55.2 ± 5.4. Real corpora: docs/results.md.")
 
     print("\nthe tagger with the cell that was found, reloaded in a new process:", flush=True)
     predict = ["-m", "flair_nas", "tag", "predict", "--model", str(arguments.out / "found"), "--tokenized"]

@@ -131,9 +131,9 @@ def test_links_and_lists_of_github_become_those_of_the_site(website: Any) -> Non
     assert adapt("[a](../README.md#x) [b](../examples/demo.py) [c](cells)", "tagging.md") == (
         "[a](readme.md#x) [b](examples.md#demopy) [c](cells.md)"
     )
-    assert adapt("[a](docs/figures.md#x) [b](CHANGELOG.md)", "readme.md") == "[a](figures.md#x) [b](changelog.md)"
-    assert adapt("[a](../figures.md) [b](#x) [c](https://a.b/c)", "concepts/cell.md") == (
-        "[a](../figures.md) [b](#x) [c](https://a.b/c)"
+    assert adapt("[a](docs/results.md#x) [b](CHANGELOG.md)", "readme.md") == "[a](results.md#x) [b](changelog.md)"
+    assert adapt("[a](../results.md) [b](#x) [c](https://a.b/c)", "concepts/cell.md") == (
+        "[a](../results.md) [b](#x) [c](https://a.b/c)"
     )
     assert adapt("These:\n- a\n- b\n\nText\n", "index.md") == "These:\n\n- a\n- b\n\nText\n"
     assert adapt("- a\n  b\n- c", "index.md") == "- a\n  b\n- c"

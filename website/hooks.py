@@ -21,7 +21,10 @@ from python_api import names_table, python_pages
 from flair_nas import bundled_names, load_genotype
 
 ROOT = Path(__file__).resolve().parents[1]
-FROM_THE_TOP = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+FROM_OUTSIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+FROM_OUTSIDE |= {
+    f"benchmarks/figures/{file.name}": f"figures/{file.name}" for file in ROOT.glob("benchmarks/figures/*")
+}
 """Pages from outside docs/, and their names in the site."""
 
 PARTS: dict[str, Callable[[], str]] = {"verbs": verbs_table, "names": names_table}
@@ -40,7 +43,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/, and the style."""
     pages = {**command_pages(), **python_pages(), "examples.md": _examples(), "cells.md": _cells()}
-    for name, path in FROM_THE_TOP.items():
+    for name, path in FROM_OUTSIDE.items():
         pages[path] = (ROOT / name).read_text(encoding="utf-8")
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
@@ -53,7 +56,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Fill in the parts that are made from code, lead links to pages of the site, and part lists from paragraphs."""
     if not page.parent:
         page.meta["hide"] = ["navigation"]  # it would name this page alone
-    if page.file.src_uri.startswith(("commands/", "python/")) or page.file.src_uri in FROM_THE_TOP.values():
+    if page.file.src_uri.startswith(("commands/", "python/")) or page.file.src_uri in FROM_OUTSIDE.values():
         page.meta["search"] = {"boost": 0.5}  # pages that explain come first
     markdown = re.sub(r"^<!-- site: (\w+) -->$", lambda match: PARTS[match[1]](), markdown, flags=re.M)
     pieces, end = [], 0
@@ -85,11 +88,12 @@ def _link(target: str, anchor: str, path: str) -> str:
     """Return where a link of the page at `path` leads in the site."""
     if "://" in target:
         return target + anchor
-    own = "" if path in FROM_THE_TOP.values() else posixpath.join("docs", posixpath.dirname(path))
+    source = next((source for source, name in FROM_OUTSIDE.items() if name == path), f"docs/{path}")
+    own = posixpath.dirname(source)
     goal = posixpath.normpath(posixpath.join(own, target))  # from the top of the checkout
     folder, _, name = goal.partition("/")
-    if goal in FROM_THE_TOP:
-        goal = FROM_THE_TOP[goal]
+    if goal in FROM_OUTSIDE:
+        goal = FROM_OUTSIDE[goal]
     elif folder == "examples":
         goal, anchor = "examples.md", f"#{name.replace('.', '')}" if name else ""
     else:

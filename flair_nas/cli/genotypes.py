@@ -135,7 +135,7 @@ def list_all(arguments: argparse.Namespace) -> int:
     print(f"weights and FLOP of one direction, {sizes}; published: test perplexity in the papers")
     print(
         "measured: small models of equal size, test perplexity on PTB, test F1 on WNUT-2017, mean ± standard deviation "
-        "over seeds, or one seed (docs/figures.md)"
+        "over seeds, or one seed (docs/results.md)"
     )
     return 0
 

@@ -98,7 +98,7 @@ class Task:
     higher_is_better: bool
     most: float  # largest metric that is possible
     score: str  # function of `flair_nas.experiments.counts` that computes the metric
-    rule: Rule  # chosen on learning curves of the task (docs/figures.md)
+    rule: Rule  # chosen on learning curves of the task (docs/results.md)
     dev: str  # name of the part that layers are compared on
     model: str  # name of what is trained
     module: str  # `TaskModule` in this package
@@ -123,7 +123,7 @@ class Task:
         return figure + 1e-6 * float(min(run["dev_loss"][:epochs]))
 
     def early_cost(self, run: Mapping[str, Any], epochs: int) -> float:
-        """Return the cost on the way, by the loss: early F1 jumps and hardly tells of the end (docs/figures.md)."""
+        """Return the cost on the way, by the loss: early F1 jumps and hardly tells of the end (docs/results.md)."""
         loss = float(min(run["dev_loss"][:epochs]))
         return loss if loss > 0 else self.cost(run, epochs)  # 0 if dev has labels that are not in train
 
