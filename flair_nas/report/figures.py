@@ -39,9 +39,9 @@ class Curve(NamedTuple):
 
 
 class Heat(NamedTuple):
-    """A heat map at one epoch: values [rows][columns], and row and column of each mark."""
+    """A heat map at one epoch: values [rows][columns], None where there is none, and row and column of each mark."""
 
-    values: Sequence[Sequence[float]]
+    values: Sequence[Sequence[float | None]]
     marks: Sequence[tuple[str, str]]
 
 
@@ -130,17 +130,17 @@ def draw_heat(steps: Sequence[Heat], rows: Sequence[str], columns: Sequence[str]
     for place, step in enumerate(steps):
         marks = {"x": [column for _, column in step.marks], "y": [row for row, _ in step.marks]}
         frames.append({"name": str(place), "data": [{"z": step.values}, marks]})
-    numbers = [value for step in steps for row in step.values for value in row]
+    numbers = [value for step in steps for row in step.values for value in row if value is not None]
     heat = {"x": list(columns), "y": list(rows), "zmin": min(numbers), "zmax": max(numbers)}
     marker = {"symbol": "circle-open", "size": 11, "color": "#e5383b", "line": {"width": 2.5}}
     rings = {"mode": "markers", "marker": marker, "hovertemplate": "%{y}, %{x}: kept<extra></extra>"}
     axis = {"type": "category", "fixedrange": True, "showgrid": False}
     layout = {
         "title": {"text": label(title)},
-        "height": 84 + 19 * len(rows),
-        "margin": {"b": 14},
-        "xaxis": axis | {"side": "top"},
-        "yaxis": axis | {"autorange": "reversed", "tickmode": "array", "tickvals": list(rows)},
+        "height": 92 + 18 * len(rows),
+        "margin": {"t": 82, "b": 10},
+        "xaxis": axis | {"side": "top", "range": [-0.5, len(columns) - 0.5]},
+        "yaxis": axis | {"range": [len(rows) - 0.5, -0.5], "tickmode": "array", "tickvals": list(rows)},
         "showlegend": False,
     }
     last = frames[-1]["data"]

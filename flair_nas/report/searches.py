@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -17,24 +16,30 @@ from flair_nas.report.figures import COLOURS, Curve, Detail, Figure, Heat, draw_
 from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings, number
 from flair_nas.report.trainings import begin_section, find_metric, find_title
-from flair_nas.storage.paths import read_file
 
 _PARTS = {"intra": "cell", "inter": "gates"}
+_HEALTH = (
+    ("mad", "MAD of the mixing weights", ("mad", None)),
+    ("drift", "drift of the architecture weights", ("health", "parts", None, "drift")),
+)
+"""Name, title, and keys in a history of curves; None stands for the part."""
 _TABLES = {"cell": "cell", "state_gate": "state gate", "input_gate": "input gate"}
-_MAX_BYTES = 10_000_000  # of a genotype
 
 
 def describe_search(run: RunFolder, detail: Detail) -> Section:
     """Return the section on a search."""
-    section = begin_section(run)
-    origin: JSON = {}
-    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):  # not there yet, or damaged
-        origin = json.loads(read_file(run.folder / "genotype.json", _MAX_BYTES)).get("origin") or {}
+    section, final = begin_section(run), None
+    with contextlib.suppress(FlairNasError, OSError):  # not there yet, or damaged
+        final = Genotype.load(run.folder / "genotype.json")
+    origin: JSON = dict(final.origin) if final else {}
     if origin.get("verdict"):
         section.add(f"Verdict: {origin['verdict']}", "verdict")
     elif run.history:
         section.add("There is no verdict: the search gave none, or genotype.json is missing.", "note")
     if run.history:
+        if final and final != _parse(run.history[-1]):
+            section.add("The genotype is not that of the last epoch: the search selected it at its end.")
+            section.parts.append(_draw(final))
         _draw_health(section, run.history, detail)
         _add_epochs(section, run, detail)
     names = ("method", "corpus", "date", "flair_nas")
@@ -47,16 +52,15 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
 
 def _draw_health(section: Section, history: Sequence[JSON], detail: Detail) -> None:
     """Add the curves of MAD and drift, of cell and gates, if the search has them."""
-    epochs, mad, drift, figures = [line["epoch"] for line in history], list[Curve](), list[Curve](), dict[str, Figure]()
-    for colour, (part, name) in zip(COLOURS, _PARTS.items()):
-        for curves, path in ((mad, ("mad", part)), (drift, ("health", "parts", part, "drift"))):
-            ys = [number(_get(line, *path)) for line in history]
-            if any(y is not None for y in ys):
-                curves.append(Curve(name, epochs, ys, colour))
-    drawn = {"MAD of the mixing weights": mad, "drift of the architecture weights": drift}
-    for title, curves in drawn.items():
-        name = title.split()[0]
-        figures |= {name.lower(): draw_curves(curves, title, "epoch", name, detail)} if curves else {}
+    epochs, figures = [line["epoch"] for line in history], dict[str, Figure]()
+    for name, title, path in _HEALTH:
+        curves = [
+            Curve(part_name, epochs, ys, colour)
+            for colour, (part, part_name) in zip(COLOURS, _PARTS.items())
+            if any(ys := [number(_get(line, *(key or part for key in path))) for line in history])
+        ]
+        if curves:
+            figures[name] = draw_curves(curves, title, "epoch", title.split()[0], detail)
     section.draw(**figures)
 
 
@@ -74,7 +78,7 @@ def _add_epochs(section: Section, run: RunFolder, detail: Detail) -> None:
     """Add a slider over epochs, which moves heat maps, the drawn genotype, and a sentence on what changed."""
     history, places = run.history, thin(range(len(run.history)), detail.epochs)
     genotypes = {at: _parse(history[at]) for place in places for at in (place, max(0, place - 1))}
-    pictures = {g.one_line(): to_svg(g) for place in places if (g := genotypes[place])}
+    pictures = {g.one_line(): _draw(g) for place in places if (g := genotypes[place])}
     section.parts.append(
         f'<div class="epochs"><h3>Epoch by epoch</h3><input type="range" min="0" max="{len(places) - 1}" '
         f'value="{len(places) - 1}" aria-label="epoch">'
@@ -86,17 +90,21 @@ def _add_epochs(section: Section, run: RunFolder, detail: Detail) -> None:
         section.parts.append(f'<p class="epoch" data-genotype="{shown}">{escape(words)}</p>')
     if len(places) < len(history):
         section.add(f"The slider is thinned: it has {len(places)} of {len(history):,} epochs.", "note")
-    svgs = (re.sub("<style>.*?</style>", "", svg) for svg in pictures.values())  # the page has the style of all
-    section.parts.append('<div class="pair"><div>')
-    section.parts += [f'<figure class="genotype">{svg}</figure>' for svg in svgs]
-    section.parts.append("</div><div>")
+    section.parts += ['<div class="pair"><div>', *pictures.values(), "</div><div>"]
     heats = list(_draw_mixing(run, [history[place] for place in places], [genotypes[place] for place in places]))
     section.parts += [section.place(name, figure) for name, figure in heats]
     if heats:
-        section.add("1 is the even weight of an untrained search. Rings: kept by the genotype.", "note")
+        section.add(
+            "Mixing weights over the even weight: all are 1 before a search. Rings: edges of the genotype.", "note"
+        )
     else:
         section.add("There are no heat maps: this history has no mixing weights.", "note")
     section.parts.append("</div></div></div>")
+
+
+def _draw(genotype: Genotype) -> str:
+    """Return the picture of a genotype as HTML; the page has the style of all."""
+    return f'<figure class="genotype">{re.sub("<style>.*?</style>", "", to_svg(genotype))}</figure>'
 
 
 def _parse(line: JSON) -> Genotype | None:
@@ -144,18 +152,18 @@ def _list_nodes(genotype: Genotype) -> dict[str, str]:
 def _draw_mixing(
     run: RunFolder, lines: Sequence[JSON], genotypes: Sequence[Genotype | None]
 ) -> Iterator[tuple[str, Any]]:
-    """Yield a name and a heat map for each table of mixing weights that all lines have in one size."""
+    """Yield a name and a heat map for each table of mixing weights in the last of the lines."""
     for prefix in ("", "back_"):
         for table, graph in _TABLES.items():
             steps = [_scale(line, prefix + table, run.settings.get("relaxation")) for line in lines]
             rows = list(steps[-1] or {})
-            if rows and all(step is not None and list(step) == rows for step in steps):
+            if rows and all(step is None or list(step) == rows for step in steps):
+                none = {row: [None] * len(OPERATIONS) for row in rows}  # an older version wrote that epoch
                 heats = [
-                    Heat([*step.values()], _list_marks(genotype, graph, rows))
+                    Heat([*(step or none).values()], _list_marks(genotype, graph, rows))
                     for step, genotype in zip(steps, genotypes)
-                    if step
                 ]
-                title = f"{graph}{', back' * bool(prefix)}: mixing weights over the even weight"
+                title = f"{graph}{', back' * bool(prefix)}: mixing weights"
                 yield f"mixing-{prefix}{table}", draw_heat(heats, rows, OPERATIONS, title)
 
 

@@ -152,7 +152,8 @@ def test_each_epoch_has_its_genotype_and_what_changed(run: Path, tmp_path: Path)
     genotypes = iter(["relu0-tanh1", "relu0-tanh0", "relu0-tanh0"])
     rewrite(run, lambda line: line.update(genotype=next(genotypes)))
     page = report(run, out=tmp_path / "page.html")
-    assert page.count('<figure class="genotype">') == 2  # each is drawn once
+    assert page.count('<figure class="genotype">') == 2 + 1  # each is drawn once, and that of genotype.json
+    assert "The genotype is not that of the last epoch" in texts(page)
     assert re.findall(r'class="epoch" data-genotype="(\d)"', page) == ["0", "1", "1"]
     shown = texts(page)
     assert "changed since the epoch before: s2: tanh(s1) → tanh(s0)." in shown
@@ -164,6 +165,12 @@ def test_older_histories_have_no_heat_maps(run: Path, tmp_path: Path) -> None:
     page = report(run, out=tmp_path / "page.html")
     assert "There are no heat maps: this history has no mixing weights." in texts(page)
     assert len(figures_in(page)) == 4 and '<figure class="genotype">' in page
+
+
+def test_a_search_that_an_older_version_began_has_heat_maps_of_its_later_epochs(run: Path, tmp_path: Path) -> None:
+    rewrite(run, lambda line: line["epoch"] == 1 and line.pop("mixing"))
+    first, second, _ = figure_titled(report(run, out=tmp_path / "page.html"), "cell: mixing weights")["frames"]
+    assert first["data"][0]["z"] == [[None] * 5] * 3 and second["data"][0]["z"][0][0] > 0
 
 
 def test_the_report_of_a_search_without_a_supernet(text: Path, tmp_path: Path) -> None:
