@@ -33,7 +33,10 @@ loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "fl
 print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 """
 
-VERBS = ("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "report", "genotypes list")
+VERBS = (
+    *("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "report"),
+    "genotypes list",
+)
 
 
 class Ended(NamedTuple):
