@@ -30,6 +30,7 @@ ORDER = (
     "experiments",
     "select",
     "tables",
+    "report",
     "cli",
 )
 """All packages and loose modules, from the lowest to the uppermost."""

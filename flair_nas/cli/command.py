@@ -13,6 +13,7 @@ from flair_nas.cli.charlm import add_parser as add_charlm
 from flair_nas.cli.forgetting import add_parser as add_forgetting
 from flair_nas.cli.genotypes import add_parser as add_genotypes
 from flair_nas.cli.lm import add_parser as add_lm
+from flair_nas.cli.report import add_parser as add_report
 from flair_nas.cli.search import add_parser as add_search
 from flair_nas.cli.select import add_parser as add_select
 from flair_nas.cli.tables import add_parser as add_tables
@@ -52,7 +53,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="show the version; with -v also those of libraries, and the kernels",
     )
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for add_parser in (add_search, add_forgetting, add_select, add_tag, add_lm, add_charlm, add_tables, add_genotypes):
+    train = (add_search, add_forgetting, add_select, add_tag, add_lm, add_charlm)
+    for add_parser in (*train, add_tables, add_report, add_genotypes):
         add_parser(verbs)
     return parser
 

@@ -128,6 +128,7 @@ def _print_result(result: SearchResult, config: SearchSettings, out: Path) -> No
         if result.verdict:
             print(f"verdict: {result.verdict}")
         print(*_suggest_next(config, path), sep="\n")
+    print(f"report: flair-nas report {typed(out)}")
 
 
 def _suggest_next(config: SearchSettings, path: Path) -> list[str]:

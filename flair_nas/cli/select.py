@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     config, answer = selection.config, selection.answer
     named = [layer.name for layer in named_layers(config)] if config.candidates else []
     print(shorten_report(selection.report, named=named), end="")
-    print(f"report: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
+    print(f"answer: {out / 'report.md'}; model: {out / 'model.pt'}; each training: {out / 'runs'}")
     print(summarize_answer(answer, config))  # the report may be pages long
     if answer.found_nothing:
         print(f"next: {suggest_longer_training(config)}")
@@ -92,4 +92,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"next: flair-nas lm evaluate --model {typed(out)} --text {typed(config.text or '')}")
     else:
         print(f'next: flair-nas tag predict --model {typed(out)} "A sentence to tag."')
+    print(f"report: flair-nas report {typed(out)}")
     return 0

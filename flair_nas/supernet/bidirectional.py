@@ -102,6 +102,11 @@ class BothDirections(nn.Module):
         ahead, back = (direction.mean_absolute_deviations() for direction in (self.ahead, self.back))
         return {name: (ahead[name] + back[name]) / 2 for name in ahead}
 
+    def mixing_tables(self) -> dict[str, Tensor]:
+        """Return the mixing weights; with weights of its own, those of the direction back as ``back_NAME``."""
+        back = {} if self.shared else self.back.mixing_tables()
+        return {**self.ahead.mixing_tables(), **{f"back_{name}": table for name, table in back.items()}}
+
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""
         ahead, back = (direction.margins(edges_per_node, avoid_first) for direction in (self.ahead, self.back))

@@ -30,7 +30,7 @@ from flair_nas.nn.recurrence import Layer, run_cell
 from flair_nas.nn.state import RecurrentState, initial_state
 from flair_nas.supernet.derive import derive, margins
 from flair_nas.supernet.gates import GateSupernet, gates_deviation, relax_gates
-from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
+from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
 
 
 class CellSupernet(CellBase):
@@ -207,6 +207,13 @@ class CellSupernet(CellBase):
         gates = self._relaxed_gates()
         intra = {"intra": mean_absolute_deviation(self.arch, self.relaxation)}
         return intra | {"inter": gates_deviation(*gates)} if gates else intra
+
+    def mixing_tables(self) -> dict[str, Tensor]:
+        """Return the mixing weights without noise: ``cell``, [N (N + 1) / 2, 5], and the tables of relaxed gates."""
+        tables = {"cell": relax(self.arch.detach(), self.relaxation)}
+        for name, gate in (("state_gate", self.state_gate), ("input_gate", self.input_gate)):
+            tables |= gate.mixing_tables(name) if isinstance(gate, GateSupernet) else {}
+        return tables
 
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice of cell and gates is, from 0 to 1; see `flair_nas.supernet.derive.margins`."""

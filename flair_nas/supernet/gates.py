@@ -14,7 +14,7 @@ from flair_nas.nn.kernels.engine import GateProgram
 from flair_nas.nn.kernels.plan import relaxed_gate_plan
 from flair_nas.nn.operations import FUNCTIONS, product
 from flair_nas.supernet.derive import derive_gate, gate_margins
-from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation
+from flair_nas.supernet.relaxation import Sampler, mean_absolute_deviation, relax
 
 OF_ENTRIES = "darts"
 """Relaxation of a gate's entries: a softmax each."""
@@ -78,6 +78,11 @@ class GateSupernet(GateBase):
     def architecture(self) -> list[nn.Parameter]:
         """Return the architecture weights: of the entries, and of the edges if there are any."""
         return [self.arch_entry, self.arch] if self.arch.numel() else [self.arch_entry]
+
+    def mixing_tables(self, name: str) -> dict[str, Tensor]:
+        """Return the mixing weights without noise: ``NAME_entries``, [m, 5], and ``NAME`` if there are edges."""
+        entries = {f"{name}_entries": relax(self.arch_entry.detach(), OF_ENTRIES)}
+        return entries | ({name: relax(self.arch.detach(), self.relaxation)} if self.arch.numel() else {})
 
     def margins(self, edges_per_node: int = 1) -> list[float]:
         """Compute how clear each choice is, from 0 to 1; see `flair_nas.supernet.derive.gate_margins`."""

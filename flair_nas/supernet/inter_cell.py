@@ -99,6 +99,10 @@ class InterCellSupernet(nn.Module):
         """Return the architecture weights: ``inter`` of the gates; ``intra`` is empty."""
         return {"intra": [], "inter": [*self.state_gate.architecture(), *self.input_gate.architecture()]}
 
+    def mixing_tables(self) -> dict[str, Tensor]:
+        """Return the mixing weights without noise of both gates; see `CellSupernet.mixing_tables`."""
+        return self.state_gate.mixing_tables("state_gate") | self.input_gate.mixing_tables("input_gate")
+
     def margins(self, edges_per_node: int = 1, avoid_first: bool = False) -> dict[str, list[float]]:
         """Compute how clear each choice of the gates is, from 0 to 1, as ``inter``."""
         return {"inter": [*self.state_gate.margins(edges_per_node), *self.input_gate.margins(edges_per_node)]}

@@ -29,11 +29,14 @@ try:
     code = "no exit"
 except SystemExit as stop:
     code = stop.code
-loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "flair", "transformers"})
+loaded = sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "flair", "transformers", "plotly"})
 print("\\n" + json.dumps([code, loaded]), file=sys.stderr)
 """
 
-VERBS = ("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "genotypes list")
+VERBS = (
+    *("search", "select", "lm train", "lm compare", "tag train", "tag predict", "tables run", "report"),
+    "genotypes list",
+)
 
 
 class Ended(NamedTuple):
@@ -100,7 +103,8 @@ def test_the_version_is_that_of_the_package() -> None:
     [
         (
             ["tga"],
-            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, tag, lm, charlm, tables,",
+            "unknown: 'tga'; did you mean tag? there are search, forgetting, select, tag, lm, charlm, tables, report, "
+            "genotypes;",
         ),
         (["tag", "trian"], "did you mean train? there are train, evaluate, predict, bench, export, publish;"),
         ([], "VERB"),

@@ -90,7 +90,7 @@ def test_the_next_command_has_the_same_text_and_sizes(text: str, tmp_path: Path,
     single, run = f"{text}/train.txt", tmp_path / "run"
     flags = ["--valid-share", "0.2", "--vocabulary-size", "15", "--min-count", "2", "--lowercase"]
     assert main([*arguments(single, run, epochs=1), *flags]) == 0
-    command = capsys.readouterr().out.splitlines()[-1].removeprefix("  or: flair-nas ")
+    command = capsys.readouterr().out.splitlines()[-2].removeprefix("  or: flair-nas ")
     assert command.startswith(f"lm train --text {single} {' '.join(flags)} ")
     assert "--epochs" not in command and f" --rnn {run / 'genotype.json'} --out " in command
     assert main([*shlex.split(command)[:-1], str(tmp_path / "lm"), "--epochs=1"]) == 0

@@ -69,7 +69,8 @@ def test_it_prints_the_report_and_the_next_command(
     assert said.err == "" and said.out.startswith(report)
     assert f"flair-nas tag predict --model {out} " in said.out
     verdict = report.split("**")[1]
-    assert said.out.splitlines()[-2].startswith(f"{verdict} ") and "; " in said.out.splitlines()[-2]
+    summary, _, last = said.out.splitlines()[-3:]
+    assert summary.startswith(f"{verdict} ") and "; " in summary and last == f"report: flair-nas report {out}"
     for words in (
         "# Recurrent layers for",
         "tanh0-tanh1",

@@ -93,6 +93,12 @@ def test_a_run_folder(finished: Path, text: Path) -> None:
         assert line["valid_perplexity"] == pytest.approx(math.exp(line["valid_loss"]))
         assert 2 < line["valid_loss"] < 4 and 2 < line["training_loss"] < 4
         assert set(line["mad"]) == {"intra", "inter"} and line["phase"] in line["mad"]
+        rows = {name: len(table) for name, table in line["mixing"].items()}
+        gates = {"state_gate_entries": 2, "state_gate": 1, "input_gate_entries": 2, "input_gate": 1}
+        assert rows == {"cell": 3, **gates}  # 2 nodes, history 2
+        sums = [sum(row) for name, table in line["mixing"].items() for row in table if name != "cell"]
+        nodes = [sum(map(sum, group)) for group in (line["mixing"]["cell"][:1], line["mixing"]["cell"][1:])]
+        assert sums + nodes == pytest.approx([1.0] * 8, abs=1e-3)
         assert line["seconds"] > 0 and line["cpu_seconds"] > 0 and line["evaluation_seconds"] > 0
         assert Genotype.parse(line["genotype"]).state_gate is not None
         assert line["steps"] >= 4

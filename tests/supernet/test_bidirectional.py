@@ -112,3 +112,18 @@ def test_gates_around_a_fixed_cell_have_no_architecture_weights_of_the_cell() ->
         output, _ = layer(packed(sentences(3)))
     assert output.data.shape == (sum(LENGTHS), 10) and layer.architecture()["intra"] == []
     assert layer.genotype().state_gate is not None and set(layer.margins()) == {"inter"}
+
+
+@pytest.mark.parametrize("learned", ["cell and gates", "gates"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_tables_of_mixing_weights_are_those_of_each_direction(shared: bool, learned: str) -> None:
+    layer = both(shared, history=2)
+    if learned == "gates":
+        layer = BothDirections(InterCellSupernet(3, 5, Genotype.parse("relu0-tanh1"), 2), shared).double()
+    gates = ["state_gate_entries", "state_gate", "input_gate_entries", "input_gate"]
+    names = [*(["cell"] if learned != "gates" else []), *gates]
+    tables = layer.mixing_tables()
+    assert [*tables] == names + ([] if shared else [f"back_{name}" for name in names])
+    if not shared:
+        assert not torch.equal(tables["state_gate"], tables["back_state_gate"])
+    assert all(table.shape[1] == 5 and not table.requires_grad for table in tables.values())

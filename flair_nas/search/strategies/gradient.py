@@ -187,11 +187,13 @@ class GradientStrategy(Strategy):
         return {"mad": self.deviations(), "mad_curve": self.curve, "phase": self.phases[self.phase]}
 
     def end_epoch(self) -> JSON:
-        """Return the figures, and the health of the search in this epoch."""
+        """Return the figures, the health of the search in this epoch, and the mixing weights after it."""
         supernet, config = self.objective.supernet, self.config
         margins = supernet.margins(config.edges_per_node, config.avoid_first)
         self.health = health.measure_health(self.paths, margins, self.genotype(), self.earlier)
-        return {**self.figures(), "health": self.health}
+        tables = supernet.mixing_tables()
+        mixing = {name: [[round(p, 4) for p in row] for row in table.tolist()] for name, table in tables.items()}
+        return {**self.figures(), "health": self.health, "mixing": mixing}
 
     def cost(self, history: Sequence[JSON]) -> float | None:
         """Return the cost on the validation part; for sampled cells on the training part, where alone they run."""

@@ -1,0 +1,129 @@
+"""Run folders as a report reads them: finished, running, or interrupted at any instant."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.runs.run import read_figures
+from flair_nas.settings.resolve import find_command, read_mapping
+from flair_nas.storage.paths import meant, read_file, typed, user_path
+
+JSON = dict[str, Any]
+
+TABLE = "table.yaml"
+"""File of a folder of `tables run`, besides the ledger."""
+
+_MAX_BYTES = 500_000_000  # of a history
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder and its contents.
+
+    Args:
+        folder: its path.
+        name: its name, which no other run of the report has.
+        kind: the command that wrote it, such as ``search``.
+        settings: contents of ``config.yaml``; empty without that file.
+        histories: lines of each ``history.jsonl`` by its folder: the run's own (an empty name), a seed, a direction.
+        figures: contents of ``metrics.json``; empty without that file.
+        remarks: a sentence for each file that is damaged, or not there yet.
+    """
+
+    folder: Path
+    name: str
+    kind: str
+    settings: JSON = field(default_factory=dict)
+    histories: dict[str, list[JSON]] = field(default_factory=dict)
+    figures: JSON = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def history(self) -> list[JSON]:
+        """The history of the run's own folder."""
+        return self.histories.get("", [])
+
+
+def read_runs(paths: Sequence[str]) -> list[RunFolder]:
+    """Read run folders, each once.
+
+    Raises:
+        FlairNasError: a path holds no run that a report can show.
+        OSError: a file cannot be read.
+    """
+    folders = {folder.resolve(): folder for folder in map(_find_folder, paths)}.values()
+    names = [folder.resolve().name for folder in folders]
+    return [_read(folder, name if names.count(name) == 1 else str(folder)) for folder, name in zip(folders, names)]
+
+
+def _find_folder(text: str) -> Path:
+    """Return the folder of a run, which may be given by a file in it."""
+    path = user_path(text)
+    if not path.exists():
+        raise FlairNasError(f"{brief(text)}: there is no such folder; {meant(path)}".rstrip(" ;"))
+    return path.parent if path.is_file() else path
+
+
+def _read(folder: Path, name: str) -> RunFolder:
+    has_ledger, has_settings = (folder / "ledger.json").exists(), (folder / "config.yaml").exists()
+    kind = "tables run" if has_ledger and (folder / TABLE).exists() else ""
+    kind = kind or (find_command(folder) if has_settings else "")
+    if not kind:
+        above = folder.resolve().parent
+        hint = f"; its run may be {typed(above)}" if (above / "config.yaml").exists() else ""
+        raise FlairNasError(
+            f"{folder} holds no run (no {'settings of a run in its' if has_settings else ''} config.yaml){hint}. Give "
+            "the --out folder of search, select, tables run, lm train, charlm train or tag train"
+        )
+    run = RunFolder(folder, name, kind, read_mapping(folder / "config.yaml") if has_settings else {})
+    for path in sorted([*folder.glob("history.jsonl"), *folder.glob("*/history.jsonl")]):
+        part = "" if path.parent == folder else path.parent.name
+        run.histories[part] = read_history(path, run.remarks)
+    if (folder / "metrics.json").exists():
+        try:
+            run.figures.update(read_figures(folder / "metrics.json"))
+        except (OSError, ValueError):
+            run.remarks.append("metrics.json is damaged, so the final figures are missing.")
+    return run
+
+
+def read_history(path: Path, remarks: list[str]) -> list[JSON]:
+    """Read the whole lines of a history; add a remark on the others, which a killed process or a full disk leaves."""
+    lines, damaged = [], []
+    for number, text in enumerate(read_file(path, _MAX_BYTES).split(b"\n"), start=1):
+        if text.strip():
+            with contextlib.suppress(ValueError, RecursionError):
+                line = json.loads(text)
+                if isinstance(line, dict) and isinstance(line.get("epoch"), int):
+                    lines.append(line)
+                    continue
+            damaged.append(str(number))
+    if damaged:
+        are = f"line {damaged[0]} of {path.parent.name}/history.jsonl is" if len(damaged) == 1 else ""
+        many = f"{len(damaged)} lines of {path.parent.name}/history.jsonl are"
+        remarks.append(f"{are or many} damaged, and left out.".capitalize())
+    return lines
+
+
+def number(value: object) -> float | None:
+    """Return a value of JSON data if it is a finite number, else None."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def list_settings(settings: JSON) -> list[tuple[str, str]]:
+    """Return settings or figures as rows of name and text, nested ones by a longer name, without checksums."""
+    rows = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            rows += [(f"{name} {inner}", text) for inner, text in list_settings(value)]
+        elif not any(word in name for word in ("sha256", "fingerprint")):
+            rows.append((name, f"{value:g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)))
+    return rows

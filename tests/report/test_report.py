@@ -1,0 +1,433 @@
+"""Reports: the page holds the numbers of real runs, whatever state they are in, and shows other input as text."""
+
+from __future__ import annotations
+
+import builtins
+import html
+import json
+import math
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects
+import plotly.io
+import pytest
+from small_language_model import settings as language_model
+from small_search import JOINT, KINDS, SMALL, no_picture, patched, write_text
+
+from flair_nas.character_model.config import CharacterModelConfig
+from flair_nas.cli import main
+from flair_nas.drawing import charts
+from flair_nas.experiments.counts import f1, pack_counts
+from flair_nas.experiments.ledger import Ledger
+from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.language_model.training import train_language_model
+from flair_nas.report.figures import load_template
+from flair_nas.report.page import MAX_BYTES
+from flair_nas.runs.run import Run
+from flair_nas.search.config import SearchConfig
+from flair_nas.search.trainer import search_genotype
+from flair_nas.select.config import SelectConfig
+from flair_nas.settings.resolve import to_yaml
+from flair_nas.tagging.config import TaggerConfig
+
+SMALLER = {**SMALL, "epochs": 3, "bptt": 4}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_text(tmp_path_factory.mktemp("text") / "text", train_lines=12, valid_lines=6)
+
+
+@pytest.fixture(scope="module")
+def searches(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A search of a cell, and one of cell and gates."""
+    folder = tmp_path_factory.mktemp("searches")
+    kinds: dict[str, dict[str, Any]] = {"cell": {"relaxation": "i-darts"}, "joint": {**JOINT, "relaxation": "darts"}}
+    with patched(charts, "draw_progress", no_picture):
+        for name, changes in kinds.items():
+            config = SearchConfig(**{**SMALLER, "text": str(text), **changes})
+            search_genotype(config, folder / name, progress=False)
+    return {name: folder / name for name in kinds}
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "draw_progress", no_picture)
+
+
+@pytest.fixture
+def run(searches: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy of the search of a cell, to be damaged."""
+    return Path(shutil.copytree(searches["cell"], tmp_path / "run"))
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change each line of a history."""
+    history = lines(folder)
+    for line in history:
+        change(line)
+    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in history))
+
+
+def report(*folders: Path, out: Path) -> str:
+    """Return the page on these folders."""
+    assert main(["report", *map(str, folders), "--out", str(out)]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+def figures_in(page: str) -> list[dict[str, Any]]:
+    """Return the figures that a page draws; Plotly itself accepts them all."""
+    body = page[: page.index('<div id="template"')]
+    figures = [json.loads(data) for data in re.findall(r'<script type="application/json">(.*?)</script>', body, re.S)]
+    for figure in figures:
+        plotly.graph_objects.Figure(figure["data"], figure["layout"] | {"template": load_template()})
+    return figures
+
+
+def figure_titled(page: str, words: str) -> dict[str, Any]:
+    (figure,) = (one for one in figures_in(page) if words in one["layout"]["title"]["text"])
+    return figure
+
+
+def texts(page: str) -> str:
+    """Return what a reader can read, without figures."""
+    body = page[page.index("<body>") : page.index('<div id="template"')]
+    return html.unescape(re.sub(r"<script.*?</script>|<[^>]*>", " ", body, flags=re.S))
+
+
+# --- searches ---
+
+
+def test_the_curves_of_searches_are_in_one_picture(searches: dict[str, Path], tmp_path: Path) -> None:
+    page = report(*searches.values(), out=tmp_path / "page.html")
+    by_epoch, by_time = (figure_titled(page, f"valid perplexity, by {x}")["data"] for x in ("epoch", "time"))
+    for folder, curve, timed in zip(searches.values(), by_epoch, by_time, strict=True):
+        history = lines(folder)
+        assert curve["name"] == timed["name"] == folder.name and curve["x"] == [1, 2, 3]
+        assert curve["y"] == timed["y"] == [line["valid_perplexity"] for line in history]
+        assert timed["x"][-1] == pytest.approx(sum(line["seconds"] + line["evaluation_seconds"] for line in history))
+    mad = [figure for figure in figures_in(page) if figure["layout"]["title"]["text"].startswith("MAD")]
+    assert [len(figure["data"]) for figure in mad] == [1, 2]
+    assert mad[1]["data"][1]["y"] == [line["mad"]["inter"] for line in lines(searches["joint"])]
+    shown = texts(page)
+    for folder in searches.values():
+        origin = json.loads((folder / "genotype.json").read_text())["origin"]
+        assert f"Verdict: {origin['verdict']}" in shown and origin["corpus"] in shown
+    assert "hidden_size 6" in " ".join(shown.split())
+
+
+def test_mixing_weights_are_shown_over_the_even_weight_with_the_edges_that_are_kept(
+    searches: dict[str, Path], tmp_path: Path
+) -> None:
+    page = report(searches["cell"], out=tmp_path / "page.html")
+    heat = figure_titled(page, "cell: mixing weights")
+    history = lines(searches["cell"])
+    assert heat["data"][0]["y"] == ["s0 → s1", "s0 → s2", "s1 → s2"] and len(heat["frames"]) == len(history)
+    for frame, line in zip(heat["frames"], history):
+        values, marks = frame["data"]
+        even = np.array([[5], [10], [10]])  # I-DARTS has one softmax for a node
+        np.testing.assert_allclose(values["z"], even * np.array(line["mixing"]["cell"]), atol=1e-3)
+        nodes = enumerate(Genotype.parse(line["genotype"]).nodes, start=1)
+        kept = [(f"s{edge.tail} → s{node}", edge.op) for node, edges in nodes for edge in edges]
+        assert list(zip(marks["y"], marks["x"])) == kept
+    assert heat["data"][0]["z"] == heat["frames"][-1]["data"][0]["z"]
+    page = report(searches["joint"], out=tmp_path / "page.html")
+    gates = [figure_titled(page, f"{gate} gate: mixing") for gate in ("state", "input")]
+    rows = [["x[t-1] → f1", "x[t-2] → f2", "f1 → f2"], ["h[t-1] → g1", "h[t-2] → g2", "g1 → g2"]]
+    assert [gate["data"][0]["y"] for gate in gates] == rows
+    entries = lines(searches["joint"])[-1]["mixing"]["state_gate_entries"]
+    np.testing.assert_allclose(gates[0]["data"][0]["z"][:2], 5 * np.array(entries), atol=1e-3)
+
+
+def test_each_epoch_has_its_genotype_and_what_changed(run: Path, tmp_path: Path) -> None:
+    genotypes = iter(["relu0-tanh1", "relu0-tanh0", "relu0-tanh0"])
+    rewrite(run, lambda line: line.update(genotype=next(genotypes)))
+    page = report(run, out=tmp_path / "page.html")
+    assert page.count('<figure class="genotype">') == 2 + 1  # each is drawn once, and that of genotype.json
+    assert "The genotype is not that of the last epoch" in texts(page)
+    assert re.findall(r'class="epoch" data-genotype="(\d)"', page) == ["0", "1", "1"]
+    shown = texts(page)
+    assert "changed since the epoch before: s2: tanh(s1) → tanh(s0)." in shown
+    assert "changed since the epoch before: nothing." in shown
+
+
+def test_older_histories_have_no_heat_maps(run: Path, tmp_path: Path) -> None:
+    rewrite(run, lambda line: line.pop("mixing"))
+    page = report(run, out=tmp_path / "page.html")
+    assert "There are no heat maps: this history has no mixing weights." in texts(page)
+    assert len(figures_in(page)) == 4 and '<figure class="genotype">' in page
+
+
+def test_a_search_that_an_older_version_began_has_heat_maps_of_its_later_epochs(run: Path, tmp_path: Path) -> None:
+    rewrite(run, lambda line: line["epoch"] == 1 and line.pop("mixing"))
+    first, second, _ = figure_titled(report(run, out=tmp_path / "page.html"), "cell: mixing weights")["frames"]
+    assert first["data"][0]["z"] == [[None] * 5] * 3 and second["data"][0]["z"][0][0] > 0
+
+
+def test_the_report_of_a_search_without_a_supernet(text: Path, tmp_path: Path) -> None:
+    config = SearchConfig(**{**SMALLER, "text": str(text), **KINDS["halving"]})
+    search_genotype(config, tmp_path / "halving", progress=False)
+    page = report(tmp_path / "halving", out=tmp_path / "page.html")
+    assert len(figures_in(page)) == 2 and "There are no heat maps" in texts(page)
+
+
+# --- runs that are not whole ---
+
+
+def test_a_torn_line_is_left_out_and_reported(run: Path, tmp_path: Path) -> None:
+    whole = (run / "history.jsonl").read_text()
+    (run / "history.jsonl").write_text(whole[:-40])
+    page = report(run, out=tmp_path / "page.html")
+    assert "Line 3 of run/history.jsonl is damaged, and left out." in texts(page)
+    assert figure_titled(page, "by epoch")["data"][0]["x"] == [1, 2] and "2 of 3 epochs so far" in texts(page)
+    (run / "history.jsonl").write_text("\0\n[1]\n" + whole)
+    assert "2 lines of run/history.jsonl are damaged" in texts(report(run, out=tmp_path / "page.html"))
+
+
+def test_a_run_without_an_epoch_says_so(run: Path, tmp_path: Path) -> None:
+    for name in ("history.jsonl", "genotype.json"):
+        (run / name).unlink()
+    page = report(run, out=tmp_path / "page.html")
+    assert "No epoch has ended yet" in texts(page) and figures_in(page) == []
+    (run / "history.jsonl").touch()
+    assert "No epoch has ended yet" in texts(report(run, out=tmp_path / "page.html"))
+
+
+def test_values_that_are_not_finite_leave_a_gap(run: Path, tmp_path: Path) -> None:
+    values = iter([None, math.nan, 7.0])
+    rewrite(run, lambda line: line.update(valid_perplexity=next(values)))
+    assert figure_titled(report(run, out=tmp_path / "page.html"), "by epoch")["data"][0]["y"] == [None, None, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: run / "none", "there is no such folder"),
+        (lambda run: run.parent, "holds no run"),
+        (lambda run: (run / "part").mkdir() or run / "part", "its run may be "),
+        (lambda run: (run / "config.yaml").write_text("a: 1\n") and run, "no settings of a run in its config.yaml"),
+        (lambda run: (run / "config.yaml").write_text("- a") and run, "no settings of a run in its config.yaml"),
+        (lambda run: rewrite(run, lambda line: line.update(mixing={"cell": [["x"]]})) or run, "are not as flair-nas"),
+        (lambda run: (run / "config.yaml").rename(run / "ledger.json").parent, "holds no run"),
+    ],
+)
+def test_what_is_no_run_is_refused(
+    damage: Callable[[Path], Path], message: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(damage(run)), "--out", str(tmp_path / "page.html")]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "page.html").exists()
+
+
+def test_bad_flags_are_refused(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run), "--out", str(tmp_path / "page.pdf")]) == 2
+    assert "must end in .html" in capsys.readouterr().err
+    assert main(["report", str(run), "--out", str(tmp_path / "none" / "page.html")]) == 1
+    assert "page.html" in capsys.readouterr().err
+
+
+def test_without_plotly_the_error_says_what_to_install(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_module = builtins.__import__
+
+    def without(name: str, *arguments: Any) -> Any:
+        if name.startswith("plotly"):
+            raise ImportError(name)
+        return import_module(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 2
+    assert "pip install 'flair-nas[report]'" in capsys.readouterr().err
+
+
+def test_pictures_are_named_by_their_sections(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr(plotly.io, "write_images", lambda figures, files, **_: written.extend(files))
+    command = ["report", str(run), "--out", str(tmp_path / "page.html"), "--png", str(tmp_path / "png")]
+    assert main(command) == 0 and {path.parent for path in written} == {tmp_path / "png"}
+    assert {path.name for path in written} >= {"1-Valid-perplexity-epochs.png", "2-run-mixing-cell.png"}
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("Kaleido requires Google Chrome")
+
+    monkeypatch.setattr(plotly.io, "write_images", fail)
+    assert main(command) == 2
+    assert "--png needs Kaleido and Chrome or Chromium: pip install 'flair-nas[report-png]'" in capsys.readouterr().err
+
+
+# --- large and hostile input ---
+
+
+def test_ten_thousand_epochs_stay_small(run: Path, tmp_path: Path) -> None:
+    line = lines(run)[-1]
+    rng = np.random.default_rng(0)
+    cell = rng.dirichlet(np.ones(5), 36).round(4).tolist()
+    line |= {"epoch": "EPOCH", "genotype": "GENOTYPE", "mixing": {"cell": cell}, "valid_perplexity": "FIGURE"}
+    form = json.dumps(line).replace('"EPOCH"', "EPOCH").replace('"FIGURE"', "FIGURE")
+    genotypes = [random_genotype(number).one_line() for number in range(100)]
+    with (run / "history.jsonl").open("w") as stream:
+        for epoch in range(1, 10_001):
+            text = form.replace("EPOCH", str(epoch)).replace("GENOTYPE", genotypes[epoch % 100])
+            stream.write(text.replace("FIGURE", str(1e4 / epoch)) + "\n")
+    page = report(run, out=tmp_path / "page.html")
+    assert len(page.encode()) < MAX_BYTES
+    curve = figure_titled(page, "by epoch")["data"][0]
+    assert (curve["x"][0], curve["y"][0]) == (1, 1e4) and (curve["x"][-1], curve["y"][-1]) == (10_000, 1.0)
+    assert len(curve["x"]) == 1000 and "Curves are thinned: 1,000 of 10,000 epochs are drawn." in texts(page)
+    assert "The slider is thinned: it has 60 of 10,000 epochs." in texts(page)
+
+
+def test_the_page_needs_no_network(searches: dict[str, Path], tmp_path: Path) -> None:
+    page = report(*searches.values(), out=tmp_path / "page.html")
+    assert "default-src 'none'" in page and not re.search(r"<(script|link|img)[^>]+(src|href)=", page)
+
+
+def test_html_is_shown_as_text(run: Path, tmp_path: Path) -> None:
+    bad = "</script><img src=x onerror=alert(1)>"
+    data = json.loads((run / "genotype.json").read_text())
+    data["origin"] |= {"verdict": bad, "corpus": bad}
+    (run / "genotype.json").write_text(json.dumps(data))
+    settings = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(re.sub("^text: .*$", f"text: {json.dumps(bad)}", settings, flags=re.M))
+    rewrite(run, lambda line: line.update(genotype=bad))
+    run = run.rename(tmp_path / "<b>name & co")
+    other = Path(shutil.copytree(run, tmp_path / "other"))
+    page = report(run, other, out=tmp_path / "page.html")
+    assert "<img" not in page and f"Verdict: {bad}" in texts(page) and "this line has no genotype" in texts(page)
+    names = [curve["name"] for curve in figure_titled(page, "by epoch")["data"]]
+    assert names == ["&lt;b&gt;name &amp; co", "other"] and "<h2><b>" not in page
+
+
+# --- other kinds of runs ---
+
+
+def save(folder: Path, config: Any, parts: dict[str, list[dict[str, Any]]], **figures: Any) -> Path:
+    """Write a run folder as a training does."""
+    folder.mkdir()
+    for name, history in parts.items():
+        run = Run(folder, config).part(name)
+        run.history = history
+        run.accept()
+    if figures:
+        Run(folder, config).finish(figures)
+    return folder
+
+
+def test_runs_of_different_kinds_are_sections(run: Path, text: Path, tmp_path: Path) -> None:
+    shutil.copy(text / "valid.txt", tmp_path / "test.txt")
+    train_language_model(language_model(str(text), epochs=2), tmp_path / "lm", progress=False)
+    seeds = {
+        f"seed-{seed}": [
+            {"epoch": epoch, "dev_f1": 10.0 * epoch + seed, "seconds": 1.0, "evaluation_seconds": 0.5}
+            for epoch in (1, 2)
+        ]
+        for seed in (1, 2)
+    }
+    tagger = save(tmp_path / "tagger", TaggerConfig(seeds=[1, 2], epochs=2), seeds, test_f1=21.5)
+    bits = [{"epoch": epoch, "valid_bits": 3.0 / epoch, "seconds": 1.0} for epoch in (1, 2)]
+    characters = save(tmp_path / "characters", CharacterModelConfig(text="demo", epochs=5), {"forward": bits})
+    page = report(run, tmp_path / "lm", tagger, characters, out=tmp_path / "page.html")
+    perplexities = [one for one in figures_in(page) if one["layout"]["title"]["text"] == "valid perplexity, by epoch"]
+    assert [one["data"][0]["name"] for one in perplexities] == ["run", "lm"]
+    assert perplexities[1]["data"][0]["y"] == [line["valid_perplexity"] for line in lines(tmp_path / "lm")]
+    curves = figure_titled(page, "F1 on dev, by time")["data"]
+    assert [curve["name"] for curve in curves] == ["tagger seed-1", "tagger seed-2"]
+    assert curves[1]["x"] == [1.5, 3.0] and curves[1]["y"] == [12.0, 22.0]
+    assert figure_titled(page, "bits per character, by epoch")["data"][0]["y"] == [3.0, 1.5]
+    shown = " ".join(texts(page).split())
+    assert "test_f1 21.5" in shown and "forward: 2 of 5 epochs so far in 2 s" in shown
+    (tagger / "metrics.json").write_text("{")
+    assert "metrics.json is damaged" in texts(report(tagger, out=tmp_path / "page.html"))
+
+
+def select_ledger(folder: Path) -> Ledger:
+    """Write the folder of a selection between an LSTM and a GRU, each judged by two seeds, with a third candidate."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text(to_yaml(SelectConfig(corpus="demo", epochs=4, seeds=[1])))
+    ledger = Ledger(folder / "ledger.json")
+    lstm, gru, other = (f"{name}-0a1b2c-rate0.1" for name in ("lstm", "gru", "cell"))
+    rng = np.random.default_rng(0)
+    ledger.rule, ledger.plan = [0.35, 0.5], {"fresh": {f"2 of {lstm} and {gru}": 2}}
+    for name, chance in ((lstm, 0.5), (gru, 0.7)):
+        for seed in (1, 2, 3):
+            right = rng.binomial(2, chance, 50)
+            counts = np.stack([right, np.full(50, 2), np.full(50, 2)], axis=1)
+            scored = {"test": float(f1(counts.sum(0))), "counts": pack_counts(counts)} if seed > 1 else {}
+            losses = [1.0, 0.9, 0.8, 0.7]
+            ledger.runs[f"{name}-seed{seed}"] = {"dev": [1.0, 2.0, 3.0, 4.0 + seed], "dev_loss": losses, **scored}
+    ledger.runs[f"{other}-seed1"] = {"dev": [0.5, 0.6], "dev_loss": [2.0, 1.9]}
+    ledger.runs["broken-0a1b2c-rate0.1-seed1"] = {"error": "<i>not finite</i>", "again": False}
+    ledger.save()
+    return ledger
+
+
+def test_a_selection_has_its_rungs_curves_and_final_difference(tmp_path: Path) -> None:
+    ledger = select_ledger(tmp_path / "out")
+    page = report(tmp_path / "out", out=tmp_path / "page.html")
+    shown = " ".join(texts(page).split())
+    assert "There is no report.md" in shown and "<i>not finite</i>" in shown and "<i>not" not in page
+    assert "rung epochs candidates that reached it 1 2 3 2 4 2" in shown
+    curves = figure_titled(page, "F1 on dev, seed 1")["data"]
+    assert {curve["name"]: curve["y"] for curve in curves} == {
+        "cell, rate 0.1": [0.5, 0.6], "lstm, rate 0.1": [1.0, 2.0, 3.0, 5.0], "gru, rate 0.1": [1.0, 2.0, 3.0, 5.0],
+    }  # fmt: skip
+    seeds = figure_titled(page, "F1 on test by seed")["data"][0]
+    tests = [run["test"] for run in ledger.runs.values() if "test" in run]
+    assert seeds["x"] == pytest.approx(tests) and seeds["y"] == ["lstm, rate 0.1"] * 2 + ["gru, rate 0.1"] * 2
+    density = figure_titled(page, "gain of gru, rate 0.1 over lstm, rate 0.1")["data"][-1]
+    gain = sum(tests[2:]) / 2 - sum(tests[:2]) / 2
+    peak = density["x"][int(np.argmax(density["y"]))]
+    assert peak == pytest.approx(gain, abs=0.3) and f"The gain is {gain:.2f} (95 %" in shown
+    (tmp_path / "out" / "report.md").write_text(
+        "# A\n\n**Take** gru.\n\nIn Flair:\n\n```\nx\n```\n\n| a |\n| - |\n| c |"
+    )
+    shown = " ".join(texts(report(tmp_path / "out", out=tmp_path / "page.html")).split())
+    assert "Take gru. All candidates a c" in shown and "In Flair" not in shown
+
+
+def test_a_selection_that_has_just_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ledger = select_ledger(tmp_path / "out")
+    ledger.plan, ledger.rule = {}, []
+    ledger.save()
+    assert "There is no final difference yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
+    ledger.runs = {}
+    ledger.save()
+    assert "No candidate has ended an epoch yet" in texts(report(tmp_path / "out", out=tmp_path / "page.html"))
+    (tmp_path / "out" / "ledger.json").write_text("{")
+    assert main(["report", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")]) == 2
+    assert "this ledger cannot be read" in capsys.readouterr().err
+
+
+def test_a_table_has_a_point_for_each_seed(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    column = "{tagging: {corpus: demo, embeddings: [one-hot], hidden_size: 8, batch_size: 8, epochs: 1}}"
+    rows = "{LSTM: {rnn: lstm}, <b>: {rnn: gru}, none: {rnn: gru}}"
+    (folder / "table.yaml").write_text(f"title: A trial\nseeds: [1, 2]\ncolumns: {{tags: {column}}}\nrows: {rows}\n")
+    ledger = Ledger(folder / "ledger.json")
+    counts = {"a": [[3, 4, 4]], "b": [[2, 4, 4]], "c": [[4, 4, 4]]}
+    for name, values in counts.items():
+        figures = {"seconds": [1.0], "parameters": 5, "peak_memory_mb": 1.0, "test": 1.0}
+        ledger.runs[name] = {"counts": pack_counts(np.array(values, dtype=np.int32)), **figures}
+    ledger.plan = {"cells": {"LSTM / tags": ["a", "b"], "<b> / tags": ["c", "later"]}}
+    ledger.save()
+    page = report(folder / "table.yaml", out=tmp_path / "page.html")
+    points, means = figure_titled(page, "tags, test F1")["data"]
+    assert dict(zip(means["y"], means["x"])) == {"LSTM": 62.5, "&lt;b&gt;": 100.0}
+    assert list(zip(points["y"], points["x"])) == [("LSTM", 75.0), ("LSTM", 50.0), ("&lt;b&gt;", 100.0)]
+    assert means["error_x"]["array"] == pytest.approx([float(np.std([75, 50], ddof=1)), 0.0])
+    assert "62.50 ± 17.68" in texts(page) and "<b>" in texts(page) and "<td><b>" not in page
+    ledger.runs, ledger.plan = {}, {}
+    ledger.save()
+    assert "No run has ended yet" in texts(report(folder, out=tmp_path / "page.html"))
