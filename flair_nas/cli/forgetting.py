@@ -37,12 +37,13 @@ def run(arguments: argparse.Namespace) -> int:
         from flair_nas.search.forgetting import evaluate_stages
 
     count = len(arguments.runs)
-    print(f"| task | metric | {' | '.join(f'after {stage}' for stage in range(1, count + 1))} | forgetting |")
-    print("| --- " * (count + 3) + "|")
-    lost = []
+    lost: list[float] = []
     for number, task in enumerate(evaluate_stages(arguments.runs, arguments.part)):
+        if not lost:
+            print(f"| task | metric | {' | '.join(f'after {stage}' for stage in range(1, count + 1))} | forgetting |")
+            print("| --- " * (count + 3) + "|")
         cells = ["-"] * number + [f"{value:.2f}" for value in task.values]
-        print(f"| {task.name} | {task.metric.title} | {' | '.join(cells)} | {task.forgetting:.2f} |", flush=True)
+        print(f"| {task.name} | {task.metric.title} | {' | '.join(cells)} | {task.forgetting + 0.0:.2f} |", flush=True)
         lost.append(task.forgetting)
-    print(f"\nmean forgetting of the first {count - 1}: {statistics.mean(lost[:-1]):.2f}")
+    print(f"\nmean forgetting of the first {count - 1}: {statistics.mean(lost[:-1]) + 0.0:.2f}")
     return 0

@@ -183,8 +183,8 @@ class ModelOptimizer:
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None:
         self.objective, self.config, self.reduce = objective, config, reduce
-        weights = objective.model_parameters()
-        self.optimizer = torch.optim.SGD(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.weights = objective.model_parameters()
+        self.optimizer = torch.optim.SGD(self.weights, lr=config.learning_rate, weight_decay=config.weight_decay)
 
     def learning_rate(self, epoch: int, batch: Sequence[BatchPart]) -> float:
         """Return the learning rate of a step: that of the schedule, times the batch's `scale` if it has one."""
@@ -196,7 +196,7 @@ class ModelOptimizer:
 
     def clip(self, batch: Sequence[BatchPart]) -> float:
         """Return the largest norm of the gradient on a batch."""
-        return float(getattr(batch[0], "clip", self.config.clip))
+        return float(getattr(batch[0], "gradient_clip", self.config.clip))
 
     def step(self, epoch: int, step: int, batch: Sequence[BatchPart]) -> float:
         """Make a step; return the loss.

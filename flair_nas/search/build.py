@@ -37,6 +37,10 @@ def make_objective(
     Raises:
         FlairNasError: data that cannot be used, or settings that contradict them.
     """
+    if config.after is not None:  # before data are read, which may take a while
+        from flair_nas.search.continual import check_like, load_stage
+
+        check_like(load_stage(config.after), config)
     if make is not None:
         return _continued(make(accelerator), config)
     kind: Any = importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[config.objective]}")

@@ -119,7 +119,6 @@ def continue_from(objective: Objective, config: SearchSettings) -> None:
     before: list[Tensor] | None = None
     if config.after is not None:
         stage = load_stage(config.after)
-        check_like(stage, config)
         names = carried(objective)
         with torch.no_grad():
             for name, weight in names.items():

@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
         peak_memory_mb: peak memory so far, in MB (10^6 bytes): resident of this process, or allocated on the GPU.
         step_seconds: median of the steps that were measured.
         steps: per epoch.
-        evaluation_seconds: of the evaluation after each epoch.
+        evaluation_seconds: of the evaluation after each epoch, and of what the strategy does then.
         epoch_seconds: of an epoch's steps and its evaluation.
         total_seconds: of all epochs.
         finishing: work of the strategy after the last epoch, not included; empty for none.
@@ -82,7 +82,7 @@ def estimate_search(
         if accelerator.device.type == "cuda":
             torch.cuda.synchronize(accelerator.device)
         seconds.append(time.perf_counter() - started)
-    evaluation = learned.evaluation_seconds() if seconds else 0.0
+    evaluation = learned.evaluation_seconds() + strategy.measure_end() if seconds else 0.0
     step_seconds = statistics.median(seconds[1:] or seconds) if seconds else 0.0
     mean_steps = round(statistics.mean(per_epoch)) if per_epoch else 0
     return Estimate(

@@ -58,7 +58,10 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
         raise FlairNasError(f"at least two searches are needed, each --after the one before; got {len(stages)}")
     for earlier, later in zip(stages, stages[1:]):
         if later.config.after is None or user_path(later.config.after).resolve() != earlier.folder.resolve():
-            log.warning("%s did not begin with the weights of %s", later.folder, earlier.folder)
+            raise FlairNasError(
+                f"{later.folder} did not begin with the weights of {earlier.folder}; give the searches in their order, "
+                f"each --after the one before"
+            )
         check_like(earlier, later.config)
     for number, stage in enumerate(stages):
         config = dataclasses.replace(stage.config, after=None, sparsity=0.0, orthogonality=0.0)

@@ -137,11 +137,17 @@ def measure_health(
 
 
 def explain_failure(
-    cost: float | None, guess: Guess | None, metric: Metric, losses: Sequence[float | None], part: str = "valid"
+    cost: float | None,
+    guess: Guess | None,
+    metric: Metric,
+    losses: Sequence[float | None],
+    part: str = "valid",
+    longer: str = "",
 ) -> str:
     """Return a sentence on a search that learned nothing, and what to change; empty if it did better than a guess.
 
-    Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none.
+    Costs are of a part, ``valid`` or ``train``, losses those of training in each epoch; None where there is none. Where
+    each candidate is trained alone, `longer` is the advice.
     """
     if cost is None or guess is None or cost < guess.cost:
         return ""
@@ -150,7 +156,9 @@ def explain_failure(
     trained = [loss for loss in losses if loss is not None]
     trend = f"from {trained[0]:.2f} to {trained[-1]:.2f}" if trained else ""
     early = "it may be too early: give it more --epochs or a smaller --batch-size"
-    if len(trained) < 2:
+    if longer:
+        advice = longer
+    elif len(trained) < 2:
         advice = f"After one epoch {early}{fewer}."
     elif trained[-1] >= trained[0]:
         advice = f"Its training loss rose {trend}: give it a lower --learning-rate{fewer}."

@@ -29,7 +29,7 @@ class Objective(Protocol):
     """Model, data and losses of a search.
 
     A step has one or more parts. If the first part of training data has an attribute `scale`, the learning rate of its
-    step is multiplied by it; if it has `clip`, this is the largest norm of its gradient.
+    step is multiplied by it; if it has `gradient_clip`, this is the largest norm of its gradient.
     """
 
     metric: Metric  # that it is judged by
@@ -108,6 +108,7 @@ class Strategy(Protocol):
     bears_nan: ClassVar[bool] = False  # True if a search goes on after an epoch whose valid loss is not finite
     judged_on: str = "valid"  # the part that `cost` is a figure of
     finishing: str = ""  # the work of `finish` in a few words, if it takes a while
+    longer: str = ""  # what gives each candidate more training, in a sentence, if each is trained alone
     objective: Objective
 
     def __init__(self, objective: Objective, config: SearchSettings, reduce: Reduce | None) -> None: ...
@@ -148,6 +149,10 @@ class Strategy(Protocol):
     @abstractmethod
     def step(self, epoch: int, step: int) -> StepFigures:
         """Make one step; `step` counts from 0."""
+
+    def measure_end(self) -> float:
+        """Measure the seconds of the work at the end of an epoch that its last step does besides."""
+        return 0.0
 
     @abstractmethod
     def figures(self) -> JSON:

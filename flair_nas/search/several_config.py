@@ -79,6 +79,8 @@ class SeveralSearchConfig(SearchSettings):
             known = [name for name in OBJECTIVES if name != "several"]
             hint = did_you_mean(str(objective), known)
             raise FlairNasError(f"{where}: unknown objective {brief(objective)}; {hint}there are {', '.join(known)}")
+        if "objective" not in task and "corpus" in task:
+            raise FlairNasError(f"{where} names a corpus, and a task is on text by default: add objective: tagging")
         config_type = settings_class(objective)
         own = settings_in(task, config_type, where)
         shared = [field.name for field in fields(SearchSettings) if field.name not in (*OF_TASKS, "objective")]

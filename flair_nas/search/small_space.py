@@ -204,4 +204,11 @@ class _Looked(nn.Module):
 
     def architecture(self) -> dict[str, list[nn.Parameter]]:
         """Return nothing: there are no architecture weights."""
-        return {}
+        return _NoGroups()
+
+
+class _NoGroups(dict[str, list[nn.Parameter]]):
+    """Groups of architecture weights, of which there are none; to ask for one is an error."""
+
+    def __missing__(self, name: str) -> list[nn.Parameter]:
+        raise FlairNasError(f"a table works with the strategies {', '.join(TRAINED_ALONE)} alone")

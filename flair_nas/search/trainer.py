@@ -310,7 +310,8 @@ class _Search:
         history = self.run.history
         cost = self.strategy.cost(history) if history else None
         losses = [line["training_loss"] for line in history]
-        return explain_failure(cost, self.judged_against, self.objective.metric, losses, self.strategy.judged_on)
+        strategy, metric = self.strategy, self.objective.metric
+        return explain_failure(cost, self.judged_against, metric, losses, strategy.judged_on, strategy.longer)
 
     def _write_genotype(self) -> Genotype:
         origin: JSON = {
@@ -369,6 +370,11 @@ class _Display:
         mad = "".join(f", MAD {name} {value:.4f}" for name, value in line.get("mad", {}).items())
         loss, valid = line["training_loss"], self.metric.shown(line[self.metric.key])
         training = "" if loss is None else f"train {self.metric.format_loss(loss)}, "
+        (best,) = (line.get(key) for key in self.metric.best(0.0))
+        if best is not None:  # the genotype is that of the best candidate, not of the one that trains
+            valid += (
+                f", the best so far {self.metric.plain(self.metric.from_loss(best) if self.metric.from_loss else best)}"
+            )
         tasks = "".join(
             f"; {name}: " + ", ".join(f"{key} {math.nan if value is None else value:.4g}" for key, value in of.items())
             for name, of in line.get("tasks", {}).items()

@@ -23,7 +23,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "ess": {"relaxation": "darts", "learn": "joint", "history": 3},
 }
 """Settings of each of `searches`, on tags."""
-ON_TEXT = ("local-search", "evolution")
+ON_TEXT = ("local-search",)
 """Those of `searches` that a text has besides. A child has too few steps on tags to be judged."""
 
 
@@ -61,7 +61,7 @@ class SelectSettings(PoolSettings):
     )
     searches: list[str] = setting(
         [], "also a cell that is searched on the same data, by each of these: i-darts, darts, gdas, ess (with gates); "
-        "on a text also local-search, evolution",
+        "on a text also local-search",
         choices=(*SEARCHES, *ON_TEXT), check=all_different,
     )  # fmt: skip
     search_epochs: int = setting(5, "epochs of each of these searches", **COUNT)

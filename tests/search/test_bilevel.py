@@ -58,6 +58,9 @@ class Objective(nn.Module):
     def model_parameters(self) -> list[nn.Parameter]:
         return list(self.named(False).values())
 
+    def weights_of(self, batch: Any) -> list[nn.Parameter]:
+        return self.model_parameters()
+
     def architecture_parameters(self) -> list[nn.Parameter]:
         return list(self.named(True).values())
 
@@ -188,6 +191,9 @@ class SupernetObjective(nn.Module):
 
     def model_parameters(self) -> list[nn.Parameter]:
         return [parameter for name, parameter in self.net.named_parameters() if "arch" not in name]
+
+    def weights_of(self, batch: Any) -> list[nn.Parameter]:
+        return self.model_parameters()
 
     def training_loss(self, batch: tuple[Tensor, Tensor], keep_state: bool = False) -> Tensor:
         xs, ys = batch

@@ -193,7 +193,7 @@ def test_a_step_changes_the_weights_of_its_task_alone(tasks: list[dict[str, Any]
     batch = objective.training_batch(1, 1)
     optimizer.step(1, 1, batch)
     same = [torch.equal(flat(module.parameters()), old) for module, old in zip(objective.module, before)]
-    assert same == [True, False] and batch[0].clip == 1.0
+    assert same == [True, False] and batch[0].gradient_clip == 1.0
     assert optimizer.learning_rate(1, batch) == pytest.approx(0.5)
 
 

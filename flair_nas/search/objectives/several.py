@@ -75,7 +75,7 @@ class TaskPart(NamedTuple):
     task: int
     part: BatchPart
     scale: float  # factor of the learning rate
-    clip: float  # largest norm of the gradient
+    gradient_clip: float  # largest norm of the gradient
 
 
 class SeveralObjective(Objective):
@@ -98,7 +98,7 @@ class SeveralObjective(Objective):
     """
 
     metric = MEAN_COST
-    data = "tasks"
+    data = "data of the tasks"
 
     def __init__(
         self,

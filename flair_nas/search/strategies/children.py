@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -19,6 +19,8 @@ from flair_nas.search.protocols import JSON, Objective, StepFigures
 from flair_nas.search.strategies.candidates import TrainedCandidates, draw
 from flair_nas.settings.fields import changed
 
+ENOUGH = 16
+"""Children from which on a search was ahead of random cells (docs/arena.md)."""
 TRIES = 10
 """Draws of a child at most, until it is one that was not trained before."""
 
@@ -31,6 +33,7 @@ class ChildSearch(TrainedCandidates):
     """
 
     finishing = "scoring each child"
+    longer = "Give each child more steps by a larger --child-steps, and as many children by more --epochs."
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
@@ -60,6 +63,16 @@ class ChildSearch(TrainedCandidates):
     def extendable(config: SearchSettings) -> bool:
         """Return True: more epochs are more children."""
         return True
+
+    def verdict(self, history: Sequence[JSON]) -> str:
+        """Return a sentence on the lead of the best child, and on too few children."""
+        if not self.finished or len(self.scores) >= ENOUGH:
+            return super().verdict(history)
+        few = (
+            f"{len(self.scores)} children were trained; with fewer than {ENOUGH}, random cells do as well: give it "
+            "more --epochs or a smaller --child-steps"
+        )
+        return "; ".join(filter(None, (few, super().verdict(history))))
 
     def planned_steps(self) -> float:
         """Return the steps of a child that clears all hurdles."""
@@ -191,7 +204,8 @@ class Evolution(ChildSearch):
         if config.population >= (count := self.total // steps):
             raise FlairNasError(
                 f"{config.epochs} epochs allow {count} children of {steps} steps, and population "
-                f"{config.population} takes all of them: set a smaller --population or more --epochs"
+                f"{config.population} takes all of them: set --population to {count - 1} or less, a smaller "
+                "--child-steps, or more --epochs"
             )
 
     def propose(self) -> Genotype:

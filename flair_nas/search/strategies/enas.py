@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -162,7 +163,7 @@ class ControllerSearch(SharedRandomSearch):
     compared with the shared weights.
     """
 
-    finishing = "comparing the candidates, like the controller's steps,"
+    finishing = "comparing the candidates"
 
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
@@ -214,6 +215,12 @@ class ControllerSearch(SharedRandomSearch):
             self.last["moved"] = _mean([self._distance(draw) for draw, _ in draws[-1]])
             self.supernet.choose(self.architecture(0))
         return figures
+
+    def measure_end(self) -> float:
+        """Measure a step of the controller, and return the seconds of all in an epoch."""
+        started = time.perf_counter()
+        self._learn(1, 0)
+        return (time.perf_counter() - started) * self.config.controller_steps
 
     @torch.no_grad()
     def _distance(self, draw: Draw) -> float:

@@ -64,6 +64,8 @@ class IndependentRandomSearch(TrainedCandidates):
         FlairNasError: fewer steps than candidates.
     """
 
+    longer = "Give each candidate more steps by more --epochs or a smaller --samples."
+
     @staticmethod
     def contradictions(config: SearchSettings) -> list[str]:
         """Return a sentence for too few candidates, and for what `TrainedCandidates` refuses."""

@@ -25,6 +25,7 @@ class Retrained(Strategy):
         of_search = dataclasses.replace(config, epochs=self.searched, retrain_epochs=0)
         self.search = strategy_class(config.strategy)(objective, of_search, reduce)
         self.bears_nan, self.finishing = self.search.bears_nan, self.search.finishing  # type: ignore[misc]
+        self.measure_end = self.search.measure_end  # type: ignore[method-assign]
         self.optimizer = ModelOptimizer(objective, config, reduce)
         self.found: Genotype | None = None
 
