@@ -97,7 +97,7 @@ def test_every_public_name_has_an_entry(website: Any) -> None:
 
 
 def test_every_flag_has_a_row(website: Any) -> None:
-    commands = website("commands")
+    commands = website("command_line")
     pages = commands.command_pages()
     page = pages["commands/tag.md"]
     assert "<code>--hidden-size</code>" in page and "a whole number from 1 to 1,000,000</td><td>256" in page

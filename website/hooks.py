@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from commands import command_pages, verbs_table
+from command_line import command_pages, verbs_table
 from equations import replace_equations
 from flowchart import to_svg
 from mkdocs.config.defaults import MkDocsConfig
