@@ -21,7 +21,7 @@ from flair_nas.experiments.statistics import mean_and_spread
 PAGE = Path(__file__).parent.parent / "docs" / "tagging.md"
 RESULTS = Path(__file__).parent / "results" / "few_sentences.jsonl"
 OF_SENTENCES = ["one-hot", "char"]
-OUT = {"pretrained": "runs/better", "hasty": "runs/mine", "own": "runs/mine"}
+OUT = {"pretrained": "runs/better", "hasty": "runs/own", "own": "runs/own"}
 GROUPS = {
     "pretrained": "pretrained, small",
     "hasty": "the same, with the first command's rate and epochs",
