@@ -203,12 +203,21 @@ def given_flags(arguments: argparse.Namespace, config_type: type) -> dict[str, A
     return {name: value for name, value in values.items() if value is not None}
 
 
-def refuse_flags_of(arguments: argparse.Namespace, variant: type, chosen: type, when: str) -> None:
-    """Raise an error for flags of a variant of the settings that another one has not; `when` says which takes them."""
-    own = get_kinds(chosen)
-    foreign = [_to_flag(name) for name in given_flags(arguments, variant) if name not in own]
-    if foreign:
-        raise FlairNasError(f"{', '.join(foreign)}: only with {when}")
+def refuse_flags_of(arguments: argparse.Namespace, variants: Mapping[str, type], chosen: type) -> None:
+    """Raise an error for flags that the chosen settings have not; it names the variants that have them.
+
+    Args:
+        arguments: the command line.
+        variants: classes of settings by the words that choose them, such as ``--objective tagging``.
+        chosen: the class that is used.
+    """
+    own, takers = get_kinds(chosen), dict[str, list[str]]()
+    for words, variant in variants.items():
+        for name in given_flags(arguments, variant):
+            if name not in own:
+                takers.setdefault(_to_flag(name), []).append(words)
+    if takers:
+        raise FlairNasError("; ".join(f"{flag}: only with {' or '.join(words)}" for flag, words in takers.items()))
 
 
 def settings_of_run(arguments: argparse.Namespace, config_type: type[Config], kind: str) -> tuple[Config, Path]:

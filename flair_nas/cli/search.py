@@ -82,8 +82,7 @@ def _settings_class(arguments: argparse.Namespace) -> type[SearchSettings]:
     if objective not in OBJECTIVES:
         raise FlairNasError(f"objective must be one of {', '.join(OBJECTIVES)}, got {brief(objective)}")
     chosen = settings_class(objective)
-    for names, other in _variants().items():
-        refuse_flags_of(arguments, other, chosen, f"--objective {names}")
+    refuse_flags_of(arguments, {f"--objective {names}": other for names, other in _variants().items()}, chosen)
     return chosen
 
 

@@ -57,9 +57,8 @@ def _settings_class(arguments: argparse.Namespace) -> type[SelectSettings]:
         raise FlairNasError("give --corpus or --text: taggers are compared on the one, language models on the other")
     text = arguments.text or peek_setting("text", TEXT.presets, arguments)
     is_text = text or arguments.preset in preset_names(TEXT.presets)
-    chosen, other = (TextSelectConfig, SelectConfig) if is_text else (SelectConfig, TextSelectConfig)
-    when = next(words for words, variant in _VARIANTS.items() if variant is other)
-    refuse_flags_of(arguments, other, chosen, when)
+    chosen = TextSelectConfig if is_text else SelectConfig
+    refuse_flags_of(arguments, _VARIANTS, chosen)
     return chosen
 
 

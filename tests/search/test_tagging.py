@@ -267,6 +267,7 @@ def test_the_command_searches_on_tags(
     [
         ("--corpus demo", "--corpus: only with --objective tagging"),
         ("--objective tagging --bptt 3", "--bptt: only with --objective text"),
+        ("--objective several --dropout 0.1", "--dropout: only with --objective text or --objective tagging or"),
         ("--objective speech", "objective must be one of text, tagging, classification, several, got 'speech'"),
         ("--preset i-darts-conll03 --text demo", "--text: only with"),
     ],
