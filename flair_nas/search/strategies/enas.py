@@ -293,10 +293,10 @@ class ControllerSearch(SharedRandomSearch):
         note = ""
         if self.last and self.last["moved"] < 0.1:
             chains = ", which prefers chains" if self.config.controller_locality else ""
-            advice = "; raise controller_learning_rate" if self.config.controller_learning_rate else ""
+            advice = "; raise --controller-learning-rate" if self.config.controller_learning_rate else ""
             note = f"the controller draws as it did untrained{chains}{advice}"
         elif self.last and self.last["spread"] < 0.05:
-            note = "the controller draws nearly the same cell each time; lower controller_learning_rate"
+            note = "the controller draws nearly the same cell each time; lower --controller-learning-rate"
         return "; ".join(filter(None, (super().verdict(history), note)))
 
     def state_dict(self) -> JSON:
