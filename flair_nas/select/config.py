@@ -24,7 +24,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 """Settings of each of `searches`, on tags."""
 ON_TEXT = ("local-search",)
-"""Those of `searches` that a text has besides. A child has too few steps on tags to be judged."""
+"""Further names of `searches` on a text. A child has too few steps on tags to be judged."""
 
 
 @dataclass
