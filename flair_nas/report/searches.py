@@ -40,6 +40,7 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
         if final and final != _parse(run.history[-1]):
             section.add("The genotype is not that of the last epoch: the search selected it at its end.")
             section.parts.append(_draw(final))
+        _draw_tasks(section, run.history, detail)
         _draw_health(section, run.history, detail)
         _add_epochs(section, run, detail)
     names = ("method", "corpus", "date", "flair_nas")
@@ -48,6 +49,19 @@ def describe_search(run: RunFolder, detail: Detail) -> Section:
     section.fold("Environment", list_settings(environment))
     section.fold("Settings", list_settings(run.settings))
     return section
+
+
+def _draw_tasks(section: Section, history: Sequence[JSON], detail: Detail) -> None:
+    """Add a curve of the metric of each task, if the search has several."""
+    epochs, tasks = [line["epoch"] for line in history], _get(history[-1], "tasks")
+    figures: dict[str, Figure] = {}
+    for name, figures_of in (tasks if isinstance(tasks, dict) else {}).items():
+        key = next((key for key in figures_of if key != "valid_loss"), "valid_loss")
+        ys = [number(_get(line, "tasks", name, key)) for line in history]
+        title = f"{name}: {key.removeprefix('valid_')}"
+        figures[f"task {name}"] = draw_curves([Curve(name, epochs, ys, COLOURS[0])], title, "epoch", title, detail)
+    if figures:
+        section.draw(**figures)
 
 
 def _draw_health(section: Section, history: Sequence[JSON], detail: Detail) -> None:

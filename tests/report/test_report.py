@@ -160,6 +160,12 @@ def test_each_epoch_has_its_genotype_and_what_changed(run: Path, tmp_path: Path)
     assert "changed since the epoch before: nothing." in shown
 
 
+def test_each_of_several_tasks_has_its_curve(run: Path, tmp_path: Path) -> None:
+    rewrite(run, lambda line: line.update(tasks={"<b>": {"valid_loss": 2.0, "valid_f1": 10.0 * line["epoch"]}}))
+    figure = figure_titled(report(run, out=tmp_path / "page.html"), "f1")
+    assert figure["data"][0]["y"] == [10.0, 20.0, 30.0] and "&lt;b&gt;: f1" in figure["layout"]["title"]["text"]
+
+
 def test_older_histories_have_no_heat_maps(run: Path, tmp_path: Path) -> None:
     rewrite(run, lambda line: line.pop("mixing"))
     page = report(run, out=tmp_path / "page.html")
