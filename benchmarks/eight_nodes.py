@@ -15,6 +15,7 @@ layers of these tables stand beside them: searches of the seeds 1, 2, 3 are trai
 import argparse
 import itertools
 import json
+import re
 import statistics
 import tempfile
 import time
@@ -89,12 +90,20 @@ def spec(arguments: argparse.Namespace) -> None:
     print(json.dumps({"title": "Cells of 8 nodes", "seeds": [14, 15, 11], "columns": columns, "rows": rows}, indent=1))
 
 
-def figures(kept: Path, column: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the finished models of a column, each with the name of its row."""
-    ledger = Ledger(kept / "ledger.json")
-    for cell, names in ledger.plan["cells"].items():
-        row, _, of = cell.partition(" / ")
-        for name in names if of == column else ():
+def found_figures() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the finished models with what searches found: strategy, column and figures."""
+    for name, run in Ledger(KEPT / "ledger.json").runs.items():
+        for strategy, column in itertools.product(ALONE | SUPERNETS, TABLES):
+            start = "-".join(re.sub(r"[^\w.]+", "_", words) for words in (column, f"{strategy}, search "))
+            if name.startswith(start) and "test" in run:
+                yield strategy, column, run
+
+
+def other_figures(column: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the finished models of a table of small cells with the same seeds, each with the name of its row."""
+    ledger = Ledger(RESULTS / TABLES[column] / "ledger.json")
+    for row in BESIDE:
+        for name in ledger.plan["cells"][f"{row} / {column}"]:
             if "test" in ledger.runs.get(name, {}) and int(name.rpartition("seed")[2]) in TRAINED_WITH.values():
                 yield row, ledger.runs[name]
 
@@ -102,12 +111,11 @@ def figures(kept: Path, column: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def table() -> str:
     """Return the figures as Markdown."""
     models: dict[str, dict[str, list[dict]]] = {}
-    for column, beside in TABLES.items():
-        for row, run in figures(KEPT, column):
-            models.setdefault(row.partition(", search ")[0], {}).setdefault(column, []).append(run)
-        for row, run in figures(RESULTS / beside, column):
-            if row in BESIDE:
-                models.setdefault(row, {}).setdefault(column, []).append(run)
+    for strategy, column, run in found_figures():
+        models.setdefault(strategy, {}).setdefault(column, []).append(run)
+    for column in TABLES:
+        for row, run in other_figures(column):
+            models.setdefault(row, {}).setdefault(column, []).append(run)
     seconds: dict[str, list[float]] = {}
     for line in lines_in(KEPT / "searches.jsonl"):
         seconds.setdefault(line["name"], []).append(line["seconds"])
