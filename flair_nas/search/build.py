@@ -20,6 +20,7 @@ from flair_nas.supernet import CellSupernet, InterCellSupernet
 
 if TYPE_CHECKING:
     from flair_nas.search.bilevel import Reduce
+    from flair_nas.search.continual import Stage
 
 log = logging.getLogger("flair_nas")
 
@@ -37,24 +38,26 @@ def make_objective(
     Raises:
         FlairNasError: data that cannot be used, or settings that contradict them.
     """
+    stage = None
     if config.after is not None:  # before data are read, which may take a while
         from flair_nas.search.continual import check_like, load_stage
 
-        check_like(load_stage(config.after), config)
+        stage = load_stage(config.after)
+        check_like(stage, config)
     if make is not None:
-        return _continued(make(accelerator), config)
+        return _continued(make(accelerator), config, stage)
     kind: Any = importlib.import_module(f"flair_nas.search.objectives.{OBJECTIVES[config.objective]}")
     corpus = by_main(accelerator, lambda: kind.read(config, data, progress))
     if corpus is None:  # the main process has put it into a cache
         corpus = kind.read(config, data)
-    return _continued(kind.build(config, corpus, accelerator), config)
+    return _continued(kind.build(config, corpus, accelerator), config, stage)
 
 
-def _continued(objective: Objective, config: SearchSettings) -> Objective:
-    if config.after is not None or config.sparsity:
+def _continued(objective: Objective, config: SearchSettings, stage: Stage | None) -> Objective:
+    if stage is not None or config.sparsity:
         from flair_nas.search.continual import continue_from
 
-        continue_from(objective, config)
+        continue_from(objective, config, stage)
     return objective
 
 

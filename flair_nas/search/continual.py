@@ -64,7 +64,7 @@ def load_stage(folder: str | Path) -> Stage:
     if config.strategy in TRAINED_ALONE or objective == "several":
         kind = f"strategy {config.strategy}" if objective != "several" else "objective several"
         raise FlairNasError(f"{folder}: a search with {kind} leaves no weights that all cells of one task share")
-    return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].split()[0])
+    return Stage(folder, config, load_genotype(str(folder)), state["model"], state["text"].partition(" after ")[0])
 
 
 def matrices(supernet: OneTask) -> list[Tensor]:
@@ -107,8 +107,8 @@ def overlaps(changes: Sequence[Tensor], before: Sequence[Tensor]) -> Tensor:
     )
 
 
-def continue_from(objective: Objective, config: SearchSettings) -> None:
-    """Take the weights of the search `after`, and add the penalties of the settings to the training loss.
+def continue_from(objective: Objective, config: SearchSettings, stage: Stage | None) -> None:
+    """Take the weights of the search before, if there is one; add the penalties of the settings to the training loss.
 
     The layer's weights and the linear map before it are taken. The rest of the model, and the architecture weights,
     begin anew.
@@ -117,8 +117,7 @@ def continue_from(objective: Objective, config: SearchSettings) -> None:
         FlairNasError: a search that has no such weights.
     """
     before: list[Tensor] | None = None
-    if config.after is not None:
-        stage = load_stage(config.after)
+    if stage is not None:
         names = carried(objective)
         with torch.no_grad():
             for name, weight in names.items():
