@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from flair_nas.runs.signals import exit_on_signal, ignore_signals, interrupt_on_signal
+from flair_nas.runs.signals import exit_on_signal, ignore_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    with interrupt_on_signal():
+    with exit_on_signal():  # until the action catches what a signal raises
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:  # closed by the parent process
                 setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # for the rest of the process
@@ -29,8 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 stream.reconfigure(errors="backslashreplace")
         if argv is None and "OMP_WAIT_POLICY" not in os.environ:  # before torch is loaded, which reads it
             os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # threads that wait soon sleep: docs/performance.md
-        with exit_on_signal():
-            from flair_nas.cli.command import run  # it takes tenths of a second
+        from flair_nas.cli.command import run  # it takes tenths of a second
+
         code = run(sys.argv[1:] if argv is None else argv)
     if argv is None:  # what is left is Python's own shutdown
         ignore_signals()

@@ -19,6 +19,7 @@ from flair_nas.cli.select import add_parser as add_select
 from flair_nas.cli.tables import add_parser as add_tables
 from flair_nas.cli.tag import add_parser as add_tag
 from flair_nas.errors import FlairNasError, brief, did_you_mean, printable
+from flair_nas.runs.signals import interrupt_on_signal
 from flair_nas.version import __version__
 
 EXIT_CODES = """exit codes: 0 done; 1 something failed (disk, memory, a defect), or a search learned nothing;
@@ -62,15 +63,8 @@ def build_parser() -> argparse.ArgumentParser:
 def run(argv: Sequence[str]) -> int:
     """Parse arguments, run the action, turn an error into one line, and return the exit code."""
     try:
-        if sorted(argv) in (["--version", "-v"], ["--verbose", "--version"]):
-            from flair_nas.cli.version import describe
-
-            print(*describe(), sep="\n")
-            return 0
-        arguments, unknown = build_parser().parse_known_args(argv)
-        if unknown:
-            raise FlairNasError(_describe_unknown(unknown, arguments))
-        return int(arguments.run(arguments))
+        with interrupt_on_signal():
+            return _run(argv)
     except KeyboardInterrupt as stop:
         return _fail(str(stop) or "stopped", 130)
     except BrokenPipeError:  # the reader of the output ended, as `head` does
@@ -88,6 +82,19 @@ def run(argv: Sequence[str]) -> int:
         if is_out_of_memory(error):
             return _fail("not enough memory; a smaller --hidden-size, --batch-size or --bptt needs less", 1)
         raise
+
+
+def _run(argv: Sequence[str]) -> int:
+    """Parse arguments and run the action."""
+    if sorted(argv) in (["--version", "-v"], ["--verbose", "--version"]):
+        from flair_nas.cli.version import describe
+
+        print(*describe(), sep="\n")
+        return 0
+    arguments, unknown = build_parser().parse_known_args(argv)
+    if unknown:
+        raise FlairNasError(_describe_unknown(unknown, arguments))
+    return int(arguments.run(arguments))
 
 
 def _describe_unknown(unknown: Sequence[str], arguments: argparse.Namespace) -> str:

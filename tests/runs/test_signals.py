@@ -52,6 +52,28 @@ def test_a_signal_while_the_command_starts_is_answered_in_a_line(
     assert ("terminated" in errors) == (number == signal.SIGTERM)
 
 
+EARLY = """
+import io, os, sys
+
+class Stream(io.TextIOWrapper):
+    def reconfigure(self, **changes):
+        os.kill(os.getpid(), int(sys.argv.pop()))
+
+sys.stdout = Stream(sys.stdout.detach())
+from flair_nas.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_action_is_answered_in_a_line(number: signal.Signals) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY, str(int(number))], cwd=ROOT, capture_output=True, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (130, "") and len(done.stderr.splitlines()) == 1
+
+
 def test_handlers_are_installed_within_the_block_and_restored_after_it() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with signals.exit_on_signal():
@@ -101,7 +123,7 @@ def work(words):
         print("stopping", flush=True)
         time.sleep(100)
 
-command.run = work
+command._run = work
 sys.exit(main())
 """
 
