@@ -5,11 +5,12 @@
 
 `models` trains a forward and a backward model of each layer on the same text, by the preset `small`. Layers have as
 many weights as an LSTM of 256 units; those without a matrix of H × H are two on top of one another. `taggers` trains
-taggers of WNUT-2017 with each pair, with the small cell as their own layer, by the preset `small-ner`. Both go on where
-they stopped. The figures go to results/character_models.json.
+taggers of WNUT-2017 and CoNLL-2000 with each pair, with the small cell as their own layer, by the preset `small-ner`.
+Both go on where they stopped. The figures go to results/character_models.json.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 from pathlib import Path
@@ -25,6 +26,8 @@ LAYERS += ("i-darts-ptb", "ess-ptb")
 HIDDEN, EMBEDDING = 256, 64
 TWO = ("sru", "mingru")
 SEEDS = [1, 2, 3]
+CORPORA = {"wnut_17": {}, "conll_2000": {"epochs": 10}}
+"""Corpora of taggers, each with settings other than the preset's."""
 
 
 def hidden_size(layer: str) -> int:
@@ -78,13 +81,13 @@ def train_taggers(arguments: argparse.Namespace) -> None:
     from flair_nas.tagging.config import TaggerConfig
     from flair_nas.tagging.training import train_taggers
 
-    for layer in arguments.layers:
+    for corpus, layer in itertools.product(arguments.corpora, arguments.layers):
         models = [f"flair:{folder_of(arguments.out, layer) / way / 'model.pt'}" for way in ("forward", "backward")]
         flags: dict[str, Any] = {"embeddings": [f"word:{arguments.vectors}", *models], "seeds": SEEDS}
-        flags |= {"data_root": arguments.data_root, "device": "cpu"}
+        flags |= {"data_root": arguments.data_root, "device": "cpu", "corpus": corpus, **CORPORA[corpus]}
         config = resolve(TaggerConfig, kind="tagging", preset="small-ner", flags=flags)
-        metrics = train_taggers(config, arguments.out / f"tagger-{folder_of(arguments.out, layer).name}")
-        keep(layer, {"test_f1": [round(seed["test_f1"], 2) for seed in metrics["seeds"]]})
+        metrics = train_taggers(config, arguments.out / f"{corpus}-{folder_of(arguments.out, layer).name}")
+        keep(layer, {corpus: [round(seed["test_f1"], 2) for seed in metrics["seeds"]]})
 
 
 def keep(layer: str, figures: dict[str, Any]) -> None:
@@ -99,9 +102,10 @@ def table() -> str:
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     limits = {way: curve[-1][0] for way, curve in kept["lstm"]["curves"].items()}
     lines = [
-        "| layer | H | weights | bits, forward | backward | at the LSTM's seconds | CPU s, × LSTM | WNUT-2017, F1 |"
+        "| layer | H | weights | bits, forward | backward | at the LSTM's seconds | CPU s, × LSTM | WNUT-2017, F1 "
+        "| CoNLL-2000, F1 |"
     ]
-    lines.append("| --- |" + " --- |" * 7)
+    lines.append("| --- |" + " --- |" * 8)
     for layer, of in kept.items():
         ways = [of[way] for way in ("forward", "backward")]
         at_equal = [min(bits for seconds, bits in of["curves"][way] if seconds <= limits[way]) for way in limits]
@@ -109,7 +113,7 @@ def table() -> str:
         cells = [layer, str(of["hidden_size"]), f"{ways[0]['rnn_parameters']:,}"]
         cells += [f"{way['test_bits']:.3f}" for way in ways]
         cells += [" / ".join(f"{bits:.3f}" for bits in at_equal), f"{ratio:.2f}"]
-        cells.append(mean_and_spread(of["test_f1"]) if "test_f1" in of else "-")
+        cells += [mean_and_spread(of[corpus]) if corpus in of else "-" for corpus in CORPORA]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -122,6 +126,7 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", default=LAYERS)
     parser.add_argument("--text", help="of models")
     parser.add_argument("--epochs", type=int, default=3, help="of models (default: 3)")
+    parser.add_argument("--corpora", nargs="+", default=CORPORA, help="of taggers (default: all)")
     parser.add_argument("--data-root", help="of taggers")
     parser.add_argument("--vectors", help="of taggers: word vectors")
     arguments = parser.parse_args()

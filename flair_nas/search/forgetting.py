@@ -13,7 +13,7 @@ import torch
 from flair_nas.errors import FlairNasError
 from flair_nas.runs.metric import Metric
 from flair_nas.search.build import make_objective
-from flair_nas.search.continual import carried, check_like, load_stage, weight_of
+from flair_nas.search.continual import Stage, carried, check_like, load_stage, weight_of
 from flair_nas.search.processes import make_accelerator
 from flair_nas.storage.paths import user_path
 
@@ -64,18 +64,7 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
             )
         check_like(earlier, later.config)
     for number, stage in enumerate(stages):
-        config = dataclasses.replace(stage.config, after=None, sparsity=0.0, orthogonality=0.0)
-        objective: Any = make_objective(config, make_accelerator(config.device, config.precision))
-        if objective.fingerprint != stage.data:
-            raise FlairNasError(
-                f"{stage.folder}: its {objective.data} has changed since the search; it is now that of {objective.name}"
-            )
-        if part == "test":
-            if not hasattr(objective, "use_test"):
-                raise FlairNasError(f"{stage.folder}: {part} is for searches on tags and classes alone")
-            objective.use_test()
-        objective.module.load_state_dict(stage.weights)
-        objective.supernet.choose(stage.genotype)
+        objective = load_task(stage, part)
         values = []
         for later in stages[number:]:
             with torch.no_grad():
@@ -83,3 +72,28 @@ def evaluate_stages(folders: Sequence[str | Path], part: str = "valid") -> Itera
                     weight.copy_(weight_of(later, name, weight))
             values.append(float(objective.evaluate().value))
         yield TaskFigures(str(stage.folder), objective.metric, values)
+
+
+def load_task(stage: Stage, part: str = "valid") -> Any:
+    """Return the objective of a finished search, with the weights that it left and its genotype.
+
+    Args:
+        stage: the search.
+        part: what the objective evaluates: ``valid``, or ``test`` of tags and classes.
+
+    Raises:
+        FlairNasError: its data have changed, or it has no such part.
+    """
+    config = dataclasses.replace(stage.config, after=None, sparsity=0.0, orthogonality=0.0)
+    objective: Any = make_objective(config, make_accelerator(config.device, config.precision))
+    if objective.fingerprint != stage.data:
+        raise FlairNasError(
+            f"{stage.folder}: its {objective.data} has changed since the search; it is now that of {objective.name}"
+        )
+    if part == "test":
+        if not hasattr(objective, "use_test"):
+            raise FlairNasError(f"{stage.folder}: {part} is for searches on tags and classes alone")
+        objective.use_test()
+    objective.module.load_state_dict(stage.weights)
+    objective.supernet.choose(stage.genotype)
+    return objective
