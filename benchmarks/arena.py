@@ -4,6 +4,7 @@
     python benchmarks/arena.py one-shot --text DIR --out FILE      # those that train a supernet: 40 CPU s a search
     python benchmarks/arena.py table FILE ...                      # the figures as Markdown
     python benchmarks/arena.py picture FILE ... --to FILE.svg
+    python benchmarks/arena.py runs --to FOLDER                    # three searches as run folders, for a report
 
 A budget of k allows what k full trainings of a cell cost. A search of the first kind sees the losses of one seed of the
 table, and the mean over the other seeds judges what it found. One of the second kind trains its supernet on the text of
@@ -104,9 +105,25 @@ def seen_seed(space: SmallSpace, seed: int) -> int:
     return space.seeds[seed % len(space.seeds)]
 
 
-def tabular(arguments: argparse.Namespace, done: set[tuple]) -> None:
+def done_in(file: Path) -> set[tuple]:
+    """Return strategy, budget, recurrence and seed of the searches in a file."""
+    return {tuple(line[key] for key in ("name", "budget", "recurrence", "seed")) for line in lines_so_far(file)}
+
+
+def runs(arguments: argparse.Namespace) -> None:
+    """Run three strategies with 64 trainings, each to a folder; an epoch is a training."""
+    space, budget = SmallSpace("ptb"), BUDGETS[-1]
+    for name in ("random", "evolution, worst out", "local search"):
+        settings = {"text": None, "nodes": 3, "device": "cpu", "epochs": budget}
+        folder = arguments.to / name.replace(",", "").replace(" ", "-")
+        config = SearchConfig(**settings, **TABULAR[name](budget))
+        make = functools.partial(TableObjective, space, seen_seed(space, config.seed), STAGES)
+        search_genotype(config, folder, objective=lambda _, make=make: make(), progress=False)
+
+
+def tabular(arguments: argparse.Namespace) -> None:
     """Run the strategies that look losses up."""
-    space = SmallSpace("ptb")
+    space, done = SmallSpace("ptb"), done_in(arguments.out)
     for recurrence, budget, name in itertools.product(("full", "elementwise"), BUDGETS, TABULAR):
         for seed in range(1, arguments.seeds + 1):
             if (name, budget, recurrence, seed) in done:
@@ -132,8 +149,9 @@ def limited(config: SearchConfig, limit: int) -> Callable[[Any], TextObjective]:
     return make
 
 
-def one_shot(arguments: argparse.Namespace, done: set[tuple]) -> None:
+def one_shot(arguments: argparse.Namespace) -> None:
     """Run the strategies that train a supernet, each as long as the trainings of its budget."""
+    done = done_in(arguments.out)
     torch.set_num_threads(1)
     text = str(arguments.text)
     start = time.process_time()
@@ -202,20 +220,16 @@ def main() -> None:
             part.add_argument("--budget", type=int, default=16, help="trainings that a search costs (default: 16)")
     part = parts.add_parser("table")
     part.add_argument("files", type=Path, nargs="*", metavar="FILE")
-    part.set_defaults(run=None)
+    part.set_defaults(run=lambda arguments: print(table(arguments.files)))
     part = parts.add_parser("picture")
     part.add_argument("files", type=Path, nargs="*", metavar="FILE")
     part.add_argument("--to", type=Path, required=True, metavar="FILE.svg")
-    part.set_defaults(run=None)
+    part.set_defaults(run=lambda arguments: draw(arguments.to, arguments.files))
+    part = parts.add_parser("runs")
+    part.add_argument("--to", type=Path, required=True, metavar="FOLDER")
+    part.set_defaults(run=runs)
     arguments = parser.parse_args()
-    if arguments.run is not None:
-        lines = lines_so_far(arguments.out)
-        keys = ("name", "budget", "recurrence", "seed")
-        arguments.run(arguments, {tuple(line[key] for key in keys) for line in lines})
-    elif "to" in arguments:
-        draw(arguments.to, arguments.files)
-    else:
-        print(table(arguments.files))
+    arguments.run(arguments)
 
 
 if __name__ == "__main__":

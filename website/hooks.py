@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from mkdocs.structure.pages import Page
 from python_api import names_table, python_pages
 
 from flair_nas import bundled_names, load_genotype
+from flair_nas.report.writing import write_report
 
 ROOT = Path(__file__).resolve().parents[1]
 FROM_OUTSIDE = {"README.md": "readme.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -26,6 +28,9 @@ FROM_OUTSIDE |= {
     f"benchmarks/figures/{file.name}": f"figures/{file.name}" for file in ROOT.glob("benchmarks/figures/*")
 }
 """Pages from outside docs/, and their names in the site."""
+
+REPORTS = ROOT / "benchmarks" / "results" / "reports"
+"""Folders of runs, or of folders of runs: each becomes a page by `flair-nas report`."""
 
 PARTS: dict[str, Callable[[], str]] = {"verbs": verbs_table, "names": names_table}
 """What stands in the site for a line such as <!-- site: verbs --> of a page."""
@@ -47,6 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         pages[path] = (ROOT / name).read_text(encoding="utf-8")
     for path, content in pages.items():
         files.append(File.generated(config, path, content=content))
+    for folder in sorted(REPORTS.iterdir()):
+        files.append(File.generated(config, f"reports/{folder.name}.html", content=_report(folder)))
     for file in sorted((ROOT / "website" / "assets").iterdir()):
         files.append(File.generated(config, f"assets/{file.name}", abs_src_path=str(file)))
     return files
@@ -94,11 +101,21 @@ def _link(target: str, anchor: str, path: str) -> str:
     folder, _, name = goal.partition("/")
     if goal in FROM_OUTSIDE:
         goal = FROM_OUTSIDE[goal]
+    elif goal.startswith("benchmarks/results/reports/"):
+        goal = f"reports/{posixpath.basename(goal)}.html"
     elif folder == "examples":
         goal, anchor = "examples.md", f"#{name.replace('.', '')}" if name else ""
     else:
         goal = "cells.md" if goal == "docs/cells" else goal.removeprefix("docs/")
     return posixpath.relpath(goal, posixpath.dirname(path) or ".") + anchor
+
+
+def _report(folder: Path) -> str:
+    """Return the report on a run, or on the runs in a folder."""
+    runs = [folder] if (folder / "config.yaml").exists() else sorted(folder.iterdir())
+    with tempfile.TemporaryDirectory() as place:
+        write_report([posixpath.relpath(run, Path.cwd()) for run in runs], Path(place) / "report.html")
+        return (Path(place) / "report.html").read_text(encoding="utf-8")
 
 
 def _examples() -> str:

@@ -10,6 +10,7 @@ from flair_nas.report.figures import COLOURS, Curve, Detail, draw_curves
 from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings, number
 from flair_nas.runs.duration import duration
+from flair_nas.search.registry import TRAINED_ALONE
 
 
 class Title(NamedTuple):
@@ -53,6 +54,15 @@ def sum_seconds(history: Sequence[JSON]) -> list[float]:
     return list(itertools.accumulate(times))
 
 
+def keep_best(values: Sequence[float | None], higher_is_better: bool) -> list[float | None]:
+    """Return the best of the values so far, at each place; None before the first."""
+    best, found = max if higher_is_better else min, list[float | None]()
+    for value in values:
+        given = [one for one in (value, *found[-1:]) if one is not None]
+        found.append(best(given, default=None))
+    return found
+
+
 def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]:
     """Yield a section for each metric, with the curves of all runs in one picture."""
     groups: dict[tuple[str, str], list[RunFolder]] = {}
@@ -60,7 +70,7 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
         if key := find_metric(run):
             groups.setdefault((find_title(run, key), key), []).append(run)
     for (title, key), chosen in groups.items():
-        by_epoch, by_second = list[Curve](), list[Curve]()
+        by_epoch, by_second, so_far = list[Curve](), list[Curve](), list[Curve]()
         section = Section(f"{title[0].upper()}{title[1:]}")
         for run, colour in zip(chosen, itertools.cycle(COLOURS)):
             dashes = itertools.cycle(("solid", "dash", "dot"))
@@ -68,10 +78,16 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
                 name, ys = f"{run.name} {part}".strip(), get_values(history, key)
                 by_epoch.append(Curve(name, [line["epoch"] for line in history], ys, colour, dash))
                 by_second.append(Curve(name, sum_seconds(history), ys, colour, dash))
-        section.draw(
-            epochs=draw_curves(by_epoch, f"{title}, by epoch", "epoch", title, detail, log=TITLES[key].log),
-            seconds=draw_curves(by_second, f"{title}, by time", "seconds", title, detail, log=TITLES[key].log),
-        )
+                if run.settings.get("strategy") in TRAINED_ALONE:
+                    so_far.append(by_epoch[-1]._replace(ys=keep_best(ys, TITLES[key].higher_is_better)))
+        figures = {
+            "epochs": draw_curves(by_epoch, f"{title}, by epoch", "epoch", title, detail, log=TITLES[key].log),
+            "seconds": draw_curves(by_second, f"{title}, by time", "seconds", title, detail, log=TITLES[key].log),
+        }
+        if so_far:
+            words = f"{title}, the best candidate so far"
+            figures["best"] = draw_curves(so_far, words, "epoch", title, detail, log=TITLES[key].log)
+        section.draw(**figures)
         longest = max(len(curve.xs) for curve in by_epoch)
         if longest > detail.points:
             section.add(f"Curves are thinned: {detail.points:,} of {longest:,} epochs are drawn.", "note")
