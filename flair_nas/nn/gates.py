@@ -47,7 +47,7 @@ class GateBase(nn.Module):
         """Draw the weights.
 
         Entry weights of a form that scales by the gate alone start with unit gain instead of `range_of`, wider by √m
-        because the gate averages m nodes; see docs/decisions.md.
+        because the gate averages m nodes; see docs/decisions/residual_gates.md.
 
         Args:
             range_of: gives the initialisation bound for the number of rows of a matrix, E or G.

@@ -9,7 +9,7 @@ def default_range(width: int) -> float:
     """Return the default initialisation bound of taggers, 1.5 / √width.
 
     From √3 / √H on, products are longer on average than their inputs, and states grow through relu and identity.
-    Dropout of h with 0.25 lowers that limit to 1.5 / √H. docs/decisions.md has the figures.
+    Dropout of h with 0.25 lowers that limit to 1.5 / √H. docs/decisions/initialisation.md has the figures.
 
     Args:
         width: H for the matrices of a cell, the rows of a matrix for those of gates.
