@@ -20,6 +20,7 @@ from flair_nas.cli.command import build_parser
 ROOT = Path(__file__).parent.parent
 NAMES = (
     *("index", "getting_started", "environment", "commands/index", "python/index"),
+    *("pytorch", "sharing", "resuming", "cluster"),
     *("concepts/cell", "concepts/gates", "concepts/supernet", "concepts/trust"),
 )
 PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in NAMES}
