@@ -122,8 +122,7 @@ def continue_from(objective: Objective, config: SearchSettings, stage: Stage | N
         with torch.no_grad():
             for name, weight in names.items():
                 weight.copy_(weight_of(stage, name, weight))
-        supernet = objective.supernet
-        before = [part.detach().clone() for part in matrices(supernet)]  # type: ignore[arg-type]
+        before = [part.detach().clone() for part in protected(objective)]
         digest = hashlib.sha256()
         for name, weight in names.items():
             digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
@@ -139,7 +138,7 @@ def _add_penalties(objective: Objective, config: SearchSettings, before: list[Te
     plain: Callable[..., Tensor] = objective.training_loss
 
     def training_loss(batch: object, keep_state: bool = False) -> Tensor:
-        parts = matrices(objective.supernet)  # type: ignore[arg-type]
+        parts = protected(objective)
         changes = parts if before is None else [part - old for part, old in zip(parts, before)]
         loss = plain(batch, keep_state) + config.sparsity * sparsity(changes)
         return loss + config.orthogonality * overlaps(changes, before).sum() if before is not None else loss
@@ -150,11 +149,18 @@ def _add_penalties(objective: Objective, config: SearchSettings, before: list[Te
 def carried(objective: Objective) -> dict[str, nn.Parameter]:
     """Return the weights that the next search takes, by their names in the model."""
     layer = {id(weight) for weight in layer_weights(objective.supernet).values()}  # type: ignore[arg-type]
-    return {
-        name: weight
-        for name, weight in objective.module.named_parameters()
-        if id(weight) in layer or any(part.removeprefix("words_") in LINEAR_MAPS for part in name.split("."))
-    }
+    named = objective.module.named_parameters()
+    return {name: weight for name, weight in named if id(weight) in layer or _is_of_linear_map(name)}
+
+
+def protected(objective: Objective) -> list[Tensor]:
+    """Return what the penalties act on: all that the next search takes, as matrices and vectors of the paper."""
+    maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
+    return [*matrices(objective.supernet), *maps]  # type: ignore[arg-type]
+
+
+def _is_of_linear_map(name: str) -> bool:
+    return any(part.removeprefix("words_") in LINEAR_MAPS for part in name.split("."))
 
 
 def weight_of(stage: Stage, name: str, like: Tensor) -> Tensor:

@@ -133,16 +133,20 @@ def test_the_next_search_takes_layer_and_linear_map(first: Path, corpora: list[s
     losses = [model.training_loss(batch[0]).item() for model in (objective, with_penalty)]
     assert losses[0] == losses[1]  # nothing has changed yet
     with torch.no_grad():
-        with_penalty.supernet.ahead.weight_nodes[0, 0, 0] += 0.5
-        objective.supernet.ahead.weight_nodes[0, 0, 0] += 0.5
+        for model in (objective, with_penalty):
+            model.supernet.ahead.weight_nodes[0, 0, 0] += 0.5
+            named = dict(model.module.named_parameters())
+            named["embedding2nn.weight"][1, 0] += 0.25
+            named["embedding2nn.bias"][0] -= 0.125
     losses = [model.training_loss(batch[0]).item() for model in (objective, with_penalty)]
-    old = [part.detach() for part in matrices(plain.supernet)]
     plain.module.load_state_dict(plain.module.state_dict() | {name: saved[name] for name in taken})
-    theta = [part.detach().clone() for part in matrices(plain.supernet)]
-    psi = [part.detach() - before for part, before in zip(matrices(with_penalty.supernet), theta)]
+    theta = [part.detach().clone() for part in (*matrices(plain.supernet), saved["embedding2nn.weight"])]
+    changed = [*matrices(with_penalty.supernet), dict(with_penalty.module.named_parameters())["embedding2nn.weight"]]
+    psi = [part.detach() - before for part, before in zip(changed, theta)]
     products = sum(float((change.t() @ before).square().sum()) for change, before in zip(psi, theta))
-    rows = sum(float(change.norm(dim=1).sum()) for change in psi)
-    assert rows == pytest.approx(0.5) and len(old) == len(theta) and products > 1e-3
+    products += (0.125 * saved["embedding2nn.bias"][0].item()) ** 2
+    rows = 0.125 + sum(float(change.norm(dim=1).sum()) for change in psi)
+    assert rows == pytest.approx(0.875) and products > 1e-3
     assert losses[1] - losses[0] == pytest.approx(1e-2 * rows + 1e-2 * products, rel=1e-3)
 
 
