@@ -1,10 +1,9 @@
-"""Puts figures into README, five pages of docs/ and the bundled genotypes, and draws README's; none is typed by hand.
+"""Puts figures into README, docs/, figures/ and the bundled genotypes, and draws README's; none is typed by hand.
 
     python benchmarks/fill.py [--check]
 
 Between `<!-- made by MODULE.FUNCTION() -->` and `<!-- end -->` stands what a function of a module here gives, from the
-figures in benchmarks/results/; the pages of docs/ are arena, export, figures and performance. --check changes nothing;
-the exit code is 1 if there is anything to be changed.
+figures in benchmarks/results/. --check changes nothing; the exit code is 1 if there is anything to be changed.
 """
 
 import argparse
@@ -115,11 +114,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    pages = [
-        *(DOCS / f"{name}.md" for name in ("arena", "export", "performance", "results", "tagging")),
-        *sorted((HERE / "figures").glob("*.md")),
-        HERE.parent / "README.md",
-    ]
+    pages = [*sorted(DOCS.rglob("*.md")), *sorted((HERE / "figures").glob("*.md")), HERE.parent / "README.md"]
     files = {**{page: filled(page.read_text(encoding="utf-8")) for page in pages}, **bundled()}
     changed = [path for path, text in files.items() if path.read_text(encoding="utf-8") != text]
     if arguments.check:
