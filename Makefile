@@ -1,17 +1,19 @@
-# make demo, make docs, make test, make test-fast, make test-portable, make test-ray, make fuzz, make check; each makes .venv
-# itself.
+# make demo, docs, test, test-fast, test-portable, test-ray, fuzz, check, format, clean; each makes .venv itself.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 READY_FOR_TESTS := $(VENV)/.installed-dev
 READY_FOR_DOCS := $(VENV)/.installed-docs
-PIP := $(BIN)/python -m pip install --no-compile --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 # compiled modules are kept, whatever the environment says: tests start some hundred processes
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo docs test test-fast test-portable test-ray fuzz check format clean
+.PHONY: help demo docs test test-fast test-portable test-ray fuzz check format clean
+
+help:
+	@sed -n '1s/^# //p' Makefile
 
 demo: $(READY)
 	GOMP_SPINCOUNT=$${GOMP_SPINCOUNT:-1000} $(BIN)/python examples/demo.py

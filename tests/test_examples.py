@@ -35,7 +35,8 @@ def test_the_demo_searches_trains_reloads_and_tags(tmp_path: Path) -> None:
     short = ("--search-epochs", "1", "--epochs", "1", "--seeds", "1", "2")
     out = run_example("demo.py", *short, "--out", "runs", cwd=tmp_path)
     found = Genotype.load(tmp_path / "runs" / "search" / "genotype.json")
-    assert f"found: {found.one_line()}" in out and found.origin["corpus"].startswith("demo, ")
+    assert f"found: {found.one_line()}" in out and "learned nothing" not in out
+    assert found.origin["corpus"].startswith("demo, ")
     rows = [line.split() for line in out.splitlines() if line.startswith(("lstm ", "found "))]
     assert [(row[0], row.count("±")) for row in rows] == [("lstm", 2), ("found", 2)]
     assert (tmp_path / "runs" / "found" / "model.pt").exists()

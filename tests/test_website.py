@@ -107,6 +107,7 @@ def test_every_flag_has_a_row(website: Any) -> None:
     pages = commands.command_pages()
     page = pages["commands/tag.md"]
     assert "<code>--hidden-size</code>" in page and "a whole number from 1 to 1,000,000</td><td>256" in page
+    assert "<code>--reproject-embeddings</code>, <code>--no-reproject</code>" in page
     assert "one of text, tagging, classification, several" in pages["commands/search.md"]
     assert "i-darts-small" in pages["commands/search.md"]
     table = commands.verbs_table()

@@ -135,13 +135,13 @@ def _table(parser: argparse.ArgumentParser, actions: Iterable[argparse.Action], 
         if default:
             text = text[: default.start()]
         cells = [text, _values(action, kinds.get(action.dest)), default[1] if default else ""]
-        rows.append([_flag(action), *map(html.escape, cells)])
+        rows.append([_flag(action, kinds.get(action.dest)), *map(html.escape, cells)])
     return _html_table(["flag" if rows and rows[0][0].startswith("<code>-") else "argument", *_HEADS], rows)
 
 
-def _flag(action: argparse.Action) -> str:
+def _flag(action: argparse.Action, kind: Kind | None) -> str:
     names = [name for name in action.option_strings if not name.startswith("--no-")] or [str(action.metavar)]
-    switch = any(name.startswith("--no-") for name in action.option_strings)
+    switch = any(name.startswith("--no-") for name in action.option_strings) or (kind is not None and kind.switch)
     codes = ", ".join(f"<code>{html.escape(name)}</code>" for name in names)
     return codes + (f", <code>--no-{names[0][2:]}</code>" if switch else "")
 

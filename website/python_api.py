@@ -102,4 +102,6 @@ def _entry(name: str) -> str:
     settings = (
         f"Its settings are the flags of [`flair-nas {COMMANDS[name].partition('.')[0]}`](../commands/{COMMANDS[name]})."
     )
-    return f"{entry}\n    options:\n      members: false\n      merge_init_into_class: false\n\n{settings}"
+    hidden = ("members", "inherited_members", "show_signature", "merge_init_into_class")
+    options = "".join(f"\n      {name}: false" for name in hidden)
+    return f"{entry}\n    options:{options}\n\n{settings}"
