@@ -50,6 +50,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "cell stays, penalties of 0.001, as published": {"stays": True, **penalties(0.001)},
     "cell stays, penalties of 1": {"stays": True, **penalties(1.0)},
 }
+ONE_SEED = (*ARMS,)[-2:]
+"""Arms that only tell which weights do anything."""
 CORPORA = ("CoNLL-2000", "WNUT-2017", "part of CoNLL-2003")
 
 
@@ -105,7 +107,7 @@ def run(arguments: argparse.Namespace) -> None:
     file = arguments.out / NAME
     done = {(line["seed"], line["arm"]) for line in lines_so_far(file)}
     for seed, arm in itertools.product(SEEDS, ARMS):
-        if (seed, arm) not in done:
+        if (seed, arm) not in done and (seed == SEEDS[0] or arm not in ONE_SEED):
             f1 = [[round(value, 2) for value in values] for values in run_arm(arguments, seed, arm)]
             put({"seed": seed, "arm": arm, "test_f1": f1}, file)
 
@@ -113,15 +115,15 @@ def run(arguments: argparse.Namespace) -> None:
 def table() -> str:
     """Return the kept figures as Markdown."""
     lines = lines_in(Path(__file__).parent / "results" / NAME)
-    rows = [["arm", *(f"{name}, F1 at the end" for name in CORPORA), "forgetting of the first two"]]
+    rows = [["arm", "seeds", *(f"{name}, F1 at the end" for name in CORPORA), "forgetting of the first two"]]
     for arm in ARMS:
         found = [line["test_f1"] for line in lines if line["arm"] == arm]
         if not found:
             continue
-        row = [arm, *(mean_and_spread([values[task][-1] for values in found]) for task in range(3))]
+        row = [arm, str(len(found)), *(mean_and_spread([values[task][-1] for values in found]) for task in range(3))]
         lost = [statistics.mean(values[task][0] - values[task][-1] for task in range(2)) for values in found]
-        error = f"{statistics.stdev(lost) / len(lost) ** 0.5:.2f}" if len(lost) > 1 else "-"
-        rows.append([*row, "-" if "own" in arm else f"{statistics.mean(lost):.2f}, standard error {error}"])
+        error = f", standard error {statistics.stdev(lost) / len(lost) ** 0.5:.1f}" if len(lost) > 1 else ""
+        rows.append([*row, "-" if "own" in arm else f"{statistics.mean(lost):.1f}{error}"])
     return as_table(rows)
 
 
