@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   flair-nas search --preset cas-small --corpus conll_2000 --sparsity 1e-7 --out runs/1
-  flair-nas search --preset cas-small --corpus wnut_17 --after runs/1 --sparsity 1e-3 --orthogonality 1e-3 --out runs/2
+  flair-nas search --preset cas-small --corpus wnut_17 --after runs/1 --sparsity 0.1 --orthogonality 0.1 --out runs/2
   flair-nas forgetting runs/1 runs/2
 
 A row is a task, a column the stage after which it is evaluated: with the genotype and the head of its own stage, and
