@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,6 @@ from flair_nas.report.figures import COLOURS, Curve, Detail, draw_curves
 from flair_nas.report.page import Section
 from flair_nas.report.reading import JSON, RunFolder, list_settings, number
 from flair_nas.runs.duration import duration
-from flair_nas.search.registry import TRAINED_ALONE
 
 
 class Title(NamedTuple):
@@ -54,13 +54,11 @@ def sum_seconds(history: Sequence[JSON]) -> list[float]:
     return list(itertools.accumulate(times))
 
 
-def keep_best(values: Sequence[float | None], higher_is_better: bool) -> list[float | None]:
-    """Return the best of the values so far, at each place; None before the first."""
-    best, found = max if higher_is_better else min, list[float | None]()
-    for value in values:
-        given = [one for one in (value, *found[-1:]) if one is not None]
-        found.append(best(given, default=None))
-    return found
+def get_best(history: Sequence[JSON], key: str) -> list[float | None]:
+    """Return the metric of the best candidate at the end of each epoch; None where no candidate is scored."""
+    from_loss = {"valid_perplexity": math.exp, "valid_bits": lambda loss: loss / math.log(2)}.get(key)
+    best = get_values(history, "best_loss" if from_loss else key.replace("valid_", "best_", 1))
+    return [value if value is None or from_loss is None else from_loss(value) for value in best]
 
 
 def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]:
@@ -78,14 +76,14 @@ def compare_runs(runs: Sequence[RunFolder], detail: Detail) -> Iterator[Section]
                 name, ys = f"{run.name} {part}".strip(), get_values(history, key)
                 by_epoch.append(Curve(name, [line["epoch"] for line in history], ys, colour, dash))
                 by_second.append(Curve(name, sum_seconds(history), ys, colour, dash))
-                if run.settings.get("strategy") in TRAINED_ALONE:
-                    so_far.append(by_epoch[-1]._replace(ys=keep_best(ys, TITLES[key].higher_is_better)))
+                if any(best := get_best(history, key)):
+                    so_far.append(by_epoch[-1]._replace(ys=best))
         figures = {
             "epochs": draw_curves(by_epoch, f"{title}, by epoch", "epoch", title, detail, log=TITLES[key].log),
             "seconds": draw_curves(by_second, f"{title}, by time", "seconds", title, detail, log=TITLES[key].log),
         }
         if so_far:
-            words = f"{title}, the best candidate so far"
+            words = f"{title}, the best candidate"
             figures["best"] = draw_curves(so_far, words, "epoch", title, detail, log=TITLES[key].log)
         section.draw(**figures)
         longest = max(len(curve.xs) for curve in by_epoch)
