@@ -110,7 +110,7 @@ class SearchSettings:
 
     after: str | None = setting(None, "folder of a finished search, from whose model weights this one goes on (CAS)")
     sparsity: float = setting(
-        0.0, "CAS: weight of the row norms of the layer's weights, with --after of their change", low=0, high=1e6
+        0.0, "CAS: weight of the row norms of what the next search takes, with --after of its change", low=0, high=1e6
     )
     orthogonality: float = setting(
         0.0, "CAS: weight of the overlap of that change with the weights before it", low=0, high=1e6

@@ -94,15 +94,20 @@ def sparsity(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(norms).sum()
 
 
-def overlaps(changes: Sequence[Tensor], before: Sequence[Tensor]) -> Tensor:
-    """Compute ‖ψᵀ θ‖² of each change ψ and the weights θ before it (CAS, orthogonality); of vectors ‖ψ θ‖².
+def grams(before: Sequence[Tensor]) -> list[Tensor]:
+    """Return θ θᵀ of each weight matrix θ, which `overlaps` takes; vectors stay."""
+    return [theta if theta.dim() == 1 else theta @ theta.t() for theta in before]
 
-    As ‖ψᵀ θ‖² = Σ (ψ ψᵀ) ⊙ (θ θᵀ), the products have as many rows as the layer has units, not as many as it reads.
+
+def overlaps(changes: Sequence[Tensor], products: Sequence[Tensor]) -> Tensor:
+    """Compute ‖ψᵀ θ‖² of each change ψ, from the `grams` of the weights θ before it (CAS, orthogonality).
+
+    It is Σ (ψ ψᵀ) ⊙ (θ θᵀ). Of vectors it is ‖ψ θ‖².
     """
     return torch.stack(
         [
-            (psi * theta).square().sum() if psi.dim() == 1 else ((psi @ psi.t()) * (theta @ theta.t())).sum()
-            for psi, theta in zip(changes, before)
+            (psi * product).square().sum() if psi.dim() == 1 else ((psi @ psi.t()) * product).sum()
+            for psi, product in zip(changes, products)
         ]
     )
 
@@ -136,12 +141,13 @@ def continue_from(objective: Objective, config: SearchSettings, stage: Stage | N
 
 def _add_penalties(objective: Objective, config: SearchSettings, before: list[Tensor] | None) -> None:
     plain: Callable[..., Tensor] = objective.training_loss
+    products = None if before is None else grams(before)
 
     def training_loss(batch: object, keep_state: bool = False) -> Tensor:
         parts = protected(objective)
         changes = parts if before is None else [part - old for part, old in zip(parts, before)]
         loss = plain(batch, keep_state) + config.sparsity * sparsity(changes)
-        return loss + config.orthogonality * overlaps(changes, before).sum() if before is not None else loss
+        return loss if products is None else loss + config.orthogonality * overlaps(changes, products).sum()
 
     objective.training_loss = training_loss  # type: ignore[method-assign]
 

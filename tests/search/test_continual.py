@@ -18,7 +18,7 @@ from flair_nas.errors import FlairNasError
 from flair_nas.language_model.perplexity import PERPLEXITY
 from flair_nas.runs.run import RunStopped
 from flair_nas.search.build import make_objective
-from flair_nas.search.continual import carried, matrices, overlaps, sparsity
+from flair_nas.search.continual import carried, grams, matrices, overlaps, sparsity
 from flair_nas.search.flair_config import ClassificationSearchConfig, TaggingSearchConfig
 from flair_nas.search.forgetting import TaskFigures, evaluate_stages
 from flair_nas.search.processes import make_accelerator
@@ -88,7 +88,7 @@ def test_penalties_equal_the_authors_functions() -> None:
     ]  # fmt: skip
     assert sums == pytest.approx(expected, abs=1e-12)
     changes = [part - old for part, old in zip(parts, before)]
-    both = sparsity(changes) + overlaps(changes, before).sqrt().sum()
+    both = sparsity(changes) + overlaps(changes, grams(before)).sqrt().sum()
     assert sparsity(changes).item() == pytest.approx(20.59796346805154, abs=1e-12)
     assert both.item() == pytest.approx(48.31842855929814, abs=1e-12)
     weighted = [float((g * number(99, *g.shape)).sum()) for g in torch.autograd.grad(both, parts)]
@@ -111,7 +111,9 @@ def test_the_matrices_of_a_layer_are_those_of_the_paper() -> None:
     assert len(matrices(BothDirections(CellSupernet(2, 3, nodes=2, history=2)))) == 2 * (6 + 8)
     assert [part.dim() for part in matrices(CellSupernet(2, 3, nodes=1, recurrence="elementwise"))] == [2, 2, 1, 2, 2]
     change = torch.zeros(3, 3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(sparsity([change]) + overlaps([change], [number(1, 3, 3).float()]).sum(), change)
+    (gradient,) = torch.autograd.grad(
+        sparsity([change]) + overlaps([change], grams([number(1, 3, 3).float()])).sum(), change
+    )
     assert torch.equal(gradient, torch.zeros(3, 3))  # at the first step nothing has changed
 
 
