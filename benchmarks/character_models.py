@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from json_lines import as_table
 
 from flair_nas.experiments.statistics import mean_and_spread
 
@@ -101,11 +102,9 @@ def table() -> str:
     """The kept figures as Markdown; equal seconds are those that the LSTM takes."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     limits = {way: curve[-1][0] for way, curve in kept["lstm"]["curves"].items()}
-    lines = [
-        "| layer | H | weights | bits, forward | backward | at the LSTM's seconds | CPU s, × LSTM | WNUT-2017, F1 "
-        "| CoNLL-2000, F1 |"
-    ]
-    lines.append("| --- |" + " --- |" * 8)
+    corpora = [corpus for corpus in CORPORA if any(corpus in of for of in kept.values())]
+    heads = ["layer", "H", "weights", "test bits, forward", "backward", "valid bits, after the LSTM's seconds"]
+    rows = [[*heads, "CPU s, × LSTM", *(f"test F1, {corpus}" for corpus in corpora)]]
     for layer, of in kept.items():
         ways = [of[way] for way in ("forward", "backward")]
         at_equal = [min(bits for seconds, bits in of["curves"][way] if seconds <= limits[way]) for way in limits]
@@ -113,9 +112,9 @@ def table() -> str:
         cells = [layer, str(of["hidden_size"]), f"{ways[0]['rnn_parameters']:,}"]
         cells += [f"{way['test_bits']:.3f}" for way in ways]
         cells += [" / ".join(f"{bits:.3f}" for bits in at_equal), f"{ratio:.2f}"]
-        cells += [mean_and_spread(of[corpus]) if corpus in of else "-" for corpus in CORPORA]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        cells += [mean_and_spread(of[corpus]) if corpus in of else "-" for corpus in corpora]
+        rows.append(cells)
+    return as_table(rows)
 
 
 def main() -> None:
