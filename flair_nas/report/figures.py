@@ -17,6 +17,7 @@ Figure = dict[str, Any]
 T = TypeVar("T")
 
 _FEW = 40  # points of a curve that are also drawn as dots
+_LEGEND = 400  # pixels of a row of the legend, above the plot
 
 
 class Detail(NamedTuple):
@@ -87,12 +88,15 @@ def draw_curves(
                 "fill": curve.fill,
             }
         )
+    names = [curve.name for curve in curves if curve.named]
+    more = 19 * (sum(45 + 7 * len(name) for name in names) // _LEGEND) if len(names) > 1 else 0
     layout: Figure = {
         "title": {"text": label(title)},
-        "height": 330,
+        "height": 330 + more,
+        "margin": {"t": 62 + more},
         "xaxis": {"title": {"text": label(x)}},
         "yaxis": {"title": {"text": label(y)}, "type": "log" if log else "linear"},
-        "showlegend": sum(curve.named for curve in curves) > 1,
+        "showlegend": len(names) > 1,
         "shapes": [{"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1, "yref": "paper"} for place in at],
     }
     return {"data": data, "layout": layout}

@@ -50,7 +50,7 @@ def _add_answer(section: Section, run: RunFolder, spent: str) -> None:
         section.add(f"There is no report.md: the selection still runs, or was stopped. {spent} are spent.", "remark")
         return
     for paragraph in re.split(r"\n\||\n```", report)[0].split("\n\n"):
-        text = paragraph.strip().replace("**", "")
+        text = re.sub(r"\*\*|`", "", paragraph.strip())
         if text and not text.startswith("#") and not text.endswith(":"):
             section.add(text, "verdict" if "**" in paragraph else "")
     lines = [line for line in report.splitlines() if line.startswith("|")]
@@ -131,9 +131,10 @@ def _draw_difference(section: Section, task: Task, runs: JSON, finalists: Sequen
 
 
 def _trace_density(gain: Estimate) -> list[Curve]:
-    """Return the density of a gain within four standard errors, one curve below zero and one above."""
-    low, high = gain.value - 4 * gain.error, gain.value + 4 * gain.error
-    xs = np.union1d(np.linspace(low, high, 121), np.clip(0.0, low, high))
+    """Return the density of a gain within its interval and four standard errors, one curve below zero and one above."""
+    low, high = gain.interval()
+    low, high = min(low, gain.value - 4 * gain.error, 0.0), max(high, gain.value + 4 * gain.error, 0.0)
+    xs = np.union1d(np.linspace(low, high, 121), 0.0)
     ys = np.gradient(stdtr(gain.freedom, (xs - gain.value) / gain.error), xs)
     sides = {"below zero": (COLOURS[1], xs <= 0), "above zero": (COLOURS[0], xs >= 0)}
     return [
