@@ -104,6 +104,7 @@ def table() -> str:
     """Return the kept figures as Markdown."""
     lines = lines_in(Path(__file__).parent / "results" / NAME)
     names = {"wnut_17": "WNUT-2017", "conll_2000": "CoNLL-2000", "third": "part of CoNLL-2003, seen by no search"}
+    names = {corpus: name for corpus, name in names.items() if any(line.get("corpus") == corpus for line in lines)}
     rows = [["cells", *(f"{name}, F1" for name in names.values()), "CPU s an epoch on the last"]]
     kinds = {"together": "searched on both", "wnut_17": "searched on WNUT-2017"}
     kinds |= {"conll_2000": "searched on CoNLL-2000", "random": "random", **{layer: f"`{layer}`" for layer in BESIDE}}
