@@ -121,13 +121,11 @@ def continue_from(objective: Objective, config: SearchSettings, stage: Stage | N
     Raises:
         FlairNasError: a search that has no such weights.
     """
-    before: list[Tensor] | None = None
     if stage is not None:
         names = carried(objective)
         with torch.no_grad():
             for name, weight in names.items():
                 weight.copy_(weight_of(stage, name, weight))
-        before = [part.detach().clone() for part in protected(objective)]
         digest = hashlib.sha256()
         for name, weight in names.items():
             digest.update(name.encode() + weight.detach().cpu().numpy().tobytes())
@@ -136,15 +134,22 @@ def continue_from(objective: Objective, config: SearchSettings, stage: Stage | N
         objective.fingerprint = f"{objective.fingerprint} after {digest.hexdigest()}"
         objective.name += f", from the weights of a search on {stage.genotype.origin.get('corpus', stage.folder.name)}"
     if config.sparsity or config.orthogonality:
-        _add_penalties(objective, config, before)
+        _add_penalties(objective, config, continues=stage is not None)
 
 
-def _add_penalties(objective: Objective, config: SearchSettings, before: list[Tensor] | None) -> None:
+def _add_penalties(objective: Objective, config: SearchSettings, continues: bool) -> None:
+    """Add the penalties on all that the next search takes, or on its change if the search continues another one."""
     plain: Callable[..., Tensor] = objective.training_loss
+    maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
+
+    def protected() -> list[Tensor]:
+        return [*matrices(objective.supernet), *maps]  # type: ignore[arg-type]
+
+    before = [part.detach().clone() for part in protected()] if continues else None
     products = None if before is None else grams(before)
 
     def training_loss(batch: object, keep_state: bool = False) -> Tensor:
-        parts = protected(objective)
+        parts = protected()
         changes = parts if before is None else [part - old for part, old in zip(parts, before)]
         loss = plain(batch, keep_state) + config.sparsity * sparsity(changes)
         return loss if products is None else loss + config.orthogonality * overlaps(changes, products).sum()
@@ -157,12 +162,6 @@ def carried(objective: Objective) -> dict[str, nn.Parameter]:
     layer = {id(weight) for weight in layer_weights(objective.supernet).values()}  # type: ignore[arg-type]
     named = objective.module.named_parameters()
     return {name: weight for name, weight in named if id(weight) in layer or _is_of_linear_map(name)}
-
-
-def protected(objective: Objective) -> list[Tensor]:
-    """Return what the penalties act on: all that the next search takes, as matrices and vectors of the paper."""
-    maps = [weight for name, weight in carried(objective).items() if _is_of_linear_map(name)]
-    return [*matrices(objective.supernet), *maps]  # type: ignore[arg-type]
 
 
 def _is_of_linear_map(name: str) -> bool:
