@@ -92,8 +92,8 @@ def sentence() -> str:
         for group in ("pretrained", "own")
     }
     return (
-        f"With the first {count:,} sentences of WNUT-2017 the first command has a test F1 of {figures['own']}, and the "
-        f"second, with small pretrained embeddings, {figures['pretrained']} "
+        f"With the first {count:,} sentences of WNUT-2017 the first command has a test F1 of {figures['own']}. The "
+        f"second, with small pretrained embeddings, has {figures['pretrained']} "
         "([more](../benchmarks/figures/taggers.md#few-sentences))."
     )
 
