@@ -103,7 +103,7 @@ def table() -> str:
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     limits = {way: curve[-1][0] for way, curve in kept["lstm"]["curves"].items()}
     corpora = [corpus for corpus in CORPORA if any(corpus in of for of in kept.values())]
-    heads = ["layer", "H", "weights", "test bits, forward", "backward", "valid bits, after the LSTM's seconds"]
+    heads = ["layer", "H", "weights", "test bits, forward", "backward", "valid bits in the LSTM's CPU time"]
     rows = [[*heads, "CPU s, × LSTM", *(f"test F1, {corpus}" for corpus in corpora)]]
     for layer, of in kept.items():
         ways = [of[way] for way in ("forward", "backward")]
