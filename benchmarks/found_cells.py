@@ -441,8 +441,8 @@ def order() -> str:
         f"Rank correlation (Spearman) between epoch {half} and the last: {correlation(runs)} models, "
         f"{correlation(alike)} with cells without gates. The last epoch lowers perplexity by {gained:.2f} on average. "
         f"In the fit, {seeds}. Besides, two models of one cell have a standard deviation of "
-        f"{math.sqrt(fit.noise):.2f}. The share of identity edges and perplexity: {of_identity.statistic:.2f} over {len(shares)} cells "
-        "without gates."
+        f"{math.sqrt(fit.noise):.2f}. The share of identity edges and perplexity: {of_identity.statistic:.2f} over "
+        f"{len(shares)} cells without gates."
     )
 
 
