@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing.forkserver
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ CACHE = Path(__file__).resolve().parents[1] / ".pytest_cache"
 os.environ["FLAIR_NAS_KERNELS_CACHE"] = str(CACHE / "kernels")
 # one for each processor that a leg of portable.py makes believe: inductor runs what it finds, for whichever compiled
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(CACHE / "inductor" / os.environ.get("ATEN_CPU_CAPABILITY", "own"))
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # tests in the background of a shell; processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 LONG = ("test_readme.py", "test_examples.py", "test_pretend_device.py")
