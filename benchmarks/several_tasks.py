@@ -92,7 +92,7 @@ def cells(file: Path) -> Iterator[tuple[str, int, str]]:
         yield "random", seed, draw(SearchConfig(text="demo", relaxation="i-darts", nodes=8), seed).one_line()
         if ("together", seed) in found:
             yield "rewired", seed, rewire(found["together", seed], seed)
-        for layer in ("lstm", "small-relu-tanh"):
+        for layer in BESIDE[1:]:
             yield layer, seed, layer
 
 
