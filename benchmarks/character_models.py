@@ -1,12 +1,12 @@
 """Character models with several layers: bits per character, and F1 of taggers that use them.
 
-    python benchmarks/character_models.py models --text TEXT --out RUNS [--layers lstm small-relu-tanh ...]
+    python benchmarks/character_models.py models --text TEXT --out RUNS [--layers lstm small-relu-tanh ...] [--seed 2]
     python benchmarks/character_models.py taggers --data-root DATASETS --vectors VECTORS.gensim --out RUNS
 
 `models` trains a forward and a backward model of each layer on the same text, by the preset `small`. Layers have as
 many weights as an LSTM of 256 units; those without a matrix of H × H are two on top of one another. `taggers` trains
-taggers of WNUT-2017 and CoNLL-2000 with each pair, with the small cell as their own layer, by the preset `small-ner`.
-Both go on where they stopped. The figures go to results/character_models.json.
+taggers of WNUT-2017 and CoNLL-2000 with each pair of the first seed, with the small cell as their own layer, by the
+preset `small-ner`. Both go on where they stopped. The figures go to results/character_models.json.
 """
 
 import argparse
@@ -58,12 +58,17 @@ def train_models(arguments: argparse.Namespace) -> None:
     for layer in arguments.layers:
         flags = {"text": arguments.text, "rnn": layer, "hidden_size": hidden_size(layer), "direction": "both"}
         flags["layers"] = 1 + (layer in TWO)
-        flags |= {"split_size": 500_000, "epochs": arguments.epochs, "device": "cpu", "embedding_size": EMBEDDING}
+        flags |= {"split_size": 500_000, "epochs": arguments.epochs, "embedding_size": EMBEDDING}
+        flags |= {"device": arguments.device, "seed": arguments.seed}
         config = resolve(CharacterModelConfig, kind="character_model", preset="small", flags=flags)
-        folder = folder_of(arguments.out, layer)
+        folder = folder_of(arguments.out, layer if arguments.seed == 1 else f"{layer}-seed{arguments.seed}")
         figures = train_character_models(config, folder)
-        curves = {way: read_curve(folder / way) for way in figures}
-        keep(layer, {"hidden_size": config.hidden_size, **figures, "curves": curves})
+        if arguments.seed == 1:
+            curves = {way: read_curve(folder / way) for way in figures}
+            keep(layer, {"hidden_size": config.hidden_size, **figures, "curves": curves})
+        else:
+            bits = {way: of["test_bits"] for way, of in figures.items()}
+            keep(layer, {f"seed {arguments.seed}": {**bits, "device": arguments.device}})
 
 
 def read_curve(folder: Path) -> list[tuple[float, float]]:
@@ -99,22 +104,28 @@ def keep(layer: str, figures: dict[str, Any]) -> None:
 
 
 def table() -> str:
-    """The kept figures as Markdown; equal seconds are those that the LSTM takes."""
+    """The kept figures as Markdown, bits of all seeds; equal seconds are those that the LSTM takes on a CPU."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     limits = {way: curve[-1][0] for way, curve in kept["lstm"]["curves"].items()}
     corpora = [corpus for corpus in CORPORA if any(corpus in of for of in kept.values())]
     heads = ["layer", "H", "weights", "test bits, forward", "backward", "valid bits in the LSTM's CPU time"]
     rows = [[*heads, "CPU s, × LSTM", *(f"test F1, {corpus}" for corpus in corpora)]]
     for layer, of in kept.items():
-        ways = [of[way] for way in ("forward", "backward")]
-        at_equal = [min(bits for seconds, bits in of["curves"][way] if seconds <= limits[way]) for way in limits]
-        ratio = statistics.mean(of["curves"][way][-1][0] / limits[way] for way in limits)
-        cells = [layer, str(of["hidden_size"]), f"{ways[0]['rnn_parameters']:,}"]
-        cells += [f"{way['test_bits']:.3f}" for way in ways]
-        cells += [" / ".join(f"{bits:.3f}" for bits in at_equal), f"{ratio:.2f}"]
+        further = [figures for name, figures in of.items() if name.startswith("seed ")]
+        cells = [layer, str(of["hidden_size"]), f"{of['forward']['rnn_parameters']:,}"]
+        first = {way: of[way]["test_bits"] for way in limits}
+        cells += [", ".join(f"{bits[way]:.3f}" for bits in [first, *further]) for way in limits]
+        cells += cost(of["curves"], limits) if of["forward"]["device"] == "cpu" else ["-", "-"]
         cells += [mean_and_spread(of[corpus]) if corpus in of else "-" for corpus in corpora]
         rows.append(cells)
     return as_table(rows)
+
+
+def cost(curves: dict[str, list[tuple[float, float]]], limits: dict[str, float]) -> list[str]:
+    """Bits on valid after at most as many CPU seconds as the LSTM takes, and seconds in all, × the LSTM's."""
+    at_equal = [min(bits for seconds, bits in curves[way] if seconds <= limits[way]) for way in limits]
+    ratio = statistics.mean(curves[way][-1][0] / limits[way] for way in limits)
+    return [" / ".join(f"{bits:.3f}" for bits in at_equal), f"{ratio:.2f}"]
 
 
 def main() -> None:
@@ -125,6 +136,8 @@ def main() -> None:
     parser.add_argument("--layers", nargs="+", default=LAYERS)
     parser.add_argument("--text", help="of models")
     parser.add_argument("--epochs", type=int, default=3, help="of models (default: 3)")
+    parser.add_argument("--device", default="cpu", help="of models (default: cpu; seconds of others are not compared)")
+    parser.add_argument("--seed", type=int, default=1, help="of models (default: 1)")
     parser.add_argument("--corpora", nargs="+", default=CORPORA, help="of taggers (default: all)")
     parser.add_argument("--data-root", help="of taggers")
     parser.add_argument("--vectors", help="of taggers: word vectors")

@@ -10,6 +10,7 @@ Each case measures these side by side, in an order drawn anew in each repeat:
     columns                  PyTorch's operators alone (FLAIR_NAS_KERNELS=columns), if that is not the default
     graph                    the default in one CUDA graph for all steps (`torch.cuda.make_graphed_callables`)
     lstm                     `nn.LSTM`, cuDNN's
+    lstm graph               the same in one CUDA graph
 
 Cases called "compiled" measure, beside these,
 
@@ -53,7 +54,8 @@ LAYERS = {
 }
 STEPWISE = ("elementwise", "sru")
 """Layers with an elementwise recurrence."""
-SIZES, TOY_SIZES = ("32x35x256", "64x35x850", "100x250x512", "1x35x256"), ("2x3x8",)
+FULL, PARTIAL = ("32x35x256", "64x35x850"), ("100x250x512", "1x35x256")
+"""Sizes BxTxH that are measured in both precisions, and those that are measured in float32 alone."""
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 """Precisions of the products, and the relative error against float64 that is right with each."""
 LSTM_TOLERANCE = 2e-3  # cuDNN's products are in TF32, unless it is told otherwise
@@ -63,13 +65,13 @@ LIMIT = 240  # seconds of a case, the time to compile included
 
 def cases_of(toy: bool) -> list[str]:
     """Return the names of the cases, in order of value: kind, mode, size BxTxH, precision, and eager or compiled."""
-    cases = []
-    for size in TOY_SIZES if toy else SIZES:
-        for precision in TOLERANCES:
+    full, partial = (("2x3x8",), ()) if toy else (FULL, PARTIAL)
+    cases = [f"supernet, training, {'4x3x8' if toy else '256x35x300'}, {precision}, eager" for precision in TOLERANCES]
+    for precision in TOLERANCES:
+        for size in (*full, *partial) if precision == "float32" else full:
             for mode in ("training", "inference"):
                 cases += [f"{name}, {mode}, {size}, {precision}, eager" for name in LAYERS]
-        cases += [f"{name}, training, {size}, float32, compiled" for name in LAYERS if name not in STEPWISE]
-    return [*cases, *(f"supernet, training, {'4x3x8' if toy else '256x35x300'}, {p}, eager" for p in TOLERANCES)]
+    return cases + [f"{name}, training, {full[0]}, float32, compiled" for name in LAYERS if name not in STEPWISE]
 
 
 def compiled(layer: nn.Module, mode: str) -> nn.Module:
@@ -143,6 +145,8 @@ def measure(case: str, device: torch.device, seconds: float) -> dict[str, Any]:
     if not supernet:
         lstm = nn.LSTM(hidden, hidden).to(device).train(training)
         ways["lstm"] = (lambda: lstm, lstm, "auto")
+        if "graph" in ways:
+            ways["lstm graph"] = (lambda: graphed(lstm, data, training, low), lstm, "auto")
     steps_of: dict[str, Callable[[], float]] = {}
     errors: dict[str, float] = {}
     right: dict[str, bool] = {}
@@ -157,12 +161,23 @@ def measure(case: str, device: torch.device, seconds: float) -> dict[str, Any]:
             failures[name] = f"{type(error).__name__}: {error}"[:1000]
         else:
             steps_of[name] = partial(timed, module, data, kernels, training, low)
-            limit = LSTM_TOLERANCE if name == "lstm" else TOLERANCES[precision]
+            limit = LSTM_TOLERANCE if name.startswith("lstm") else TOLERANCES[precision]
             right[name] = errors[name] < max(limit, TOLERANCES[precision])
+    memory = {name: peak_mib(step) for name, step in steps_of.items()} if device.type == "cuda" else {}
     times = in_turn(steps_of, 200, seconds)
     ratios = {name: ratio(own, times["lstm"]) for name, own in times.items() if "lstm" in times and name != "lstm"}
     ms = {name: sorted(own)[len(own) // 2] for name, own in times.items()}
-    return {"errors": errors, "right": right, "ms": ms, "to_lstm": ratios} | ({"failed": failures} if failures else {})
+    return {"errors": errors, "right": right, "ms": ms, "mib": memory, "to_lstm": ratios} | (
+        {"failed": failures} if failures else {}
+    )
+
+
+def peak_mib(step: Callable[[], float]) -> float:
+    """Return the MiB that a step adds to the GPU's memory at its peak; what a graph holds is not counted."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    return round((torch.cuda.max_memory_allocated() - before) / 2**20, 1)
 
 
 def timed(module: nn.Module, data: Tensor, *options: Any) -> float:
@@ -202,7 +217,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 def table(lines: list[dict[str, Any]]) -> str:
     """Return the figures as Markdown; of several lines of one case the last counts."""
-    names = ["fast", "columns", "graph", *COMPILED, "lstm"]
+    names = ["fast", "columns", "graph", *COMPILED, "lstm graph", "lstm"]
     rows = [["case", *(f"{name} ms" for name in names), *(f"{name} / LSTM" for name in names[:-1]), "wrong or failed"]]
     for case, line in {line["case"]: line for line in lines}.items():
         ms, ratios = line.get("ms", {}), line.get("to_lstm", {})
