@@ -1,6 +1,7 @@
 """Character models with several layers: bits per character, and F1 of taggers that use them.
 
     python benchmarks/character_models.py models --text TEXT --out RUNS [--layers lstm small-relu-tanh ...] [--seed 2]
+    python benchmarks/character_models.py models --text TEXT --out RUNS --layers lstm --hidden 128  # "lstm, H 128"
     python benchmarks/character_models.py taggers --data-root DATASETS --vectors VECTORS.gensim --out RUNS
 
 `models` trains a forward and a backward model of each layer on the same text, by the preset `small`. Layers have as
@@ -46,7 +47,7 @@ def hidden_size(layer: str) -> int:
 
 def folder_of(out: Path, layer: str) -> Path:
     """The run folder of a layer's models."""
-    return out / layer.replace(",", "-").replace("=", "-")
+    return out / layer.translate(str.maketrans(",=", "--", " "))
 
 
 def train_models(arguments: argparse.Namespace) -> None:
@@ -56,19 +57,21 @@ def train_models(arguments: argparse.Namespace) -> None:
     from flair_nas.settings.resolve import resolve
 
     for layer in arguments.layers:
-        flags = {"text": arguments.text, "rnn": layer, "hidden_size": hidden_size(layer), "direction": "both"}
+        hidden = arguments.hidden or hidden_size(layer)
+        flags = {"text": arguments.text, "rnn": layer, "hidden_size": hidden, "direction": "both"}
         flags["layers"] = 1 + (layer in TWO)
         flags |= {"split_size": 500_000, "epochs": arguments.epochs, "embedding_size": EMBEDDING}
         flags |= {"device": arguments.device, "seed": arguments.seed}
         config = resolve(CharacterModelConfig, kind="character_model", preset="small", flags=flags)
-        folder = folder_of(arguments.out, layer if arguments.seed == 1 else f"{layer}-seed{arguments.seed}")
+        name = layer if arguments.hidden is None else f"{layer}, H {hidden}"
+        folder = folder_of(arguments.out, name if arguments.seed == 1 else f"{name}-seed{arguments.seed}")
         figures = train_character_models(config, folder)
         if arguments.seed == 1:
             curves = {way: read_curve(folder / way) for way in figures}
-            keep(layer, {"hidden_size": config.hidden_size, **figures, "curves": curves})
+            keep(name, {"hidden_size": config.hidden_size, **figures, "curves": curves})
         else:
             bits = {way: of["test_bits"] for way, of in figures.items()}
-            keep(layer, {f"seed {arguments.seed}": {**bits, "device": arguments.device}})
+            keep(name, {f"seed {arguments.seed}": {**bits, "device": arguments.device}})
 
 
 def read_curve(folder: Path) -> list[tuple[float, float]]:
@@ -137,6 +140,7 @@ def main() -> None:
     parser.add_argument("--text", help="of models")
     parser.add_argument("--epochs", type=int, default=3, help="of models (default: 3)")
     parser.add_argument("--device", default="cpu", help="of models (default: cpu; seconds of others are not compared)")
+    parser.add_argument("--hidden", type=int, help="of models: H (default: as many weights as an LSTM of 256)")
     parser.add_argument("--seed", type=int, default=1, help="of models (default: 1)")
     parser.add_argument("--corpora", nargs="+", default=CORPORA, help="of taggers (default: all)")
     parser.add_argument("--data-root", help="of taggers")
