@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flair_nas.drawing.charts import draw_seconds
+from flair_nas.errors import FlairNasError
 from flair_nas.experiments.jobs import Job, Pool
 from flair_nas.experiments.ledger import Ledger
 from flair_nas.experiments.local_pool import not_while_imported
@@ -198,5 +199,9 @@ def _select(study: Study, layers: list[Layer]) -> Selection:
         labels = "seconds an epoch", f"{config.task.title} on {config.task.dev}"
         draw_seconds(points, out / PICTURE, labels, config.task.higher_is_better)
     study.ledger.save()
-    config.task.work.place(runs.folder / winner.run(best) / "model.pt", out)
+    model = runs.folder / winner.run(best) / "model.pt"
+    if not model.exists():
+        again = "put the folder back, or delete ledger.json to train all anew"
+        raise FlairNasError(f"{model}, the model to keep, is missing; {again}")
+    config.task.work.place(model, out)
     return Selection(answer, report, out, config)

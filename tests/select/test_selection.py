@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,9 @@ def test_a_selection_that_is_stopped_goes_on_and_repeats_nothing(
     assert untimed(ledger_of(tmp_path / "out")["runs"]) == untimed(whole["runs"])
     reports = [(tmp_path / name / "report.md").read_text().splitlines()[2] for name in ("whole", "out")]
     assert reports[0] == reports[1]
+    shutil.rmtree(tmp_path / "whole" / "runs")
+    with pytest.raises(FlairNasError, match=r"model\.pt, the model to keep, is missing; .*delete ledger\.json"):
+        select_layer(settings(corpus), tmp_path / "whole")
     jobs.clear()
     more = select_layer(settings(corpus, candidates=["tanh0-tanh1", "gru"], budget="3h"), tmp_path / "out")
     assert 0 < len(jobs) < count and "gru" in more.report and not any(name.startswith("tanh0") for name in jobs[:1])
