@@ -6,8 +6,8 @@
 
 `models` trains a forward and a backward model of each layer on the same text, by the preset `small`. Layers have as
 many weights as an LSTM of 256 units; those without a matrix of H × H are two on top of one another. `taggers` trains
-taggers of WNUT-2017 and CoNLL-2000 with each pair of the first seed, with the small cell as their own layer, by the
-preset `small-ner`. Both go on where they stopped. The figures go to results/character_models.json.
+taggers of WNUT-2017 and CoNLL-2000 with each pair of the first seed, with the small cell as their own layer (or what
+--rnn names), by the preset `small-ner`. Both go on where they stopped. The figures go to results/character_models.json.
 """
 
 import argparse
@@ -94,9 +94,11 @@ def train_taggers(arguments: argparse.Namespace) -> None:
         models = [f"flair:{folder_of(arguments.out, layer) / way / 'model.pt'}" for way in ("forward", "backward")]
         flags: dict[str, Any] = {"embeddings": [f"word:{arguments.vectors}", *models], "seeds": SEEDS}
         flags |= {"data_root": arguments.data_root, "device": "cpu", "corpus": corpus, **CORPORA[corpus]}
+        flags |= {"rnn": arguments.rnn} if arguments.rnn else {}
+        key = f"{corpus}, {arguments.rnn} on top" if arguments.rnn else corpus
         config = resolve(TaggerConfig, kind="tagging", preset="small-ner", flags=flags)
-        metrics = train_taggers(config, arguments.out / f"{corpus}-{folder_of(arguments.out, layer).name}")
-        keep(layer, {corpus: [round(seed["test_f1"], 2) for seed in metrics["seeds"]]})
+        metrics = train_taggers(config, folder_of(arguments.out, f"{key}-{layer}"))
+        keep(layer, {key: [round(seed["test_f1"], 2) for seed in metrics["seeds"]]})
 
 
 def keep(layer: str, figures: dict[str, Any]) -> None:
@@ -110,7 +112,8 @@ def table() -> str:
     """The kept figures as Markdown, bits of all seeds; equal seconds are those that the LSTM takes on a CPU."""
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))
     limits = {way: curve[-1][0] for way, curve in kept["lstm"]["curves"].items()}
-    corpora = [corpus for corpus in CORPORA if any(corpus in of for of in kept.values())]
+    found = dict.fromkeys(key for of in kept.values() for key in of)
+    corpora = [key for key in found if key.partition(",")[0] in CORPORA]
     heads = ["layer", "H", "weights", "test bits, forward", "backward", "valid bits in the LSTM's CPU time"]
     rows = [[*heads, "CPU s, × LSTM", *(f"test F1, {corpus}" for corpus in corpora)]]
     for layer, of in kept.items():
@@ -144,6 +147,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of models (default: 1)")
     parser.add_argument("--corpora", nargs="+", default=CORPORA, help="of taggers (default: all)")
     parser.add_argument("--data-root", help="of taggers")
+    parser.add_argument("--rnn", help="of taggers: their own layer (default: the preset's)")
     parser.add_argument("--vectors", help="of taggers: word vectors")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
