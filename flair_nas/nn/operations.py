@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.genotype import GATE_FORMS, OPERATIONS
+from flair_nas.nn.matrix_product import multiply
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "drop": torch.zeros_like,
@@ -56,7 +57,7 @@ def product(vectors: Tensor, weight: Tensor) -> Tensor:
 
     Under autocast the product has a lower precision, but states keep that of the weights.
     """
-    return torch.matmul(vectors, weight).to(vectors.dtype)
+    return (multiply if vectors.dim() == 2 else torch.matmul)(vectors, weight).to(vectors.dtype)
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:

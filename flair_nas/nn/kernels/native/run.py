@@ -20,6 +20,7 @@ from flair_nas.nn.kernels.native import build
 from flair_nas.nn.kernels.plan import CellPlan, GatePlan, PairPlan
 from flair_nas.nn.kernels.sequence_gradient import keeps_graph
 from flair_nas.nn.kernels.tracing import Context, first_order_only
+from flair_nas.nn.matrix_product import multiply
 
 _TYPES = {"std::int64_t": ctypes.c_int64, "double": ctypes.c_double}
 
@@ -364,10 +365,10 @@ def _cell_weight_gradients(
     width, weight = recurrence.hidden_size, tensors["weight_hidden"]
     results: dict[str, Tensor] = {}
     if "weight_hidden" in needed:
-        products = torch.mm(tensors["input_hidden"][:, :width].t(), grads["pre_start"])
+        products = multiply(tensors["input_hidden"][:, :width].t(), grads["pre_start"])
         results["weight_hidden"] = _halves(products, width).to(weight.dtype)
     if "weight_input" in needed:
-        products = torch.mm(tensors["input_data"][:, : recurrence.input_size].t(), grads["pre_start"])
+        products = multiply(tensors["input_data"][:, : recurrence.input_size].t(), grads["pre_start"])
         results["weight_input"] = _halves(products, width).to(weight.dtype)
     if "weight_nodes" in needed:
         inputs = tensors.get("input_state", tensors["state"])[..., :width]
@@ -388,7 +389,7 @@ def _gate_weight_gradients(
     results: dict[str, Tensor] = {}
     if "weight_entry" in needed:
         inputs = tensors["input_entry"][:, : recurrence.hidden_size]
-        products = torch.mm(inputs.t(), grads["entered"].flatten(1))  # [H, m * Dp]
+        products = multiply(inputs.t(), grads["entered"].flatten(1))  # [H, m * Dp]
         entries = products.unflatten(1, (len(gate.entries), -1))[..., :width]  # [H, m, D]
         results["weight_entry"] = entries.transpose(0, 1).to(weight.dtype)
     if "weight_gate" in needed and gate.pairs.tails:
@@ -410,7 +411,7 @@ def _pairs_gradients(pairs: PairPlan, states: Tensor, grad_pre: Tensor) -> Itera
         tails = pairs.tails[first:last]
         if tails and tails == tuple(range(tails[0], tails[0] + len(tails))):  # one product for all of them
             inputs = states[tails[0] : tails[-1] + 1].flatten(0, 1)
-            yield i, torch.mm(inputs.t(), grad_pre[first:last].flatten(0, 1))
+            yield i, multiply(inputs.t(), grad_pre[first:last].flatten(0, 1))
         elif tails:
-            products = (torch.mm(states[tail].t(), grad_pre[first + n]) for n, tail in enumerate(tails))
+            products = (multiply(states[tail].t(), grad_pre[first + n]) for n, tail in enumerate(tails))
             yield i, reduce(torch.add, products)
