@@ -46,7 +46,7 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
     Returns:
         [M, N].
     """
-    if MKL_IS_SLOW and _suits(left, right):
+    if MKL_IS_SLOW and not torch.compiler.is_compiling() and _suits(left, right):
         result: Tensor = _Product.apply(left, right)
         return result
     return torch.mm(left, right)

@@ -71,3 +71,9 @@ def test_a_layer_gives_the_same_by_either_library(recurrence: str, monkeypatch: 
 def test_autocast_still_lowers_the_precision() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert multiply(torch.randn(3, 4), torch.randn(4, 5)).dtype == torch.bfloat16
+
+
+def test_torch_compile_traces_products_whole() -> None:
+    left, right = torch.randn(3, 4), torch.randn(4, 5)
+    compiled = torch.compile(multiply, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(left, right), left @ right)
