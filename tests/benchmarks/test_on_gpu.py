@@ -54,7 +54,7 @@ def test_what_has_its_line_is_not_done_again_and_what_failed_is(
     assert asked == ["a", "b", "a", "b"]
     lines = on_gpu.lines_in(arguments.out)
     assert "took longer than 240 s" in lines[0]["error"]
-    assert on_gpu.table(lines).splitlines()[2:] == [f"| {case} | 1.5 |{' - |' * 11}" for case in "ab"]
+    assert on_gpu.table(lines).splitlines()[2:] == [f"| {case} | 1.5 |{' - |' * 13}" for case in "ab"]
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
