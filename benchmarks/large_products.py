@@ -3,7 +3,7 @@
     python benchmarks/large_products.py [--threads 1]
 
 Layers have D inputs and are trained: forward and backward on a batch of equal lengths. "MKL" is what PyTorch takes by
-itself, "oneDNN" what flair_nas.nn.matrix_product takes on AMD's processors with AVX-512; here it is measured on any.
+itself, "oneDNN" what flair_nas.nn.matrix_product takes on AMD's processors since Zen 5; here it is measured on any.
 """
 
 import argparse

@@ -145,7 +145,7 @@ def measure(case: str, device: torch.device, seconds: float) -> dict[str, Any]:
     if not supernet:
         lstm = nn.LSTM(hidden, hidden).to(device).train(training)
         ways["lstm"] = (lambda: lstm, lstm, "auto")
-        if "graph" in ways:
+        if "graph" in ways and training:  # cuDNN makes none of its backward pass in evaluation
             ways["lstm graph"] = (lambda: graphed(lstm, data, training, low), lstm, "auto")
     steps_of: dict[str, Callable[[], float]] = {}
     errors: dict[str, float] = {}

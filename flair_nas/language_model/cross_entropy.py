@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.tracing import first_order_only, untraced
-from flair_nas.nn.matrix_product import multiply
+from flair_nas.nn.matrix_product import by_onednn, multiply
 from flair_nas.nn.operations import product_dtype
 
 _LOGITS = {"cpu": 2**19, "cuda": 2**27}  # of a block: they fit a processor's cache; they keep a GPU busy
@@ -71,7 +71,7 @@ class _MeanCrossEntropy(torch.autograd.Function):
                 if grad_rows is not None:
                     grad_rows[piece] = multiply(grad_logits, low_weight)
                 if grad_weight is not None:
-                    grad_weight += multiply(grad_logits.t(), low_rows[piece])
+                    _add_product(grad_weight, grad_logits.t(), low_rows[piece])
         ctx.gradients, ctx.count = (grad_rows, grad_weight, grad_bias), len(rows)
         assert total is not None
         return total / len(rows)
@@ -84,19 +84,31 @@ class _MeanCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None)
 
 
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add the product of two matrices, of the total's dtype or a lower one, to the total."""
+    if total.dtype == left.dtype and not by_onednn(left, right):
+        total.addmm_(left, right)  # without a matrix of that size besides
+    else:
+        total += multiply(left, right)
+
+
 def _blocks(rows: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Yield the position of each block of rows, its losses [block], and its probabilities [block, V].
 
     The caller may change the probabilities; the next block overwrites them.
     """
     size = min(len(rows), max(_ROWS, _LOGITS["cpu" if rows.device.type == "cpu" else "cuda"] // len(weight)))
+    all_logits = rows.new_empty(size, len(weight))
     wide = torch.promote_types(rows.dtype, torch.float32)  # the sum over V needs more digits than bfloat16 has
-    all_probabilities = rows.new_empty(size, len(weight), dtype=wide)
+    all_probabilities = torch.empty_like(all_logits, dtype=wide)
     transposed = weight.t()
     for start in range(0, len(rows), size):
         piece = slice(start, min(start + size, len(rows)))
         count = piece.stop - start
-        logits = multiply(rows[piece], transposed).add_(bias)  # [block, V]
+        if by_onednn(rows[piece], transposed):
+            logits = torch.add(multiply(rows[piece], transposed), bias, out=all_logits[:count])  # [block, V]
+        else:
+            logits = torch.addmm(bias, rows[piece], transposed, out=all_logits[:count])
         target_logits = logits.gather(1, targets[piece, None])[:, 0].to(wide)  # [block]
         probabilities = torch.softmax(logits, 1, wide, out=all_probabilities[:count])  # [block, V]
         # A logit and its log-probability differ by log sum exp(logits). It is computed from the largest logit, whose

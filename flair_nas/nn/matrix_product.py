@@ -1,15 +1,16 @@
 """Products of large matrices of float32 on a CPU, by oneDNN on processors where MKL is slow.
 
-PyTorch multiplies float32 with MKL. On AMD's processors with AVX-512, MKL takes kernels of half that width. oneDNN,
-which PyTorch brings as well, is two to four times as fast there (benchmarks/large_products.py).
+PyTorch multiplies float32 with MKL. On AMD's processors since Zen 5, MKL takes kernels of half the width of AVX-512.
+oneDNN, which PyTorch brings as well, takes half the time there (benchmarks/large_products.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import platform
+import os
 from collections.abc import Callable
 from functools import partial
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -17,20 +18,30 @@ from torch import Tensor
 from flair_nas.nn.kernels.tracing import Context, is_transformed
 
 LEAST = 2**25
-"""Multiplications of a product that takes long enough: oneDNN prepares each new shape for half a millisecond."""
+"""Multiplications of a product that takes long enough: oneDNN prepares each new shape for up to a millisecond."""
+ZEN_5 = 26  # the number of its family; older ones multiply no faster with all of AVX-512
 
 
 def _mkl_is_slow() -> bool:
-    """Return True on AMD's processors with AVX-512, if PyTorch has oneDNN's product there."""
-    vendor = platform.processor()
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-        vendor = next((line for line in lines if line.startswith("vendor_id")), vendor)
-    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    return "AuthenticAMD" in vendor and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    """Return True on AMD's processors since Zen 5, if PyTorch has oneDNN's product there."""
+    with (
+        contextlib.suppress(OSError, KeyError, ValueError),
+        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines,
+    ):
+        parts = (line.partition(":") for line in takewhile(str.strip, lines))  # of the first processor
+        first = {name.strip(): value.strip() for name, _, value in parts}
+        newer = first["vendor_id"] == "AuthenticAMD" and int(first["cpu family"]) >= ZEN_5
+        wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+        return newer and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return False
 
 
 MKL_IS_SLOW = _mkl_is_slow()
-# PyTorch 2.4 asks for the device; the function for CPUs is deprecated since
+if MKL_IS_SLOW:  # what is kept for each shape would take half a gigabyte, as batches of sentences differ in size
+    for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(_variable, "128")
+# both have moved since PyTorch 2.2
+_is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", torch._utils.is_compiling)
 _is_autocast: Callable[[], bool] = (
     partial(torch.is_autocast_enabled, "cpu") if hasattr(torch, "get_autocast_dtype") else torch.is_autocast_cpu_enabled
 )
@@ -46,18 +57,23 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
     Returns:
         [M, N].
     """
-    if MKL_IS_SLOW and not torch.compiler.is_compiling() and _suits(left, right):
+    if by_onednn(left, right):
         result: Tensor = _Product.apply(left, right)
         return result
     return torch.mm(left, right)
 
 
-def _suits(left: Tensor, right: Tensor) -> bool:
-    """Return True if a product is large and of float32, and nothing has to see into it."""
+def by_onednn(left: Tensor, right: Tensor) -> bool:
+    """Return True if `multiply` takes oneDNN: the product is large and of float32, and nothing has to see into it."""
     return (
-        left.numel() * right.shape[1] >= LEAST
+        MKL_IS_SLOW
+        and not _is_compiling()
+        and left.dim() == right.dim() == 2
+        and left.shape[1] == right.shape[0]
+        and left.numel() * right.shape[1] >= LEAST
         and left.dtype == right.dtype == torch.float32
         and left.device.type == right.device.type == "cpu"
+        and left.layout == right.layout == torch.strided
         and not _is_autocast()
         and bool(torch.backends.mkldnn.enabled)
         and not is_transformed()
@@ -67,7 +83,8 @@ def _suits(left: Tensor, right: Tensor) -> bool:
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Context, left: Tensor, right: Tensor) -> Tensor:
-        ctx.save_for_backward(left, right)
+        needs_left, needs_right = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(left if needs_right else None, right if needs_left else None)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.t(), None, "none", [], "")
         return product
 

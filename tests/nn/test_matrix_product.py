@@ -68,6 +68,24 @@ def test_a_layer_gives_the_same_by_either_library(recurrence: str, monkeypatch: 
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("changed", [0, 1])
+def test_a_factor_that_no_gradient_needs_may_change(changed: int) -> None:
+    """Like a layer's input if its weights are frozen."""
+    factors = [torch.randn(3, 4), torch.randn(4, 5)]
+    factors[1 - changed].requires_grad_()
+    product = multiply(factors[0], factors[1])
+    expected = torch.autograd.grad(torch.mm(*factors).sum(), factors[1 - changed])
+    with torch.no_grad():
+        factors[1 - changed].mul_(2)  # the gradient needs the other one alone
+    torch.testing.assert_close(torch.autograd.grad(product.sum(), factors[1 - changed]), expected)
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (5, 6)), ((3, 4), (4,))])
+def test_shapes_that_do_not_fit_have_pytorchs_error(shapes: tuple[tuple[int, ...], ...]) -> None:
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied|mat2 must be a matrix"):
+        multiply(torch.randn(shapes[0]), torch.randn(shapes[1]))
+
+
 def test_autocast_still_lowers_the_precision() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert multiply(torch.randn(3, 4), torch.randn(4, 5)).dtype == torch.bfloat16

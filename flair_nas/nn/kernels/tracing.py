@@ -22,7 +22,7 @@ class Context(Protocol):
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
 
-    def save_for_backward(self, *tensors: Tensor) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Save tensors for the backward pass."""
 
 
