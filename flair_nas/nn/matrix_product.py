@@ -6,34 +6,27 @@ oneDNN, which PyTorch brings as well, takes half the time there (benchmarks/larg
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from itertools import takewhile
 
 import torch
 from torch import Tensor
 
 from flair_nas.nn.kernels.tracing import Context, is_transformed
+from flair_nas.nn.processor import read_processor
 
 LEAST = 2**25
 """Multiplications of a product that takes long enough: oneDNN prepares each new shape for up to a millisecond."""
-ZEN_5 = 26  # the number of its family; older ones multiply no faster with all of AVX-512
+ZEN_5 = 26  # the number of its family; older ones were not measured
 
 
 def _mkl_is_slow() -> bool:
     """Return True on AMD's processors since Zen 5, if PyTorch has oneDNN's product there."""
-    with (
-        contextlib.suppress(OSError, KeyError, ValueError),
-        open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines,
-    ):
-        parts = (line.partition(":") for line in takewhile(str.strip, lines))  # of the first processor
-        first = {name.strip(): value.strip() for name, _, value in parts}
-        newer = first["vendor_id"] == "AuthenticAMD" and int(first["cpu family"]) >= ZEN_5
-        wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
-        return newer and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    return False
+    processor = read_processor()
+    newer = processor.get("vendor_id") == "AuthenticAMD" and int(processor.get("cpu family", 0)) >= ZEN_5
+    wide = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return newer and wide and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 MKL_IS_SLOW = _mkl_is_slow()

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch  # loads the OpenMP runtime that the library binds to
 
 from flair_nas.errors import FlairNasError, shown
+from flair_nas.nn.processor import read_processor
 from flair_nas.storage.cache import CacheError, Kind, cached_folder
 from flair_nas.storage.paths import cache_root, find_foreign_writer, user_path
 
@@ -117,11 +118,8 @@ def _fingerprint(sources: Path, command: list[str], version: str) -> str:
 def _processor() -> list[str]:
     """Return what distinguishes the instruction set of this processor from others."""
     kinds = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU implementer", "CPU part", "isa")
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-        first = iter(lambda: lines.readline().strip(), "")  # up to the empty line after the first core
-        if features := [line for line in first if line.startswith(kinds)]:
-            return features
-    return [platform.machine(), platform.processor()]
+    features = [f"{name}: {value}" for name, value in read_processor().items() if name.startswith(kinds)]
+    return features or [platform.machine(), platform.processor()]
 
 
 # --- the cache ---
