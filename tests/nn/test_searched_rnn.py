@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from drawn_genotypes import genotypes
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from reference import State, assert_same, gradients, run_layers, run_sequence, tensors_of
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence
@@ -106,24 +106,50 @@ def run_packed(rnn: SearchedRNN, sequences: list[Tensor], hx: Any = None) -> tup
     return [padded[:length, b] for b, length in enumerate(lengths.tolist())], state
 
 
+def run_reference(
+    rnn: SearchedRNN, sequences: list[Tensor], hx: Tensor | RecurrentState | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the results of the reference, final states last, and its gradients: sequences, parameters, hx."""
+    starts = None if hx is None else reference_states(hx, len(sequences))
+    outputs, finals = run_layers(rnn, sequences, starts)
+    results = outputs + reference_tensors(rnn, finals)
+    return results, gradients(results, [*sequences, *rnn.parameters(), *(tensors_of(hx) if hx is not None else [])])
+
+
+def start_states(rnn: SearchedRNN, batch: int) -> tuple[None, Tensor | RecurrentState]:
+    """Return zeros, as None, and a state with a history that wants gradients."""
+    hx = make_state(rnn, batch)
+    for tensor in tensors_of(hx):
+        tensor.requires_grad_()
+    return None, hx
+
+
 def check_against_reference(rnn: SearchedRNN, lengths: tuple[int, ...] = LENGTHS, seed: int = 2) -> None:
     """Compare outputs, final state and every gradient, from zeros and from a state with a history."""
     sequences = [s.requires_grad_() for s in make_sequences(lengths, rnn.input_size, seed)]
-    names = ["input"] * len(sequences) + [name for name, _ in rnn.named_parameters()]
-    leaves = [*sequences, *rnn.parameters()]
-    for hx in (None, make_state(rnn, len(lengths))):
-        starts = None
-        if hx is not None:
-            given_tensors = [t.requires_grad_() for t in tensors_of(hx)]
-            leaves, names = leaves + given_tensors, names + ["hx"] * len(given_tensors)
-            starts = reference_states(hx, len(lengths))
-        expected, finals = run_layers(rnn, sequences, starts)
-        expected = expected + reference_tensors(rnn, finals)
+    for hx in start_states(rnn, len(lengths)):
+        given_tensors = tensors_of(hx) if hx is not None else []
+        names = ["input"] * len(sequences) + [name for name, _ in rnn.named_parameters()] + ["hx"] * len(given_tensors)
+        expected, wanted = run_reference(rnn, sequences, hx)
         outputs, state = run_packed(rnn, sequences, hx)
         actual = outputs + tensors_of(state)
         assert_same(actual, expected, what="result")
-        for name, a, e in zip(names, gradients(actual, leaves), gradients(expected, leaves), strict=True):
+        found = gradients(actual, [*sequences, *rnn.parameters(), *given_tensors])
+        for name, a, e in zip(names, found, wanted, strict=True):
             assert_same([a], [e], what=f"gradient of {name}")
+
+
+def amplifies_rounding(rnn: SearchedRNN, lengths: tuple[int, ...], seed: int) -> bool:
+    """Return True if the reference moves by a tenth of the tolerance when the inputs move by a rounding each."""
+    sequences = [s.requires_grad_() for s in make_sequences(lengths, rnn.input_size, seed)]
+    rounded = [torch.nextafter(s.detach(), torch.zeros_like(s)).requires_grad_() for s in sequences]
+    for hx in start_states(rnn, len(lengths)):
+        (results, found), (others, moved) = run_reference(rnn, sequences, hx), run_reference(rnn, rounded, hx)
+        try:
+            assert_same(others + moved, results + found, 1e-13)
+        except AssertionError:
+            return True
+    return False
 
 
 # --- the mathematics
@@ -148,6 +174,7 @@ def test_any_genotype_equals_the_reference(
     genotype: Genotype, num_layers: int, bidirectional: bool, lengths: tuple[int, ...], seed: int
 ) -> None:
     rnn = make_rnn(genotype, num_layers=num_layers, bidirectional=bidirectional)
+    assume(not amplifies_rounding(rnn, lengths, seed))  # about one in a thousand: no two engines agree on them
     check_against_reference(rnn, lengths, seed)
 
 
