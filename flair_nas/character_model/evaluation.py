@@ -47,14 +47,16 @@ def evaluate_columns(model: LanguageModel, columns: Tensor, bptt: int, progress:
     training = model.training
     model.eval()
     hidden, total, targets = model.init_hidden(columns.shape[1]), 0.0, columns[1:]  # [T - 1, B]
-    with tqdm(total=targets.numel(), desc="evaluating", unit="char", disable=not progress, leave=False) as bar:
-        for start in range(0, len(targets), bptt):
-            expected = targets[start : start + bptt].to(flair.device, torch.long)
-            tokens = columns[start : start + len(expected)].to(flair.device, torch.long)
-            scores, _, hidden = model.forward(tokens, hidden)  # [T, B, V]
-            total += float(functional.cross_entropy(scores.flatten(0, 1), expected.flatten(), reduction="sum"))
-            bar.update(expected.numel())
-    model.train(training)
+    try:
+        with tqdm(total=targets.numel(), desc="evaluating", unit="char", disable=not progress, leave=False) as bar:
+            for start in range(0, len(targets), bptt):
+                expected = targets[start : start + bptt].to(flair.device, torch.long)
+                tokens = columns[start : start + len(expected)].to(flair.device, torch.long)
+                scores, _, hidden = model.forward(tokens, hidden)  # [T, B, V]
+                total += float(functional.cross_entropy(scores.flatten(0, 1), expected.flatten(), reduction="sum"))
+                bar.update(expected.numel())
+    finally:
+        model.train(training)
     return total / targets.numel()
 
 

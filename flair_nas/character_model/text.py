@@ -50,7 +50,14 @@ def load_characters(config: CharacterModelConfig, progress: bool) -> tuple[TextC
         raise FlairNasError(
             f"dictionary {config.dictionary!r}: there is no such model; text and common are the other choices"
         )
-    return load_configured_text(config, words=characters_of(dictionary), progress=progress), dictionary
+    corpus = load_configured_text(config, words=characters_of(dictionary), progress=progress)
+    lacking = [part for part, share in corpus.unknown_shares.items() if share]
+    if lacking and not dictionary.add_unk:
+        raise FlairNasError(
+            f"{corpus.label(lacking[0])} has characters that are not in {config.dictionary}, which has no id for "
+            "unknown ones; take dictionary=text, or take them out of the text"
+        )
+    return corpus, dictionary
 
 
 def characters_of(dictionary: Dictionary) -> list[str]:
@@ -160,10 +167,10 @@ class Splits:
 def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
     """Return where splits begin and the last one ends: after the last end of a line within `size` characters.
 
-    A split of fewer characters than the minimum is joined with the one before it.
+    A split of fewer characters than the minimum is joined with the one before it, or the first with the second.
     """
     ids, end = corpus.train, corpus.vocabulary.index(END)
-    bounds = [0]
+    bounds, before = [0], 0
     while bounds[-1] < len(ids):
         piece = ids[bounds[-1] : bounds[-1] + size]
         ends = np.flatnonzero(piece == end)
@@ -176,8 +183,11 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
                 f"characters without the end of a line; break it into lines{advice}"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
-        if len(bounds) > 2 and np.count_nonzero(_find_kept(piece[: int(ends[-1]) + 1], end)) < minimum:
+        count = int(np.count_nonzero(_find_kept(piece[: int(ends[-1]) + 1], end)))
+        if len(bounds) > 2 and min(before, count) < minimum:
             del bounds[-2]
+            count += before
+        before = count
     return bounds
 
 

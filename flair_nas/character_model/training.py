@@ -362,7 +362,8 @@ def _finish(training: _Training) -> dict[str, Any]:
     for part, ids in (("valid", corpus.valid), ("test", corpus.test)):
         score: CharacterScore | None = None
         if ids is not None:
-            columns = min(config.batch_size, max(len(ids) // 2, 1))  # a test part may be short
+            characters = len(encode_characters(ids, corpus.vocabulary.words, model.dictionary))
+            columns = min(config.batch_size, characters // 2)  # a test part may be short
             score = score_ids(model, ids, corpus.vocabulary, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)

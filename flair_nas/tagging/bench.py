@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
-from flair.embeddings import TokenEmbeddings
-from flair.models import SequenceTagger
+from flair.embeddings import PooledFlairEmbeddings, TokenEmbeddings
+from flair.models import LanguageModel, SequenceTagger
 from torch import nn
 
 from flair_nas.errors import FlairNasError
 from flair_nas.nn.recurrent_layer import RecurrentLayer
-from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.frozen_embeddings import members_of
 from flair_nas.tagging.prediction import tag_lines
 
@@ -54,18 +53,30 @@ def measure_tagger(
     searched = any(isinstance(module, RecurrentLayer) for module in tagger.modules())
     rounds: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     sentences = 0
-    for number in range(ROUNDS + 1):
-        for with_lstms in (False, True) if searched else (False,):
-            with lstms_in_place(tagger) if with_lstms else contextlib.nullcontext():
-                count, seconds = _time_round(tagger, lines, batch_size, tokenized)
-            sentences = count
-            if number:
-                rounds[with_lstms].append(seconds)
+    with _pooled_words_kept(tagger):
+        for number in range(ROUNDS + 1):
+            for with_lstms in (False, True) if searched else (False,):
+                with lstms_in_place(tagger) if with_lstms else contextlib.nullcontext():
+                    sentences, seconds = _time_round(tagger, lines, batch_size, tokenized)
+                if number:
+                    rounds[with_lstms].append(seconds)
     if not sentences:
         raise FlairNasError("no sentence to tag: give a text with one sentence a line")
     medians = {kind: _take_medians(found) for kind, found in rounds.items() if found}
     own, other = medians[False], medians.get(True)
     return Speed(sentences, own, other and {**other, REST: own[REST]})
+
+
+@contextlib.contextmanager
+def _pooled_words_kept(tagger: SequenceTagger) -> Iterator[None]:
+    """Have pooled embeddings forget the words that they met within the block."""
+    pooled = [module for module in tagger.modules() if isinstance(module, PooledFlairEmbeddings)]
+    held = [(member.word_embeddings.copy(), member.word_count.copy()) for member in pooled]
+    try:
+        yield
+    finally:
+        for member, (vectors, counts) in zip(pooled, held, strict=True):
+            member.word_embeddings, member.word_count = vectors, counts
 
 
 def _take_medians(rounds: list[dict[str, float]]) -> dict[str, float]:
@@ -122,12 +133,12 @@ def _shorten(name: str) -> str:
 def lstms_in_place(tagger: SequenceTagger) -> Iterator[None]:
     """Have LSTMs of the same sizes in place of a tagger's searched layers within the block, character models' too."""
     with contextlib.ExitStack() as stack:
-        if tagger.use_rnn and isinstance(tagger.rnn, RecurrentLayer):
-            stack.enter_context(_replaced(tagger, _make_lstm(tagger.rnn)))
-        for model in (contextual.lm for contextual in find_contextual(members_of(tagger.embeddings))):
-            if isinstance(model.rnn, RecurrentLayer):
-                stack.enter_context(_replaced(model, _make_lstm(model.rnn)))
-                stack.enter_context(mock.patch.object(model, "state_count", 2))
+        for owner in [*tagger.modules()]:
+            layer = getattr(owner, "rnn", None)
+            if isinstance(layer, RecurrentLayer):
+                stack.enter_context(_replaced(owner, _make_lstm(layer)))
+                if isinstance(owner, LanguageModel):
+                    stack.enter_context(mock.patch.object(owner, "state_count", 2))
         yield
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from flair.data import Dictionary
+from flair.models import LanguageModel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flair_nas import FlairNasError
 from flair_nas.character_model.config import CharacterModelConfig
-from flair_nas.character_model.evaluation import evaluate_character_model
+from flair_nas.character_model.evaluation import evaluate_character_model, evaluate_columns
 from flair_nas.character_model.text import Splits, columns_of, load_characters
 from flair_nas.language_model.text.corpus import END, UNKNOWN, TextCorpus, Vocabulary, load_text
 from flair_nas.tagging.data.character_models import load_character_model, save_character_model
@@ -59,10 +61,9 @@ def test_an_epoch_has_every_line_once(lines: list[str], epoch: int) -> None:
     splits = Splits(corpus, dictionary_of(corpus), config)
     order = splits.order(epoch)
     assert sorted(order) == list(range(len(splits))) and order == splits.order(epoch)
-    if all(any(corpus.train[a:b] > 1) for a, b in zip(splits.bounds, splits.bounds[1:])):
-        whole = "".join(read(splits, number, epoch) for number in order)
-        assert sorted(whole.split("\n")[:-1]) == sorted(line for line in lines if line)
-        assert [read(splits, n, epoch, False) for n in order] == [read(splits, n, epoch)[::-1] for n in order]
+    whole = "".join(read(splits, number, epoch) for number in order)
+    assert sorted(whole.split("\n")[:-1]) == sorted(line for line in lines if line)
+    assert [read(splits, n, epoch, False) for n in order] == [read(splits, n, epoch)[::-1] for n in order]
 
 
 def test_lines_are_shuffled_anew_in_each_epoch() -> None:
@@ -171,6 +172,22 @@ def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
     model.decoder = None
     with pytest.raises(FlairNasError, match="the model has no decoder"):
         evaluate_character_model(model, "demo")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't allocate memory"), PermissionError(13, "no")])
+def test_a_good_file_that_cannot_be_read_now_is_not_called_damaged(error: Exception, tmp_path: Path) -> None:
+    save_character_model(LanguageModel(dictionary_of(corpus_of(["ab"])), True, 3, 1), tmp_path)
+    with mock.patch("torch.load", side_effect=error), pytest.raises(type(error)) as raised:
+        load_character_model(tmp_path / "model.pt")
+    assert raised.value is error
+
+
+def test_a_model_keeps_its_mode_when_its_evaluation_is_stopped() -> None:
+    corpus = corpus_of(["ab", "ba"])
+    model = LanguageModel(dictionary_of(corpus), True, 3, 1).train()
+    with mock.patch.object(model, "forward", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        evaluate_columns(model, torch.zeros(3, 2), 2)
+    assert model.training
 
 
 def test_a_file_of_data_opens_nothing_and_makes_nothing_larger(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import flair
 import killing
 import pytest
 import torch
+from flair.data import Dictionary
 from flair.models import LanguageModel
 from flair.trainers.language_model_trainer import LanguageModelTrainer, TextCorpus
 from small_character_model import GATED, LINES, run_training, settings, write_text_folder
@@ -21,7 +22,7 @@ from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import evaluate_character_model
 from flair_nas.character_model.training import train_character_models
 from flair_nas.runs.run import RunStopped
-from flair_nas.tagging.data.character_models import load_character_model
+from flair_nas.tagging.data.character_models import load_character_model, save_character_model
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +179,12 @@ def test_a_part_that_is_too_short_is_named(text: str, tmp_path: Path) -> None:
         train(parts, tmp_path / "run", batch_size=10)
 
 
+def test_a_short_test_part_with_empty_lines_is_scored(text: str, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("ab\n\n\n\n\nc\n")  # five characters beside three empty lines
+    parts = f"train={text}/train/split_0,valid={text}/valid.txt,test={tmp_path}/test.txt"
+    assert train(parts, tmp_path / "run", epochs=1)["forward"]["test_characters"] == 2  # in two columns of two
+
+
 def test_a_loss_that_is_not_finite_stops(text: str, tmp_path: Path) -> None:
     with pytest.raises(FlairNasError, match=r"not finite in epoch 1, split \d, step \d+: .* lower learning_rate"):
         train(text, tmp_path / "run", learning_rate=1e6, clip=1e12, rnn="relu0-relu1,highway=false", epochs=9)
@@ -211,6 +218,18 @@ def test_a_split_that_is_too_short_is_joined_with_the_one_before(text: str, tmp_
     figures = train(text, tmp_path / "run", split_size=3980, batch_size=40)["forward"]  # leaves less than 80
     (line,) = (tmp_path / "run/forward/history.jsonl").read_text().splitlines()[:1]
     assert len(json.loads(line)["splits"]) == 1 and figures["epochs"] == 2
+
+
+def test_a_dictionary_that_lacks_characters_of_any_part_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    dictionary = Dictionary(add_unk=False)
+    for character in sorted({*"\n".join(LINES)}):
+        dictionary.add_item(character)
+    save_character_model(LanguageModel(dictionary, True, 4, 1), tmp_path)
+    (tmp_path / "test.txt").write_text("a new character: é\n" * 9)
+    parts = f"train={text}/train/split_0,valid={text}/valid.txt,test={tmp_path}/test.txt"
+    with pytest.raises(FlairNasError, match=r"test.txt has characters that are not in .*model.pt, which has no id for"):
+        train(parts, tmp_path / "run", dictionary=str(tmp_path / "model.pt"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_missing_or_damaged_file_of_data_is_written_again(text: str, tmp_path: Path) -> None:

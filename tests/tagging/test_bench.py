@@ -44,6 +44,7 @@ def test_every_part_is_timed_beside_lstms_of_the_same_sizes() -> None:
     assert speed.lstm_seconds[REST] == speed.seconds[REST]  # random LSTMs find other spans
     assert tagger.state_dict().keys() == before.keys()
     assert all(torch.equal(weight, before[name]) for name, weight in tagger.state_dict().items())
+    assert not tagger.embeddings.embeddings[2].word_embeddings  # the words of these lines are not kept
     rows = to_table(speed).splitlines()
     assert len(rows) == 2 + 6 + 2 and all(row.count("|") == 5 for row in rows)
 

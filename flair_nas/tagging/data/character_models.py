@@ -20,6 +20,7 @@ from torch.serialization import MAGIC_NUMBER
 
 from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import verify_checksums
+from flair_nas.runs.memory import is_out_of_memory
 from flair_nas.settings.resolve import explain_other_run
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.paths import user_path
@@ -79,9 +80,11 @@ def load_character_model(source: str | Path) -> LanguageModel:
                     raise ValueError("it was not written by torch.save")
         model: LanguageModel = LanguageModel.load_language_model(path)
         return model
-    except (FlairNasError, MemoryError):
+    except (FlairNasError, OSError):
         raise
     except Exception as error:  # a damaged file can raise nearly anything
+        if is_out_of_memory(error):
+            raise
         reason = explain_other_run(path.parent, "charlm train") or shown(error)
         raise FlairNasError(
             f"{path}: is cut short or damaged, or no character language model of Flair's ({reason})"

@@ -64,7 +64,7 @@ def register(module: ModuleType) -> None:
         settings: dict[str, Any] = {"batch_first": False, "names": KNOWN, "setting": "recurrent_type"}
         if hidden_size > 0:  # the layer refuses other sizes
             settings["init_range"] = papers_range(hidden_size)
-        layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **settings)
+        layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **settings, **options)
         return layer, 1  # its state is one object
 
     vars(module)["create_recurrent_layer"] = create_recurrent_layer

@@ -99,6 +99,11 @@ def test_an_unknown_layer_is_named_with_the_known_ones(kind: str | None, message
         make_model(kind)
 
 
+def test_options_of_a_layer_are_obeyed() -> None:
+    layer, _ = flair.models.language_model.create_recurrent_layer("tanh0", 3, 4, 1, bidirectional=True)
+    assert layer(torch.zeros(2, 1, 3))[0].shape == (2, 1, 8)
+
+
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_size_that_cannot_be_is_named(size: int) -> None:
     with pytest.raises(FlairNasError, match=f"recurrent_type 'tanh0': hidden_size must be .*{size}"):
