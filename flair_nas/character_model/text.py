@@ -106,7 +106,8 @@ class Splits:
     def __init__(self, corpus: TextCorpus, dictionary: Dictionary, config: CharacterModelConfig) -> None:
         self.corpus, self.dictionary, self.config = corpus, dictionary, config
         self.characters = corpus.vocabulary.words
-        self.bounds = _find_bounds(corpus, config.split_size, 2 * config.batch_size)
+        minimum = max(config.split_size // 2, 2 * config.batch_size)
+        self.bounds = _find_bounds(corpus, config.split_size, minimum)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

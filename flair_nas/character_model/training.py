@@ -305,15 +305,15 @@ class _Training:
 
     def _end_epoch(self) -> None:
         train_loss = self.sums[0] / self.sums[1]
-        last = self.records[-1]
+        best = min(self.records, key=lambda record: record["valid_loss"])
         self.epoch += 1
         self.run.history.append(
             {
                 "epoch": self.epoch,
                 "train_loss": train_loss,
                 "train_bits": train_loss / math.log(2),
-                "valid_loss": last["valid_loss"],
-                "valid_bits": last["valid_bits"],
+                "valid_loss": best["valid_loss"],
+                "valid_bits": best["valid_bits"],
                 "splits": self.records,
                 "seconds": self.seconds,
                 "cpu_seconds": self.cpu_seconds,
@@ -367,6 +367,12 @@ def _finish(training: _Training) -> dict[str, Any]:
             score = score_ids(model, ids, corpus.vocabulary, columns)
         for name in CharacterScore._fields:
             figures[f"{part}_{name}"] = score and getattr(score, name)
+    if figures["valid_bits"] > math.log2(len(model.dictionary)):
+        log.warning(
+            "%s learned nothing: %.2f bits per character on valid, worse than a guess among %d; a lower "
+            "--learning-rate in a new folder may help",
+            run.folder, figures["valid_bits"], len(model.dictionary),
+        )  # fmt: skip
     figures |= {
         "train_characters": len(corpus.train),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

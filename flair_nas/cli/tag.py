@@ -293,6 +293,7 @@ def _read_run_settings(model: Path) -> dict[str, Any]:
 def bench(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag bench``."""
     _check_model(arguments.model)
+    _check_text(arguments.text)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.bench import measure_tagger, to_table
@@ -391,8 +392,7 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
     """Raise an error if the text to tag is not given, or not as intended."""
     if arguments.sentences and arguments.text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
-    if arguments.text not in (None, "-") and not (path := user_path(arguments.text)).is_file():
-        raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
+    _check_text(arguments.text)
     for number, sentence in enumerate(arguments.sentences, start=1):
         if os.path.isfile(sentence):
             raise FlairNasError(
@@ -401,6 +401,12 @@ def _check_sentences(arguments: argparse.Namespace) -> None:
             )
         if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
             raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
+
+
+def _check_text(text: str | None) -> None:
+    """Raise an error if a text is neither standard input nor a file."""
+    if text not in (None, "-") and not (path := user_path(text)).is_file():
+        raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
 
 
 def _read_lines(path: str | None) -> Iterator[str]:

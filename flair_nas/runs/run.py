@@ -68,13 +68,19 @@ class Run(Generic[Config]):
         Return the result of `restore`, which gets the saved state with tensors on the CPU; None without a checkpoint.
 
         Raises:
-            FlairNasError: all checkpoints are damaged, of another run, or refused; or the ``model.pt`` of the best
-                epoch is missing or damaged. `start_over` is the advice in it.
+            FlairNasError: all checkpoints are damaged, of another run, or refused, or those of a run with figures are
+                gone; or the ``model.pt`` of the best epoch is missing or damaged. `start_over` is the advice in it.
         """
         state = self.checkpoints.load(start_over)
-        if state is None:
-            return None
         newest, previous = self.checkpoints.newest, self.checkpoints.previous.name
+        if state is None:
+            # a kill can leave one line of history without a checkpoint
+            if (self.folder / "metrics.json").exists() or self._count_epochs(0) > 1:
+                raise FlairNasError(
+                    f"{self.folder}: its checkpoints are gone, so this run cannot go on; what it holds stays. "
+                    f"Give {newest.name} back. {start_over}"
+                )
+            return None
         self.history = state.get("history", [])
         try:
             if [line["epoch"] for line in self.history] != list(range(1, state["epoch"] + 1)):
@@ -89,8 +95,7 @@ class Run(Generic[Config]):
             ) from None
         if state.get("best_epoch") and not is_whole(self.folder / "model.pt"):
             raise FlairNasError(
-                f"{self.folder}: model.pt, the best model so far, is missing or damaged; give it back, or delete "
-                f"{newest.name} and {previous} to start over"
+                f"{self.folder}: model.pt, the best model so far, is missing or damaged; give it back. {start_over}"
             )
         return restored
 

@@ -15,6 +15,7 @@ from flair.models import SequenceTagger
 from flair.trainers.plugins.base import TrainerPlugin, TrainingInterrupt
 from flair.trainers.plugins.metric_records import MetricRecord
 from flair.training_utils import AnnealOnPlateau
+from torch import Tensor
 from tqdm import tqdm
 
 from flair_nas.errors import FlairNasError, shown
@@ -25,6 +26,7 @@ from flair_nas.runs.run import Run
 from flair_nas.storage.files import whole_file
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
+from flair_nas.tagging.data.frozen_embeddings import frozen_members
 from flair_nas.tagging.evaluation import TaggerEvaluation, describe_fault, evaluate_tagger, forget_changing_embeddings
 from flair_nas.tagging.registration import describe_rnn
 
@@ -53,12 +55,13 @@ class EpochPlugin(TrainerPlugin):
         """Restore a checkpoint except for the optimizer, which the trainer has yet to make; return the epochs done.
 
         Raises:
-            FlairNasError: the checkpoint is of another corpus, seed or architecture.
+            FlairNasError: the checkpoint is of another corpus, seed, architecture or of other embeddings.
         """
         path = self.run.checkpoints.newest
         check_same_corpus(path, state["corpus_sha256"], self.tagging_corpus)
         if state.get("seed", self.seed) != self.seed:  # older checkpoints have none
             raise FlairNasError(f"{path}: this checkpoint is of seed {state['seed']}, not {self.seed}; give it back")
+        self._check_embeddings(path, state["model"])
         if normalize_description(state["architecture"]) != _architecture(self.tagger):
             raise FlairNasError(
                 f"{path}: {self.config.rnn} stood for another architecture when this run began "
@@ -70,6 +73,18 @@ class EpochPlugin(TrainerPlugin):
         self.best = (float(f1), float(loss))
         self.exhausted, self.resumed = state["exhausted"], state
         return self.config.epochs if self.exhausted else self.epoch
+
+    def _check_embeddings(self, checkpoint: Path, weights: dict[str, Tensor]) -> None:
+        """Refuse frozen embeddings other than those of a checkpoint: their file may be another one by now."""
+        own = self.tagger.state_dict(keep_vars=True)
+        for member in frozen_members(self.tagger.embeddings):
+            held = {id(tensor) for tensor in member.state_dict(keep_vars=True).values()}
+            names = [name for name, tensor in own.items() if id(tensor) in held]
+            if not all(name in weights and torch.equal(own[name].cpu(), weights[name]) for name in names):
+                raise FlairNasError(
+                    f"{checkpoint}: embeddings {member.name} are others than when this run began; give back their "
+                    "file, or choose another folder"
+                )
 
     def save(self) -> None:
         """Write the history and a checkpoint."""

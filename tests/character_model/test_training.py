@@ -214,10 +214,28 @@ def test_the_number_of_steps_is_known_before_they_are_done(text: str, tmp_path: 
     assert f"splits and {(len(steps) - 1) // 2} steps" in estimate
 
 
-def test_a_split_that_is_too_short_is_joined_with_the_one_before(text: str, tmp_path: Path) -> None:
-    figures = train(text, tmp_path / "run", split_size=3980, batch_size=40)["forward"]  # leaves less than 80
+@pytest.mark.parametrize(("split_size", "splits"), [(2000, 2), (2400, 2), (3000, 1), (3980, 1)])
+def test_a_split_of_less_than_half_the_size_is_joined_with_the_one_before(
+    text: str, tmp_path: Path, split_size: int, splits: int
+) -> None:
+    figures = train(text, tmp_path / "run", split_size=split_size)["forward"]  # of 4,080 characters
     (line,) = (tmp_path / "run/forward/history.jsonl").read_text().splitlines()[:1]
-    assert len(json.loads(line)["splits"]) == 1 and figures["epochs"] == 2
+    assert len(json.loads(line)["splits"]) == splits and figures["epochs"] == 2
+
+
+def test_the_figures_of_an_epoch_are_those_of_its_best_split(text: str, tmp_path: Path) -> None:
+    losses = iter([2.0, 1.0, 3.0, 4.0, 5.0, 6.0])  # of three splits an epoch
+    with mock.patch.object(training, "evaluate_columns", lambda *_: next(losses)):
+        figures = train(text, tmp_path / "run", epochs=2)["forward"]
+    lines = [json.loads(line) for line in (tmp_path / "run/forward/history.jsonl").read_text().splitlines()]
+    assert [line["valid_loss"] for line in lines] == [1.0, 4.0] and figures["best_epoch"] == 1
+
+
+def test_a_model_worse_than_a_guess_is_told(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train(text, tmp_path / "run", epochs=1)
+    assert "learned nothing" not in caplog.text
+    train(text, tmp_path / "other", epochs=1, learning_rate=1e5)
+    assert "bits per character on valid, worse than a guess among" in caplog.text
 
 
 def test_a_dictionary_that_lacks_characters_of_any_part_is_refused_at_once(text: str, tmp_path: Path) -> None:

@@ -60,13 +60,13 @@ def write_word_vectors(path: Path) -> KeyedVectors:
     return vectors
 
 
-def write_character_model(path: Path, seed: int = 0) -> None:
+def write_character_model(path: Path, seed: int = 0, hidden_size: int = 6) -> None:
     """A character language model of Flair's, which reads backward if the file is called so."""
     alphabet = Dictionary()
     for character in "\n abcdefghijklmnopqrstuvwxyz":
         alphabet.add_item(character)
     torch.manual_seed(seed)
-    model = LanguageModel(alphabet, is_forward_lm=path.stem != "backward", hidden_size=6, nlayers=1, embedding_size=5)
+    model = LanguageModel(alphabet, path.stem != "backward", hidden_size, 1, embedding_size=5)
     for weight in model.rnn.parameters():
         torch.nn.init.uniform_(weight, -1, 1)
     model.save(path)

@@ -284,18 +284,6 @@ def test_figures_that_were_not_written_any_more_are_written_by_the_next_call(tex
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == again
 
 
-@pytest.mark.slow
-def test_a_run_that_begins_anew_with_another_text_has_figures_of_its_own(text, tmp_path, caplog) -> None:
-    other = write_text_folder(tmp_path / "other", lines=90)
-    train_language_model(settings(text), tmp_path / "run", progress=False)
-    for path in (tmp_path / "run").glob("checkpoint*.pt"):
-        path.unlink()
-    train_language_model(settings(other), tmp_path / "run", progress=False)
-    assert "nothing was trained" not in caplog.text
-    train_language_model(settings(other), tmp_path / "new", progress=False)
-    assert_same_runs(tmp_path / "new", tmp_path / "run")
-
-
 # --- what cannot be used ---
 
 
@@ -435,7 +423,7 @@ def test_a_checkpoint_of_another_kind_of_run_is_refused(text: str, tmp_path: Pat
     train_language_model(settings(text, epochs=1), tmp_path / "run", progress=False)
     shutil.copy(Path(__file__).parents[1] / "saved" / kind / "checkpoint.pt", tmp_path / "run")
     with pytest.raises(
-        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, delete them"
+        FlairNasError, match=r"run/checkpoint\.pt: .* may be of another run .*To start over, choose another"
     ):
         train_language_model(settings(text), tmp_path / "run", progress=False)
 

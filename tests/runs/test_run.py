@@ -293,16 +293,28 @@ def test_figures_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     assert run.figures("score") == written
 
 
-def test_a_run_that_begins_anew_has_no_figures_of_the_one_before(tmp_path: Path) -> None:
-    for _ in range(2):
-        run = Run(tmp_path, Walk())
-        assert run.resume(dict) is None
-        run.accept()
-        assert names_in(tmp_path) == ["config.yaml"]
-        epoch(run, 1)
-        assert run.figures() is None
-        run.finish({"epochs": 1})
-        run.checkpoints.newest.unlink()
+@pytest.mark.parametrize("ending", ["metrics.json", "a second epoch"])
+def test_a_run_without_its_checkpoints_is_not_begun_anew(tmp_path: Path, ending: str) -> None:
+    run = Run(tmp_path, Walk())
+    run.accept()
+    epoch(run, 1)
+    run.finish({"epochs": 1}) if ending == "metrics.json" else epoch(run, 2)
+    for path in tmp_path.glob("checkpoint*.pt"):
+        path.unlink()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(FlairNasError, match="its checkpoints are gone, so this run cannot go on; what it holds stays"):
+        Run(tmp_path, Walk()).resume(dict)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    run = Run(tmp_path, Walk())
+    epoch(run, 1)
+    run.checkpoints.newest.unlink()
+    again = Run(tmp_path, Walk())
+    assert again.resume(dict) is None
+    again.accept()
+    assert names_in(tmp_path) == ["config.yaml"]
 
 
 def test_a_run_is_finished_when_it_has_ended_with_as_many_epochs_as_are_wanted_or_by_itself(tmp_path: Path) -> None:

@@ -78,5 +78,7 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "text").write_text("\n")
     assert main([*command, "--text", str(tmp_path / "text")]) == 2
     assert "no sentence to tag" in capsys.readouterr().err
+    assert main([*command, "--text", str(tmp_path / "nothing")]) == 2
+    assert "nothing: no such file" in capsys.readouterr().err
     with pytest.raises(FlairNasError, match="no sentence"):
         measure_tagger(make_tagger("tanh0"), [])

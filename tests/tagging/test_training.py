@@ -414,6 +414,16 @@ def stopped_at_the_end(two_seeds: Path, out: Path) -> Path:
     return out / "seed-1"
 
 
+@pytest.mark.parametrize("change", ["other weights", "another size"])
+def test_embeddings_whose_file_was_replaced_are_refused(corpus: str, tmp_path: Path, change: str) -> None:
+    write_character_model(tmp_path / "lm.pt")
+    config = settings(corpus, embeddings=["one-hot", f"flair:{tmp_path / 'lm.pt'}"], epochs=1)
+    train_taggers(config, tmp_path / "run", progress=False)
+    write_character_model(tmp_path / "lm.pt", seed=1, hidden_size=6 if change == "other weights" else 7)
+    with pytest.raises(FlairNasError, match=r"seed-1/.*: embeddings .*lm\.pt are others than when this run began"):
+        train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["half", "flipped bit"])
 def test_a_damaged_checkpoint_costs_an_epoch(
@@ -441,12 +451,11 @@ def test_damaged_checkpoints_are_an_error_and_stay(two_seeds: Path, corpus: str,
     with pytest.raises(FlairNasError) as caught:
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert f"{checkpoints[0]}: this checkpoint cannot be read" in str(caught.value)
-    assert "To train seed 1 from the start, delete " in str(caught.value)
+    assert f"To train seed 1 from the start, delete {folder}" in str(caught.value)
     assert all(path.name in str(caught.value) for path in checkpoints)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     if damage == "half":  # the advice is good
-        for path in checkpoints:
-            path.unlink()
+        shutil.rmtree(folder)
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
         assert_same_run(out, two_seeds)
 
@@ -470,14 +479,13 @@ def test_a_stopped_seed_whose_best_model_is_missing_or_damaged_is_refused(
     (out / "seed-1" / "metrics.json").unlink()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(
-        FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing or damaged; .* or delete"
+        FlairNasError, match=r"seed-1: model\.pt, the best model so far, is missing or damaged; .*, delete .*/seed-1"
     ):
         train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     if damage != "missing":
         return
-    for path in (out / "seed-1").glob("checkpoint*.pt"):  # the advice is good
-        path.unlink()
+    shutil.rmtree(out / "seed-1")  # the advice is good
     train_taggers(settings(corpus, seeds=[1, 2]), out, progress=False)
     assert_same_run(out, two_seeds)
 

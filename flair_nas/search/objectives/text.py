@@ -55,8 +55,8 @@ def build(config: SearchConfig, data: TextCorpus, accelerator: Accelerator) -> T
     derived = []
     if objective.bptt != config.bptt:
         derived.append(
-            f"segments have {objective.bptt} words, so that an epoch has {objective.steps(1)} steps "
-            f"(--min-steps 0 keeps {config.bptt} words)"
+            f"segments have {objective.bptt} tokens, so that an epoch has {objective.steps(1)} steps "
+            f"(--min-steps 0 keeps {config.bptt})"
         )
     if config.frequency_bias and not config.adaptive_cutoffs:
         with torch.no_grad():

@@ -26,7 +26,7 @@ from flair.embeddings import (
 from flair_nas.errors import FlairNasError, brief, did_you_mean, shown
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import OF_THE_CORPUS
-from flair_nas.tagging.data.character_models import find_contextual, load_character_model
+from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import sentences_of
 from flair_nas.tagging.data.word_vectors import read_word_vectors
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
@@ -102,7 +102,7 @@ def _build(spec: str, corpus: Corpus[Sentence]) -> TokenEmbeddings:
     if kind in LANGUAGE_MODELS and argument:
         path = user_path(argument)
         if path.exists() or len(path.parts) > 1 or path.suffix in (".pt", ".safetensors"):
-            return _from_file(_read_model(kind), spec, argument, wanted="a character language model of Flair's")
+            return _from_file(LANGUAGE_MODELS[kind], spec, argument, wanted="a character language model of Flair's")
         return _by_name(LANGUAGE_MODELS[kind], spec, argument, file_form=f"{kind}:PATH")
     if spec.lower() in WORD_VECTORS or LANGUAGE_VECTORS.fullmatch(spec.lower()):
         return _by_name(WordEmbeddings, spec, spec.lower(), file_form="word:PATH")
@@ -121,21 +121,6 @@ def _warn_of_one_direction(members: Sequence[TokenEmbeddings]) -> None:
         log.warning(
             "all character models read %s (%s), so no word knows the other side; add a %s one", way, names, other
         )
-
-
-def _read_model(kind: str) -> Callable[[str], TokenEmbeddings]:
-    """Return a function that makes embeddings of a file of a character model."""
-
-    def make(path: str) -> TokenEmbeddings:
-        if not path.endswith(".safetensors"):
-            embeddings: TokenEmbeddings = LANGUAGE_MODELS[kind](path)
-            return embeddings
-        model = load_character_model(path)
-        model.decoder = None  # as Flair loads a file
-        contextual = FlairEmbeddings(model, name=path)
-        return contextual if kind == "flair" else PooledFlairEmbeddings(contextual)
-
-    return make
 
 
 def _warn_of_unknown(spec: str, vocabulary: Collection[str], corpus: Corpus[Sentence]) -> None:

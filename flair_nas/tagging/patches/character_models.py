@@ -7,6 +7,7 @@ they are loaded. `FlairEmbeddings.to_params` saves two parameters that Flair 0.1
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,7 @@ def _name_of(model: LanguageModel, layer: str) -> str:
 
 
 def register_embeddings(module: ModuleType) -> None:
-    """Wrap what names and saves `FlairEmbeddings`.
+    """Wrap what loads, names and saves `FlairEmbeddings`. They take the safetensors file of a model, too.
 
     Args:
         module: `flair.embeddings.token`.
@@ -104,8 +105,15 @@ def register_embeddings(module: ModuleType) -> None:
     init, to_params = embeddings.__init__, embeddings.to_params
 
     @functools.wraps(init)
-    def make(self: FlairEmbeddings, *args: Any, **kwargs: Any) -> None:
-        init(self, *args, **kwargs)
+    def make(self: FlairEmbeddings, model: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(model, (str, Path)) and Path(model).suffix == ".safetensors":
+            from flair_nas.tagging.data.character_models import load_character_model
+
+            kwargs = {"name": str(model), **kwargs}
+            model = load_character_model(model)
+            if not kwargs.get("has_decoder"):
+                model.decoder = None  # as Flair loads a file
+        init(self, model, *args, **kwargs)
         if isinstance(self.lm.rnn, RecurrentLayer) and self.name == _name_of(self.lm, "LSTM"):
             self.name = _name_of(self.lm, type(self.lm.rnn).__name__)
 

@@ -18,6 +18,7 @@ from small_tagging import write_character_model
 
 from flair_nas import FlairNasError, Genotype, ParallelRNN, RecurrentState, SearchedRNN
 from flair_nas.nn.init import papers_range
+from flair_nas.tagging.data.character_models import save_character_model
 from flair_nas.tagging.safe_file import CONFIG, read_safe, write_safe
 
 GATED = "tanh0-relu1/state=tanh-relu+tanh1/input=sigmoid-identity"
@@ -97,6 +98,17 @@ def test_a_genotype_and_a_file_are_layers(tmp_path: Path) -> None:
 def test_an_unknown_layer_is_named_with_the_known_ones(kind: str | None, message: str) -> None:
     with pytest.raises(FlairNasError, match=message):
         make_model(kind)
+
+
+@pytest.mark.parametrize("kind", ["lstm", GATED])
+def test_embeddings_take_a_file_of_data(kind: str, tmp_path: Path) -> None:
+    save_character_model(make_model(kind), tmp_path)
+    files = [str(tmp_path / name) for name in ("model.pt", "model.safetensors")]
+    as_pickle, as_data = (FlairEmbeddings(file) for file in files)
+    assert vectors(as_pickle) == vectors(as_data) == vectors(FlairEmbeddings(Path(files[1])))
+    assert [as_pickle.name, as_data.name] == files and as_data.lm.decoder is None
+    assert FlairEmbeddings(files[1], has_decoder=True).lm.decoder is not None
+    assert vectors(PooledFlairEmbeddings(files[1])) == vectors(PooledFlairEmbeddings(files[0]))
 
 
 def test_options_of_a_layer_are_obeyed() -> None:
