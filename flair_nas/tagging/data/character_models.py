@@ -52,11 +52,12 @@ def save_character_model(model: LanguageModel, folder: Path) -> None:
         model.save(temporary)
 
 
-def load_character_model(source: str | Path) -> LanguageModel:
+def load_character_model(source: str | Path, has_decoder: bool = True) -> LanguageModel:
     """Load a character language model of Flair's, on `flair.device` and in evaluation mode.
 
     Args:
         source: a ``.safetensors`` file, which runs no code; or a model of Flair's, which is a pickle and can.
+        has_decoder: keep what predicts characters, which embeddings do not need.
 
     Raises:
         FlairNasError: there is no such file, or it is damaged or holds something else.
@@ -71,14 +72,14 @@ def load_character_model(source: str | Path) -> LanguageModel:
         raise FlairNasError(f"{path}: there is no such file of a character model")
     try:
         if path.suffix == ".safetensors":
-            return _read_data(path)
+            return _read_data(path, has_decoder)
         if zipfile.is_zipfile(path):  # Flair's oldest models are not, and have no checksums
             verify_checksums(path)
         else:
             with open(path, "rb") as file:
                 if _OLD_FORM not in file.read(64):
                     raise ValueError("it was not written by torch.save")
-        model: LanguageModel = LanguageModel.load_language_model(path)
+        model: LanguageModel = LanguageModel.load_language_model(path, has_decoder)
         return model
     except (FlairNasError, OSError):
         raise
@@ -91,7 +92,7 @@ def load_character_model(source: str | Path) -> LanguageModel:
         ) from None
 
 
-def _read_data(path: Path) -> LanguageModel:
+def _read_data(path: Path, has_decoder: bool) -> LanguageModel:
     try:
         with safe_open(path, "pt") as file:
             config = json.loads((file.metadata() or {}).get("flair_nas", "{}"))
@@ -104,6 +105,8 @@ def _read_data(path: Path) -> LanguageModel:
         raise FlairNasError(f"{path}: version {config['version']} is not known here; update flair-nas")
     if config["sha256"] != _hash_weights(weights):
         raise FlairNasError(f"{path}: is damaged, its checksum does not match; give the file back")
+    if not has_decoder:
+        weights = {name: tensor for name, tensor in weights.items() if not name.startswith("decoder.")}
     dictionary = Dictionary(add_unk=False)
     for item in config["characters"]:
         dictionary.add_item(item)

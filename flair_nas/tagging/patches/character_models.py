@@ -110,9 +110,7 @@ def register_embeddings(module: ModuleType) -> None:
             from flair_nas.tagging.data.character_models import load_character_model
 
             kwargs = {"name": str(model), **kwargs}
-            model = load_character_model(model)
-            if not kwargs.get("has_decoder"):
-                model.decoder = None  # as Flair loads a file
+            model = load_character_model(model, kwargs.get("has_decoder", False))
         init(self, model, *args, **kwargs)
         if isinstance(self.lm.rnn, RecurrentLayer) and self.name == _name_of(self.lm, "LSTM"):
             self.name = _name_of(self.lm, type(self.lm.rnn).__name__)
