@@ -106,8 +106,7 @@ class Splits:
     def __init__(self, corpus: TextCorpus, dictionary: Dictionary, config: CharacterModelConfig) -> None:
         self.corpus, self.dictionary, self.config = corpus, dictionary, config
         self.characters = corpus.vocabulary.words
-        minimum = max(config.split_size // 2, 2 * config.batch_size)
-        self.bounds = _find_bounds(corpus, config.split_size, minimum)
+        self.bounds = _find_bounds(corpus, config.split_size, 2 * config.batch_size)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -168,10 +167,15 @@ class Splits:
 def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
     """Return where splits begin and the last one ends: after the last end of a line within `size` characters.
 
-    A split of fewer characters than the minimum is joined with the one before it, or the first with the second.
+    A split of less than half the size, or of fewer characters than the minimum without empty lines, is joined with the
+    one before it, or the first with the second.
     """
     ids, end = corpus.train, corpus.vocabulary.index(END)
-    bounds, before = [0], 0
+
+    def is_short(start: int, stop: int) -> bool:
+        return stop - start < size // 2 or int(np.count_nonzero(_find_kept(ids[start:stop], end))) < minimum
+
+    bounds, short = [0], False  # the split before is too short
     while bounds[-1] < len(ids):
         piece = ids[bounds[-1] : bounds[-1] + size]
         ends = np.flatnonzero(piece == end)
@@ -184,11 +188,9 @@ def _find_bounds(corpus: TextCorpus, size: int, minimum: int) -> list[int]:
                 f"characters without the end of a line; break it into lines{advice}"
             )
         bounds.append(bounds[-1] + int(ends[-1]) + 1)
-        count = int(np.count_nonzero(_find_kept(piece[: int(ends[-1]) + 1], end)))
-        if len(bounds) > 2 and min(before, count) < minimum:
+        if short or (len(bounds) > 2 and is_short(*bounds[-2:])):
             del bounds[-2]
-            count += before
-        before = count
+        short = is_short(*bounds[-2:])
     return bounds
 
 

@@ -36,6 +36,7 @@ from flair_nas.errors import FlairNasError, NotFiniteError
 from flair_nas.language_model.model import detach
 from flair_nas.language_model.text.corpus import TextCorpus
 from flair_nas.nn.state import RecurrentState
+from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import autocast, check_precision
 from flair_nas.runs.duration import duration
 from flair_nas.runs.memory import check_fits, peak_memory_mb
@@ -97,14 +98,48 @@ def train_character_models(
             text = load_characters(config, progress)
             figures = {}
             for direction in config.directions():
-                training = _Training(config, *text, direction == "forward")
-                training.run = run.part(direction)
-                training.run.resume(training.restore)
-                training.run.accept()
-                training.train(progress)
-                figures[direction] = _finish(training)
-            run.finish({**figures, "epochs": training.epoch})
+                part = run.part(direction)
+                figures[direction] = _read_finished(part, text[0]) or _train_one(part, *text, progress)
+            run.accept()  # not yet done if all were finished
+            run.finish({**figures, "epochs": max(of["epochs"] for of in figures.values())})
             return figures
+
+
+def _read_finished(run: Run[CharacterModelConfig], corpus: TextCorpus) -> dict[str, Any] | None:
+    """Return the figures of a direction that has nothing left to do, or None."""
+    figures = run.figures("valid_bits")
+    if not (figures and run.is_finished(figures["epochs"]) and figures["fingerprint"] == corpus.fingerprint):
+        return None
+    if not is_whole(run.folder / PICKLE):
+        return None
+    _load_best(run.folder)
+    log.warning(
+        "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, figures["epochs"]
+    )
+    return figures
+
+
+def _load_best(folder: Path) -> LanguageModel:
+    """Load the best model of a direction; write its form as data again if that is lost."""
+    model = load_character_model(folder / PICKLE)
+    try:
+        load_character_model(folder / DATA)
+    except FlairNasError as error:
+        log.warning("%s; it is written again", error)
+        save_character_model(model, folder)
+    return model
+
+
+def _train_one(
+    run: Run[CharacterModelConfig], corpus: TextCorpus, dictionary: Dictionary, progress: bool
+) -> dict[str, Any]:
+    """Train the model of one direction, or go on with it, and return its figures."""
+    training = _Training(run.config, corpus, dictionary, run.folder.name == "forward")
+    training.run = run
+    run.resume(training.restore, f"To train it from the start, delete {run.folder}")
+    run.accept()
+    training.train(progress)
+    return _finish(training)
 
 
 def estimate_training(config: CharacterModelConfig, progress: bool = True) -> str:
@@ -171,6 +206,7 @@ class _Training:
             | {
                 "fingerprint": self.corpus.fingerprint,
                 "forward": self.forward,
+                "bounds": self.splits.bounds,
                 "layer": str(self.model.recurrent_type),
                 "characters": self.model.dictionary.get_items(),
                 "hidden": _to_plain(self.hidden),
@@ -186,11 +222,12 @@ class _Training:
         held = {
             "fingerprint": (self.corpus.fingerprint, "text"),
             "forward": (self.forward, "direction"),
+            "bounds": (self.splits.bounds, "cut of the text into splits"),
             "layer": (str(self.model.recurrent_type), "layer"),
             "characters": (self.model.dictionary.get_items(), "dictionary"),
         }
         for name, (value, word) in held.items():
-            if state[name] != value:
+            if state.get(name) != value:
                 raise FlairNasError(
                     f"{self.run.folder}: the {word} is another one than when this run began; give it back, or choose "
                     "another folder"
@@ -343,20 +380,9 @@ def _from_plain(hidden: Any) -> Any:
 
 
 def _finish(training: _Training) -> dict[str, Any]:
-    """Score the best model, and write and return the figures, unless that is done already."""
+    """Score the best model, and write and return the figures."""
     run, config, history, corpus = training.run, training.config, training.run.history, training.corpus
-    model = load_character_model(run.folder / PICKLE)
-    try:
-        load_character_model(run.folder / DATA)
-    except FlairNasError as error:
-        log.warning("%s; it is written again", error)
-        save_character_model(model, run.folder)
-    before = run.figures("valid_bits")
-    if before and run.is_finished(before["epochs"]):
-        log.warning(
-            "%s is finished (epochs: %d), so nothing was trained; --epochs extends it", run.folder, training.epoch
-        )
-        return before
+    model = _load_best(run.folder)
     figures: dict[str, Any] = {"text": corpus.name, "fingerprint": corpus.fingerprint, "rnn": config.rnn}
     figures |= {"epochs": training.epoch, "best_epoch": training.best_epoch, "characters": len(model.dictionary)}
     for part, ids in (("valid", corpus.valid), ("test", corpus.test)):

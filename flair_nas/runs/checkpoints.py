@@ -21,7 +21,7 @@ log = logging.getLogger("flair_nas")
 State = dict[str, Any]
 """The content of a checkpoint: tensors, numbers, text, None, and lists, tuples and dictionaries of these."""
 
-START_OVER = "To start over, choose another folder"
+START_OVER = "To start over, delete its folder or choose another"
 
 
 class Checkpoints:

@@ -80,7 +80,7 @@ class EpochPlugin(TrainerPlugin):
         for member in frozen_members(self.tagger.embeddings):
             held = {id(tensor) for tensor in member.state_dict(keep_vars=True).values()}
             names = [name for name, tensor in own.items() if id(tensor) in held]
-            if not all(name in weights and torch.equal(own[name].cpu(), weights[name]) for name in names):
+            if not all(name in weights and _are_equal(own[name].cpu(), weights[name]) for name in names):
                 raise FlairNasError(
                     f"{checkpoint}: embeddings {member.name} are others than when this run began; give back their "
                     "file, or choose another folder"
@@ -255,3 +255,8 @@ def _architecture(tagger: SequenceTagger) -> str:
     if not isinstance(tagger.rnn, RecurrentLayer):
         return str(tagger.rnn)
     return normalize_description(describe_rnn(tagger.rnn))
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    """Return True for tensors of the same shape and numbers; NaN, which word vectors may have, equals NaN."""
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

@@ -17,6 +17,7 @@ from flair.trainers.language_model_trainer import LanguageModelTrainer, TextCorp
 from small_character_model import GATED, LINES, run_training, settings, write_text_folder
 
 from flair_nas import FlairNasError, Genotype
+from flair_nas.character_model import text as character_text
 from flair_nas.character_model import training
 from flair_nas.character_model.config import CharacterModelConfig
 from flair_nas.character_model.evaluation import evaluate_character_model
@@ -117,6 +118,25 @@ def test_epochs_and_a_direction_are_added(text: str, tmp_path: Path) -> None:
     train(text, tmp_path / "run", epochs=2)
     added = train(text, tmp_path / "run", epochs=3, direction="both")
     assert {name: of["test_bits"] for name, of in added.items()} == {n: of["test_bits"] for n, of in whole.items()}
+
+
+def test_a_direction_is_added_where_the_finished_one_has_no_checkpoints(text: str, tmp_path: Path) -> None:
+    forward = train(text, tmp_path / "run")["forward"]
+    for path in (tmp_path / "run" / "forward").glob("checkpoint*.pt"):
+        path.unlink()
+    both = train(text, tmp_path / "run", direction="both")
+    assert both["forward"] == forward and both["backward"]["epochs"] == 2
+    with pytest.raises(FlairNasError, match="forward: its checkpoints are gone, so this run cannot go on"):
+        train(text, tmp_path / "run", direction="both", epochs=3)
+
+
+def test_a_text_that_is_cut_into_other_splits_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(text, tmp_path / "run", epochs=1)
+    monkeypatch.setattr(character_text, "_find_bounds", lambda corpus, *_: [0, len(corpus.train)])
+    with pytest.raises(FlairNasError, match="the cut of the text into splits is another one"):
+        train(text, tmp_path / "run", epochs=2)
 
 
 def test_another_text_layer_or_dictionary_is_refused(text: str, tmp_path: Path) -> None:

@@ -424,6 +424,12 @@ def test_embeddings_whose_file_was_replaced_are_refused(corpus: str, tmp_path: P
         train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)
 
 
+def test_embeddings_with_nan_that_no_word_has_are_the_same_as_before(corpus: str, tmp_path: Path) -> None:
+    config = settings(corpus, embeddings=[vectors_with_nan(tmp_path / "vectors", "nowhere")], epochs=1)
+    train_taggers(config, tmp_path / "run", progress=False)
+    assert train_taggers(dataclasses.replace(config, epochs=2), tmp_path / "run", progress=False)["seeds"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["half", "flipped bit"])
 def test_a_damaged_checkpoint_costs_an_epoch(
@@ -538,9 +544,10 @@ def test_figures_of_fewer_epochs_than_the_model_has_are_made_again(corpus: str, 
 
 def vectors_with_nan(path: Path, word: str) -> str:
     vectors = KeyedVectors(vector_size=5)
-    table = numpy.random.default_rng(0).normal(size=(len(WORDS), 5)).astype("float32")
-    table[WORDS.index(word), 2] = numpy.nan
-    vectors.add_vectors(list(WORDS), table)
+    words = [*dict.fromkeys([*WORDS, word])]
+    table = numpy.random.default_rng(0).normal(size=(len(words), 5)).astype("float32")
+    table[words.index(word), 2] = numpy.nan
+    vectors.add_vectors(words, table)
     vectors.save(str(path))
     return f"word:{path}"
 

@@ -7,6 +7,7 @@ they are loaded. `FlairEmbeddings.to_params` saves two parameters that Flair 0.1
 from __future__ import annotations
 
 import functools
+import inspect
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ def register(module: ModuleType) -> None:
         settings: dict[str, Any] = {"batch_first": False, "names": KNOWN, "setting": "recurrent_type"}
         if hidden_size > 0:  # the layer refuses other sizes
             settings["init_range"] = papers_range(hidden_size)
-        layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **settings, **options)
+        layer = build_rnn(layer_type, initial_size, hidden_size, nlayers, dropout=between, **{**settings, **options})
         return layer, 1  # its state is one object
 
     vars(module)["create_recurrent_layer"] = create_recurrent_layer
@@ -103,15 +104,18 @@ def register_embeddings(module: ModuleType) -> None:
     """
     embeddings = module.FlairEmbeddings
     init, to_params = embeddings.__init__, embeddings.to_params
+    signature = inspect.signature(init)
 
     @functools.wraps(init)
-    def make(self: FlairEmbeddings, model: Any, *args: Any, **kwargs: Any) -> None:
+    def make(self: FlairEmbeddings, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments
+        model = given["model"]
         if isinstance(model, (str, Path)) and Path(model).suffix == ".safetensors":
             from flair_nas.tagging.data.character_models import load_character_model
 
-            kwargs = {"name": str(model), **kwargs}
-            model = load_character_model(model, kwargs.get("has_decoder", False))
-        init(self, model, *args, **kwargs)
+            given |= {"name": given.get("name") or str(model)}
+            given["model"] = load_character_model(model, given.get("has_decoder", False))
+        init(**given)
         if isinstance(self.lm.rnn, RecurrentLayer) and self.name == _name_of(self.lm, "LSTM"):
             self.name = _name_of(self.lm, type(self.lm.rnn).__name__)
 
