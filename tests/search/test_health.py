@@ -267,7 +267,7 @@ def test_a_short_text_gets_shorter_segments(text: Path) -> None:
     assert [objective(steps).bptt for steps in (0, 1, words // 40, 10_000)] == [20, 20, 10, 5]
     assert objective(words // 40).steps(1) >= words // 40
     assert objective(10_000, bptt=3).bptt == 3  # never longer than asked for
-    assert "(--min-steps 0 keeps 20 words)" in objective(words // 40).derived
+    assert "(--min-steps 0 keeps 20)" in objective(words // 40).derived
     assert "--min-steps" not in objective(1).derived
 
 
