@@ -112,9 +112,8 @@ class Run(Generic[Config]):
         self.folder.mkdir(exist_ok=True)
         if self.history:
             self._write_history()
-        else:  # these files belong to an earlier run
-            for name in ("history.jsonl", "metrics.json"):
-                (self.folder / name).unlink(missing_ok=True)
+        else:  # a kill may have left a line that no checkpoint knows
+            (self.folder / "history.jsonl").unlink(missing_ok=True)
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Write the history, if any, then a checkpoint with it and `state`, each whole or not at all."""
