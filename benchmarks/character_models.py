@@ -159,11 +159,10 @@ def measure_speed(arguments: argparse.Namespace) -> None:
     steps: dict[str, dict[str, partial[float]]] = {"training": {}, "embedding": {}}
     for name, of in kept.items():
         layer = name.partition(", ")[0]
-        sizes = of["hidden_size"], 1 + (layer in TWO), EMBEDDING
-        model = LanguageModel(characters, True, *sizes, recurrent_type=SOURCES.get(layer, layer), dropout=0.1)
-        steps["training"][name] = partial(train, model.train())
-        copy = LanguageModel(characters, True, *sizes, recurrent_type=SOURCES.get(layer, layer))
-        steps["embedding"][name] = partial(embed, FlairEmbeddings(copy.eval()))
+        spec, sizes = SOURCES.get(layer, layer), (of["hidden_size"], 1 + (layer in TWO), EMBEDDING)
+        models = [LanguageModel(characters, True, *sizes, recurrent_type=spec, dropout=0.1) for _ in steps]
+        steps["training"][name] = partial(train, models[0].train())
+        steps["embedding"][name] = partial(embed, FlairEmbeddings(models[1].eval()))
     for kind, layers in steps.items():
         times = in_turn(layers, 100, 240)
         for name in layers:

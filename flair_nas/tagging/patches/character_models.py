@@ -113,7 +113,7 @@ def register_embeddings(module: ModuleType) -> None:
         if isinstance(model, (str, Path)) and Path(model).suffix == ".safetensors":
             from flair_nas.tagging.data.character_models import load_character_model
 
-            given |= {"name": given.get("name") or str(model)}
+            given["name"] = given.get("name") or str(model)
             given["model"] = load_character_model(model, given.get("has_decoder", False))
         init(**given)
         if isinstance(self.lm.rnn, RecurrentLayer) and self.name == _name_of(self.lm, "LSTM"):
