@@ -21,7 +21,7 @@ from flair_nas.experiments.statistics import mean_and_spread
 
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results" / "first_tagger.json"
-LAYERS = ["small-relu-tanh", "LSTM", "i-darts-ptb"]
+LAYERS = ["small-relu-tanh", "LSTM"]
 
 
 def first_lines() -> str:

@@ -62,7 +62,7 @@ TEXTS = {
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--corpus", help="folder of train.txt, dev.txt and test.txt, in place of the sentences above")
-parser.add_argument("--rnn", default="i-darts-ptb", help="LSTM, GRU, a genotype's name, its file or its one line")
+parser.add_argument("--rnn", default="small-relu-tanh", help="LSTM, GRU, a genotype's name, its file or its one line")
 parser.add_argument("--hidden-size", type=int, default=32)
 parser.add_argument("--epochs", type=int, default=8)
 parser.add_argument("--seed", type=int, default=1)

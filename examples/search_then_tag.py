@@ -1,12 +1,12 @@
 """From plain text to a tagger: search a cell, build Flair's SequenceTagger with it, train, tag a sentence.
 
     python examples/search_then_tag.py
-    python examples/search_then_tag.py --text my_text/ --corpus my_corpus/ --preset i-darts-small
+    python examples/search_then_tag.py --text my_text/ --corpus my_corpus/ --preset local-search-small
 
 Without arguments it runs on the bundled text and corpus, offline, in a few minutes on a CPU; these are so small that
 perplexity and F1 mean nothing. For your own data: a folder with train and valid text (one sentence a line, words parted
-by blanks), and a folder of column files (train, dev, test). The settings below suit 17,000 words; with --preset, those
-of resources/presets/search/ are taken. A search that was stopped goes on where it was when the script runs again.
+by blanks), and a folder of column files (train, dev, test). A search that was stopped goes on where it was when the
+script runs again.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from flair_nas.tagging.data.embeddings import build_embeddings
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--text", default="demo", help="text to search on: a folder with train and valid files")
 parser.add_argument("--corpus", default="demo", help="corpus to tag: a folder of column files, conll_03, wnut_17, ...")
-parser.add_argument("--preset", help="settings of the search by name, in place of the small ones below")
-parser.add_argument("--search-epochs", type=int)
+parser.add_argument("--preset", default="local-search-small", help="settings of the search by name")
+parser.add_argument("--search-epochs", type=int, default=24)
 parser.add_argument("--epochs", type=int, default=12, help="of the tagger")
 parser.add_argument(
     "--embeddings",
@@ -36,24 +36,9 @@ parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--out", default="runs/search-then-tag")
 arguments = parser.parse_args()
 
-small = {
-    "relaxation": "i-darts",
-    "hidden_size": 32,
-    "batch_size": 32,
-    "bptt": 20,
-    "vary_length": False,
-    "learning_rate": 20.0,
-    "schedule": "cosine",
-    "dropout": 0.2,
-    "input_dropout": 0.2,
-    "recurrent_dropout": 0.0,
-    "embedding_dropout": 0.1,
-    "epochs": 8,
-}
-settings = {} if arguments.preset else small
-settings |= {"text": arguments.text, "seed": arguments.seed}
-if arguments.search_epochs:
-    settings["epochs"] = arguments.search_epochs
+settings = {"text": arguments.text, "seed": arguments.seed, "epochs": arguments.search_epochs}
+if arguments.text == "demo":
+    settings["hidden_size"] = 32
 config = resolve(SearchConfig, kind="search", preset=arguments.preset, flags=settings)
 corpus, label_type, *_ = load_corpus(arguments.corpus)  # a mistake in its name should not cost a search
 found = search_genotype(config, f"{arguments.out}/search")
@@ -70,7 +55,7 @@ tagger = SequenceTagger(
 )
 ModelTrainer(tagger, corpus).train(
     f"{arguments.out}/tagger",
-    learning_rate=0.3,
+    learning_rate=0.2,
     mini_batch_size=8,
     max_epochs=arguments.epochs,
     patience=1,

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("flair_nas")
 
 TRAIN_EXAMPLES = """examples:
-  flair-nas lm train --text my_text/ --rnn i-darts-ptb --hidden-size 200 --epochs 10 --out runs/lm
+  flair-nas lm train --text my_text/ --hidden-size 200 --epochs 10 --out runs/lm
   flair-nas lm train --preset ptb-small --text ptb/ --rnn lstm --hidden-size 144 --out runs/lstm
   flair-nas lm train --preset darts-ptb --text ptb/ --rnn runs/search/genotype.json --out runs/ptb
   flair-nas lm train --resume runs/ptb
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins. A text is a folder with
 train, valid and test files: one sentence per line, words separated by blanks.
-Options of a searched cell follow its name and win over settings: --rnn i-darts-ptb,recurrent_dropout=0.1. There,
+Options of a searched cell follow its name and win over settings: --rnn darts-v2,recurrent_dropout=0.1. There,
 dropout is the one between layers; --dropout is the one of the output."""
 
 EVALUATE_EXAMPLES = """examples:

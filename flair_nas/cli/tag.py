@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from flair.data import Sentence
 
 TRAIN_EXAMPLES = """examples:
-  flair-nas tag train --corpus demo --rnn i-darts-ptb --embeddings one-hot char --epochs 20 --out runs/demo
+  flair-nas tag train --corpus demo --embeddings one-hot char --hidden-size 64 --batch-size 8 --out runs/demo
   flair-nas tag train --corpus my_data/ --columns text=0,ner=1 --embeddings word:vectors.gensim char --out runs/mine
   flair-nas tag train --preset small-ner --corpus my_data/ --out runs/small
   flair-nas tag train --preset i-darts-ner --seeds 1,2,3 --out runs/conll03
   flair-nas tag train --resume runs/conll03
 
 Settings come from the defaults, then --preset, then --config, then flags; the later wins.
-Options of a searched cell follow its name: --rnn i-darts-ptb,recurrent_dropout=0.25,init_range=0.06"""
+Options of a searched cell follow its name: --rnn small-relu-tanh,recurrent_dropout=0.25,init_range=0.06"""
 
 PREDICT_EXAMPLES = """examples:
   flair-nas tag predict --model runs/demo "Dr Maria Lindqvist works at Northgate Rail in Leeds."

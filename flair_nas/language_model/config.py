@@ -26,7 +26,7 @@ class LanguageModelSettings(TextSettings):
     """
 
     rnn: str = setting(
-        "i-darts-ptb",
+        "gru",
         "lstm, gru, sru, mingru, minlstm, or a genotype: its name, file, address or one line; options after commas",
     )
     hidden_size: int = setting(200, "hidden size H", **COUNT)

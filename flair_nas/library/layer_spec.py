@@ -19,6 +19,9 @@ log = logging.getLogger("flair_nas")
 LAYER_OPTIONS = ("dropout", "input_dropout", "recurrent_dropout", "init_range")
 """Arguments of `SearchedRNN` that a layer spec can set."""
 
+LEARNING_RATE = 0.2
+"""Learning rate of SGD for taggers whose layer is stored without one (docs/layers.md)."""
+
 
 def parse_layer_spec(
     text: str, others: Sequence[str] = (), name: str = "rnn_type"
@@ -71,6 +74,20 @@ def to_layer_spec(genotype: Genotype, numbers: Mapping[str, float] | None = None
     changed = {name: value for name, value in genotype.options.items() if value != defaults.get(name)}
     options = changed | dict(numbers or {})
     return ",".join([genotype.one_line(), *(f"{name}={value}" for name, value in options.items())])
+
+
+def advised_learning_rate(text: str, others: Sequence[str] = ()) -> float:
+    """Return the learning rate of SGD that taggers with a layer are advised to take.
+
+    It is the `learning_rate` in the origin of the layer's genotype, or `LEARNING_RATE` if there is none.
+
+    Args:
+        text: a layer spec.
+        others: layers without a genotype, such as LSTM.
+    """
+    if text.upper() in [other.upper() for other in others]:
+        return LEARNING_RATE
+    return parse_layer_spec(text, others)[0].origin.get("learning_rate", LEARNING_RATE)  # type: ignore[no-any-return]
 
 
 def normalize_description(architecture: str) -> str:

@@ -44,7 +44,7 @@ class SelectSettings(PoolSettings):
 
     rnn: str = setting("lstm", "the baseline, which always comes to the end")
     hidden_size: int = setting(256, "hidden size H, in each direction", **COUNT)
-    learning_rate: float = setting(0.1, "learning rate", low=1e-12, high=1e6)
+    learning_rate: float = setting(0.2, "learning rate", low=1e-12, high=1e6)
     epochs: int = setting(40, "epochs of a full training, at most", **COUNT, flair="max_epochs")
     seeds: list[int] = setting(
         [1, 2, 3], "these choose: the first alone, then all among the best, as far as there is time",
@@ -79,7 +79,7 @@ class SelectSettings(PoolSettings):
         0, "history length m of random gates, with which each cell is compared, too; 0: without", low=0, high=100
     )
     rates: list[float] = setting(
-        [1.0, 2.0], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
+        [1.0, 0.5], "each layer is tried with the learning rate times each", low=1e-6, high=1e6, check=all_different
     )
 
     def select_problems(self) -> list[str]:
@@ -104,7 +104,7 @@ class SelectSettings(PoolSettings):
 
 @takes_flair_names
 @dataclass
-class SelectConfig(SelectSettings, TaggerConfig):
+class SelectConfig(SelectSettings, TaggerConfig):  # type: ignore[misc]  # its learning rate is never None
     """Settings of `select_layer` on tags; each is also a flag of ``flair-nas select`` and a key of a ``--config`` file.
 
     Raises:

@@ -53,8 +53,9 @@ class CorpusSettings:
 class TaggerConfig(CorpusSettings):
     """Settings of `train_taggers`; each is also a flag of ``flair-nas tag train`` and a key of a ``--config`` file.
 
-    Defaults are those of Flair, if it has one. Flair's own names work, too: `rnn_type`, `rnn_layers`, `use_crf`,
-    `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`, `column_delimiter`, `comment_symbol`.
+    Defaults are those of Flair, if it has one, but for layer and learning rate. Flair's own names work, too:
+    `rnn_type`, `rnn_layers`, `use_crf`, `reproject_embeddings`, `max_grad_norm`, `mini_batch_size`, `max_epochs`,
+    `column_delimiter`, `comment_symbol`.
 
     Raises:
         FlairNasError: settings cannot be used; the message names all of them.
@@ -84,7 +85,9 @@ class TaggerConfig(CorpusSettings):
         True, "a linear map on top of the embeddings: as wide as they are, or to a width of N", low=2, high=1_000_000,
         flair="reproject_embeddings",
     )  # fmt: skip
-    learning_rate: float = setting(0.1, "learning rate of SGD", low=1e-12, high=1e6)
+    learning_rate: float | None = setting(
+        None, "learning rate of SGD (the one that the layer is stored with, else 0.2)", low=1e-12, high=1e6
+    )  # fmt: skip
     anneal_factor: float = setting(
         0.5, "the learning rate is multiplied by this on a plateau of dev F1", low=1e-6, high=0.999999
     )

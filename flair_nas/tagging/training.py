@@ -25,8 +25,8 @@ from flair.models import SequenceTagger
 from flair.trainers import ModelTrainer
 from torch.utils.data import ConcatDataset, Dataset
 
-from flair_nas.errors import FlairNasError
-from flair_nas.library.layer_spec import parse_layer_spec, warn_of_risks
+from flair_nas.errors import FlairNasError, brief
+from flair_nas.library.layer_spec import advised_learning_rate, parse_layer_spec, warn_of_risks
 from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.checkpoints import is_whole
 from flair_nas.runs.device import check_precision
@@ -90,6 +90,7 @@ def train_taggers(
         OSError: the folder cannot be written, or the disk is full; the last good checkpoint is kept.
     """
     rnn = rnn_type(config)  # fails on an unknown name before the corpus is loaded
+    config = _with_learning_rate(config)
     sizes = f"hidden_size {config.hidden_size}" + (f", layers {config.layers}" if config.layers > 1 else "")
     with flair_device(config.device), flair_says(logging.NOTSET if verbose else logging.WARNING):
         check_precision(config.precision, flair.device)
@@ -104,6 +105,15 @@ def train_taggers(
             if as_data:
                 write_as_data(run.folder)
             return metrics
+
+
+def _with_learning_rate(config: TaggerConfig) -> TaggerConfig:
+    """Return the settings with the learning rate that the layer is stored with, if they have none; log it."""
+    if config.learning_rate is not None:
+        return config
+    rate = advised_learning_rate(config.rnn, LAYER_NAMES)
+    log.info("learning rate %g, as advised for %s (--learning-rate sets another)", rate, brief(config.rnn))
+    return dataclasses.replace(config, learning_rate=rate)
 
 
 def load_corpus_of(config: TaggerConfig) -> TaggingCorpus:
@@ -351,7 +361,7 @@ def _run_trainer(plugin: EpochPlugin, start: int) -> None:
             torch.set_autocast_gpu_dtype(torch.bfloat16)
         ModelTrainer(plugin.tagger, train_only).train_custom(
             plugin.run.folder,
-            learning_rate=config.learning_rate,
+            learning_rate=cast(float, config.learning_rate),
             mini_batch_size=config.batch_size,
             max_epochs=config.epochs,
             max_grad_norm=config.clip,

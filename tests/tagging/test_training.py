@@ -39,6 +39,7 @@ from small_tagging import (
 )
 
 from flair_nas.errors import FlairNasError
+from flair_nas.genotype import Genotype
 from flair_nas.library.named import load_genotype
 from flair_nas.runs import run
 from flair_nas.runs.run import RunStopped
@@ -97,6 +98,26 @@ def test_the_preset_of_a_small_cell_is_what_was_measured() -> None:
     settings = table["columns"]["WNUT-2017"]["tagging"]
     assert {name: getattr(config, name) for name in settings} == settings
     assert load_genotype(config.rnn).one_line() == table["rows"]["relu0-tanh1"]["rnn"]
+
+
+def test_a_layer_is_trained_at_the_rate_that_it_is_stored_with(
+    corpus: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = dataclasses.replace(Genotype.parse("tanh0"), origin={"learning_rate": 0.05})
+    slow.save(tmp_path / "slow.json")
+    with caplog.at_level(logging.INFO, "flair_nas"):
+        for rnn, rate in (("lstm", 0.2), ("small-relu-tanh", 0.2), (f"{tmp_path / 'slow.json'},dropout=0.1", 0.05)):
+            out = tmp_path / rnn.split("/")[-1]
+            train_taggers(settings(corpus, rnn=rnn, learning_rate=None, epochs=1), out, progress=False)
+            assert read_settings(out / "config.yaml", TaggerConfig)["learning_rate"] == rate
+            assert lines(out / "seed-1" / "history.jsonl")[0]["learning_rate"] == rate
+            assert f"learning rate {rate:g}, as advised for" in caplog.text
+            caplog.clear()
+        train_taggers(settings(corpus, learning_rate=0.5, epochs=1), tmp_path / "own", progress=False)
+    assert "as advised" not in caplog.text
+    dataclasses.replace(slow, origin={"learning_rate": "fast"}).save(tmp_path / "slow.json")
+    with pytest.raises(FlairNasError, match="learning_rate must be a number .*, got 'fast'"):
+        train_taggers(settings(corpus, rnn=str(tmp_path / "slow.json"), learning_rate=None), tmp_path / "no")
 
 
 def test_a_start_of_weights_is_that_of_the_settings_unless_the_layer_says() -> None:
