@@ -32,7 +32,7 @@ def first_lines(source: Path, target: Path, lines: int) -> None:
 
 
 def test_the_demo_searches_trains_reloads_and_tags(tmp_path: Path) -> None:
-    short = ("--search-epochs", "1", "--epochs", "1", "--seeds", "1", "2")
+    short = ("--search-epochs", "3", "--epochs", "1", "--seeds", "1", "2")
     out = run_example("demo.py", *short, "--out", "runs", cwd=tmp_path)
     found = Genotype.load(tmp_path / "runs" / "search" / "genotype.json")
     assert f"found: {found.one_line()}" in out and "learned nothing" not in out
@@ -48,10 +48,10 @@ def test_search_then_tag_on_own_text_and_corpus(tmp_path: Path) -> None:
         first_lines(resource_path("demo_text", f"{part}.txt"), tmp_path / "text" / f"{part}.txt", lines)
     for part in ("train", "dev", "test"):
         first_lines(resource_path("demo", f"{part}.txt"), tmp_path / "corpus" / f"{part}.txt", 200)
-    arguments = ["--text", "text", "--corpus", "corpus", "--search-epochs", "1", "--epochs", "1", "--out", "runs"]
+    arguments = ["--text", "text", "--corpus", "corpus", "--search-epochs", "30", "--epochs", "1", "--out", "runs"]
     out = run_example("search_then_tag.py", *arguments, cwd=tmp_path)
     found = Genotype.load(tmp_path / "runs" / "search" / "genotype.json")
-    assert f"found after 1 epochs: {found.one_line()}" in out and "Harvest Festival" in out
+    assert f"found after 30 epochs: {found.one_line()}" in out and "Harvest Festival" in out
     assert (tmp_path / "runs" / "tagger" / "final-model.pt").exists()
 
 

@@ -39,7 +39,7 @@ def test_readme_names_the_default_layer_and_its_rate() -> None:
     small = re.search(r"\| a small language model \| `([^`]+)` \|", text_of("README.md"))
     assert small and small[1] == LanguageModelConfig(text="demo").rnn
     assert f'rnn_type="{LAYER}"' in text_of("docs/index.md")
-    assert f"default layer is `{LAYER}`, at learning rate\n{LEARNING_RATE:g}" in text_of("docs/tagging.md")
+    assert f"default layer is `{LAYER}`, at learning\nrate {LEARNING_RATE:g}" in text_of("docs/tagging.md")
     assert f"Train taggers at learning rate {LEARNING_RATE:g}" in text_of("docs/layers.md")
 
 
