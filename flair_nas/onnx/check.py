@@ -15,6 +15,7 @@ from flair.models import SequenceTagger
 from flair_nas.errors import FlairNasError
 from flair_nas.onnx.int8 import quantize_tagger
 from flair_nas.runtime.tagger import Tagger
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.evaluation import check_labels
 
 log = logging.getLogger("flair_nas")
@@ -34,7 +35,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def check_export(tagger: SequenceTagger, folder: Path, sentences: Sequence[Sentence], int8: bool = False) -> str:
+def check_export(tagger: SequenceTagger, folder: str | Path, sentences: Sequence[Sentence], int8: bool = False) -> str:
     """Compare an exported tagger with the tagger on labelled sentences.
 
     Args:
@@ -50,6 +51,7 @@ def check_export(tagger: SequenceTagger, folder: Path, sentences: Sequence[Sente
         FlairNasError: the tagger and its export find different labels, of which the error shows the first; or the
             sentences have no labels of the tagger's kind.
     """
+    folder = user_path(folder)
     threads, label_type = torch.get_num_threads(), tagger.label_type
     check_labels(tagger, sentences, label_type, warn=True)
     before = _tag_by_flair(tagger, sentences, label_type)
