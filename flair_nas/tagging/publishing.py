@@ -25,6 +25,7 @@ from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import read_run_settings, to_yaml
 from flair_nas.storage.files import whole_file
 from flair_nas.storage.folders import no_names, whole_files
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
 from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import NAMES
@@ -109,7 +110,9 @@ def publish_tagger(
         raise FlairNasError(f"{run}: is no finished run, its metrics.json cannot be read ({error})") from None
     with whole_files(out, no_names, CARD) as part:
         tagger = load_tagger(run / "model.pt")
-        folders = _cut_paths(tagger)
+        sources = [entry.partition(":")[2] for entry in config.embeddings]
+        local = {str(user_path(source).parent) for source in sources if source.startswith(("/", "~"))}
+        folders = local | _cut_paths(tagger)
         with whole_file(part / PICKLE) as temporary:
             tagger.save(temporary)
         fault = ""
@@ -155,7 +158,7 @@ def _check_paths(out: Path, folders: Collection[str]) -> None:
     """Refuse to publish files that name a folder of this machine."""
     for file in out.iterdir():
         content = file.read_bytes()
-        if names := [folder for folder in folders if folder != "/" and folder.encode() in content]:
+        if names := [folder for folder in folders if folder != "/" and f"{folder}/".encode() in content]:
             raise FlairNasError(
                 f"{file.name} would show {names[0]} to everybody; train the tagger with embeddings by relative paths"
             )
