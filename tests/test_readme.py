@@ -25,6 +25,15 @@ def test_every_make_target_that_is_named_exists() -> None:
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in named)
 
 
+def test_extras_are_added_to_the_installation_that_is_there() -> None:
+    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "flair_nas").rglob("*.py")]
+    lines = [line for text in texts for line in text.read_text(encoding="utf-8").splitlines()]
+    commands = [line for line in lines if "pip install" in line]
+    assert len(commands) > 8
+    # `pip install '.[onnx]'` would replace the editable installation of `make demo`
+    assert not [line for line in commands if re.search(r"pip install ['\"]?\.\[", line)]
+
+
 def test_it_fits_on_a_few_screens() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 900

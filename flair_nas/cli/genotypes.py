@@ -14,7 +14,7 @@ from flair_nas.cli.flags import add_action, add_hub_flags, count
 from flair_nas.drawing.cell import COLOURS, to_dot, to_png, to_svg
 from flair_nas.drawing.graph import graph_equations, to_text
 from flair_nas.errors import FlairNasError, brief, did_you_mean
-from flair_nas.genotype import Genotype, random_genotype
+from flair_nas.genotype import Genotype, GenotypeError, random_genotype
 from flair_nas.genotype.complexity import edge_depth, edit_distance, multiply_adds
 from flair_nas.library.card import publish_genotype, words_of
 from flair_nas.library.downloads import download
@@ -242,7 +242,7 @@ def get(arguments: argparse.Namespace) -> int:
     print(f"in the cache: {path}")
     print(f"always this very file: {pinned}")
     if arguments.out:
-        copy_whole(path, user_path(arguments.out))
+        copy_whole(path, _genotype_file(arguments.out))
         print(f"written: {arguments.out}")
     return 0
 
@@ -264,8 +264,19 @@ def draw_at_random(arguments: argparse.Namespace) -> int:
         raise FlairNasError(str(error)) from None
     print(genotype.one_line())
     if arguments.out:
-        genotype.save(user_path(arguments.out))
+        genotype.save(_genotype_file(arguments.out))
     return 0
+
+
+def _genotype_file(name: str) -> Path:
+    """Return the path of a genotype to write, and refuse to replace a file that holds something else."""
+    path = user_path(name)
+    try:
+        if path.is_file():
+            Genotype.load(path)
+    except GenotypeError:
+        raise FlairNasError(f"{path} exists and holds no genotype; name another file") from None
+    return path
 
 
 def validate(arguments: argparse.Namespace) -> int:

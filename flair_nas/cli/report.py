@@ -16,6 +16,9 @@ EXAMPLES = """examples:
 The page needs no network. It shows finished, running and interrupted runs. Plotly comes with:
 pip install 'flair-nas[report]'"""
 
+REPORT = b"<title>flair-nas report: "
+"""Bytes near the beginning of each page."""
+
 
 def add_parser(verbs: Actions) -> None:
     """Add the verb."""
@@ -31,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     out = user_path(arguments.out)
     if out.suffix not in (".html", ".htm"):
         raise FlairNasError(f"--out {brief(arguments.out)} must end in .html")
+    if out.is_file() and REPORT not in out.read_bytes()[:1000]:
+        raise FlairNasError(f"{out} exists and is no report of flair-nas; name another file with --out")
     pictures = user_path(arguments.png) if arguments.png else None
 
     from flair_nas.report.writing import write_report

@@ -209,7 +209,7 @@ def format_metrics(metrics: dict[str, Any]) -> str:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag evaluate``."""
     if arguments.predictions is not None:
-        _check_predictions(user_path(arguments.predictions), user_path(arguments.model))
+        _check_predictions(user_path(arguments.predictions), arguments)
     _check_model(arguments.model)
     settings = _read_run_settings(user_path(arguments.model))
     corpus_of_run = arguments.corpus is None and arguments.file is None
@@ -219,6 +219,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
             raise FlairNasError(f"--corpus or --file is needed: {missing}")
         arguments.corpus = settings["corpus"]
         arguments.data_root = arguments.data_root or settings.get("data_root")
+        if arguments.predictions is not None:
+            _check_predictions(user_path(arguments.predictions), arguments)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.evaluation import evaluate_tagger
@@ -275,11 +277,17 @@ def _read_sentences(
     return list(part)
 
 
-def _check_predictions(path: Path, model: Path) -> None:
-    """Raise an error if predictions cannot be written, or would replace the model."""
+def _check_predictions(path: Path, arguments: argparse.Namespace) -> None:
+    """Raise an error if predictions cannot be written, or would replace the model or a file of the corpus."""
     check_writable(path)
-    if path.exists() and any(file.exists() and path.samefile(file) for file in (model, model / "model.pt")):
-        raise FlairNasError(f"--predictions {path} is the model itself; name another file")
+    model = user_path(arguments.model)
+    inputs = {model: "the model", model / "model.pt": "the model"}
+    for source in filter(None, (arguments.file, arguments.corpus)):
+        folder = user_path(source)
+        inputs |= dict.fromkeys(folder.iterdir() if folder.is_dir() else [folder], "a file of the corpus")
+    for file, what in inputs.items():
+        if path.exists() and file.exists() and path.samefile(file):
+            raise FlairNasError(f"--predictions {path} is {what} itself; name another file")
 
 
 def _read_run_settings(model: Path) -> dict[str, Any]:

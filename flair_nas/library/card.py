@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import brief
 from flair_nas.genotype import Genotype
 from flair_nas.library.downloads import FILE
-from flair_nas.storage.files import write_text
+from flair_nas.storage.files import hash_file, write_text
+from flair_nas.storage.folders import no_names, whole_files
 
 PICTURE = "genotype.svg"
 CARD = "README.md"
@@ -49,7 +49,7 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
 
     Args:
         genotype: the genotype; its origin fills the card.
-        out: a folder that is new, empty or of an earlier call.
+        out: a folder that is new or empty.
         repository: ``owner/name`` on the Hub.
         license: of the genotype, as the Hub spells it (``mit``, ``cc-by-4.0``), or None.
 
@@ -60,35 +60,20 @@ def publish_genotype(genotype: Genotype, out: Path, repository: str, license: st
         FlairNasError: the folder holds other files.
         OSError: it cannot be written.
     """
-    prepare_folder(out, (FILE, PICTURE, CARD))
-    genotype = write_genotype(genotype, out)
-    text = _TEMPLATE.format(
-        name=repository.partition("/")[2],
-        repository=repository,
-        gates=" with ESS's inter-cell gates" if genotype.state_gate or genotype.input_gate else "",
-        nodes=len(genotype.nodes),
-        cell=describe_cell(genotype),
-        origin=describe_origin(genotype.origin),
-        digest=hashlib.sha256((out / FILE).read_bytes()).hexdigest(),
-    )
-    tags = ["flair-nas", "neural-architecture-search", "recurrent-neural-network"]
-    write_card(out, text, license=license, tags=tags)
+    with whole_files(out, no_names, CARD) as part:
+        genotype = write_genotype(genotype, part)
+        text = _TEMPLATE.format(
+            name=repository.partition("/")[2],
+            repository=repository,
+            gates=" with ESS's inter-cell gates" if genotype.state_gate or genotype.input_gate else "",
+            nodes=len(genotype.nodes),
+            cell=describe_cell(genotype),
+            origin=describe_origin(genotype.origin),
+            digest=hash_file(part / FILE),
+        )
+        tags = ["flair-nas", "neural-architecture-search", "recurrent-neural-network"]
+        write_card(part, text, license=license, tags=tags)
     return [out / FILE, out / PICTURE, out / CARD]
-
-
-def prepare_folder(out: Path, ours: Sequence[str]) -> None:
-    """Make a folder, and refuse one that holds other files than `ours`.
-
-    Raises:
-        FlairNasError: it holds others, or is a file.
-        OSError: it cannot be made.
-    """
-    if out.exists() and not out.is_dir():
-        raise FlairNasError(f"{out} is a file; name a folder")
-    others = sorted(path.name for path in out.iterdir() if path.name not in ours) if out.exists() else []
-    if others:
-        raise FlairNasError(f"{out} holds other files ({', '.join(others[:5])}); name a new folder")
-    out.mkdir(parents=True, exist_ok=True)
 
 
 def write_genotype(genotype: Genotype, out: Path) -> Genotype:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flair_nas.errors import FlairNasError
-from flair_nas.library.card import prepare_folder
 from flair_nas.onnx.cells import to_array
 from flair_nas.onnx.graph import Graph
+from flair_nas.onnx.int8 import files_of_export
 from flair_nas.onnx.layer import (
     OPSET,
     check_opset,
@@ -35,7 +35,8 @@ from flair_nas.onnx.layer import (
     write_zero_state,
 )
 from flair_nas.runtime.tagger import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
-from flair_nas.storage.files import hash_file, is_unfinished, whole_file, write_text
+from flair_nas.storage.files import hash_file, whole_file, write_text
+from flair_nas.storage.folders import whole_files
 from flair_nas.storage.paths import user_path
 from flair_nas.tagging.data.frozen_embeddings import members_of
 from flair_nas.version import __version__
@@ -57,47 +58,39 @@ def export_tagger(tagger: SequenceTagger, folder: str | Path, *, opset: int = OP
         Names of embeddings that cannot be exported. `Tagger` takes functions in place of them.
 
     Raises:
-        FlairNasError: the tagger, its layer or an opset that cannot be exported, or a folder with other files.
-        OSError: the folder cannot be written; without ``tagger.json``, which comes last, nothing reads it.
+        FlairNasError: the tagger, its layer or an opset cannot be exported, or the folder has other files or is in use.
+        OSError: the folder cannot be written; an earlier export in it stays.
     """
     check_opset(opset)
     if type(tagger) is not SequenceTagger:
         raise FlairNasError(f"a {type(tagger).__name__} cannot be exported; Flair's SequenceTagger can")
     if tagger.use_rnn:
         exportable(tagger.rnn)
-    folder = user_path(folder)
-    there = sorted(folder.iterdir()) if folder.is_dir() else []
-    earlier = [path.name for path in there if path.name.startswith(_PART) or is_unfinished(path)]
-    prepare_folder(folder, [SETTINGS, MODEL, TRANSITIONS, *earlier])
-    for name in (SETTINGS, TRANSITIONS, *earlier):  # without settings, the others are nothing
-        (folder / name).unlink(missing_ok=True)
     tagger.eval()
     # Flair joins the vectors of a word in the order of their names
     members = sorted(members_of(tagger.embeddings), key=lambda member: str(member.name))
-    embeddings = [_export_embeddings(member, number, folder, opset) for number, member in enumerate(members)]
-    given = _name_given(embeddings, members)
-    _save(_write_head(tagger), folder / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
-    crf = None
-    if tagger.use_crf:
-        with whole_file(folder / TRANSITIONS) as file, file.open("wb") as stream:
-            np.save(stream, to_array(tagger.crf.transitions).astype(np.float32))
-        crf = [tagger.viterbi_decoder.start_tag, tagger.viterbi_decoder.stop_tag]
-    files = [path for path in sorted(folder.iterdir()) if path.name.startswith(_PART) or path.name == MODEL]
-    files += [folder / TRANSITIONS] if crf else []
-    settings = {
-        "format": FORMAT,
-        "version": VERSION,
-        "flair_nas": __version__,
-        "flair": flair.__version__,
-        "label_type": tagger.label_type,
-        "tags": tagger.label_dictionary.get_items(),
-        "spans": tagger.predict_spans,
-        "crf": crf,
-        "width": tagger.embeddings.embedding_length,
-        "embeddings": embeddings,
-        "files": {file.name: hash_file(file) for file in files},
-    }
-    write_text(folder / SETTINGS, json.dumps(settings))
+    with whole_files(user_path(folder), files_of_export, SETTINGS) as out:
+        embeddings = [_export_embeddings(member, number, out, opset) for number, member in enumerate(members)]
+        given = _name_given(embeddings, members)
+        _save(_write_head(tagger), out / MODEL, opset, tagger.rnn if tagger.use_rnn else None)
+        crf = None
+        if tagger.use_crf:
+            _write_array(out / TRANSITIONS, to_array(tagger.crf.transitions).astype(np.float32))
+            crf = [tagger.viterbi_decoder.start_tag, tagger.viterbi_decoder.stop_tag]
+        settings = {
+            "format": FORMAT,
+            "version": VERSION,
+            "flair_nas": __version__,
+            "flair": flair.__version__,
+            "label_type": tagger.label_type,
+            "tags": tagger.label_dictionary.get_items(),
+            "spans": tagger.predict_spans,
+            "crf": crf,
+            "width": tagger.embeddings.embedding_length,
+            "embeddings": embeddings,
+            "files": {file.name: hash_file(file) for file in sorted(out.iterdir())},
+        }
+        write_text(out / SETTINGS, json.dumps(settings))
     return given
 
 
@@ -179,9 +172,13 @@ def _write_table(folder: Path, stem: str, keys: list[str], vectors: NDArray[Any]
         raise FlairNasError(f"a table of {len(vectors):,} vectors for {len(keys):,} words cannot be exported")
     names = {"keys": f"{stem}.json", "vectors": f"{stem}.npy"}
     write_text(folder / names["keys"], json.dumps(keys))
-    with whole_file(folder / names["vectors"]) as file, file.open("wb") as stream:
-        np.save(stream, vectors)
+    _write_array(folder / names["vectors"], vectors)
     return names
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> None:
+    with whole_file(path) as file, file.open("wb") as stream:
+        np.save(stream, array)
 
 
 def _ids_of(dictionary: Dictionary) -> dict[str, int]:

@@ -19,7 +19,7 @@ from flair_nas.errors import FlairNasError, brief, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
 from flair_nas.settings.resolve import UnknownSettingsError, read_run_settings, to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
-from flair_nas.storage.locks import LockHeldError, locked
+from flair_nas.storage.folders import LOCK, locked_folder
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flair_nas")
 
-LOCK = ".lock"
 _MAX_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
 
 Config = TypeVar("Config", bound="DataclassInstance")
@@ -197,20 +196,7 @@ def open_run(
     """
     out = user_path(out)
     _check(out, config, may_change, quantity)
-    with contextlib.ExitStack() as stack:
-        if not out.exists():
-            stack.callback(_remove_empty, out)  # a run that refuses its data leaves nothing behind
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            fault = stack.enter_context(locked(out / LOCK))
-        except OSError as error:
-            raise FlairNasError(f"cannot write to the folder {out}: {error.strerror or error}") from None
-        except LockHeldError as holder:
-            raise FlairNasError(
-                f"{out} is in use by {holder}; wait until it has ended, or choose another folder"
-            ) from None
-        if fault is not None:
-            log.warning("%s cannot be locked (%s): let no other process use it", out, fault.strerror)
+    with locked_folder(out):
         _check(out, config, may_change, quantity)  # another process may have written since
         for path in filter(is_unfinished, [*out.glob(".*"), *out.glob("*/.*")]):
             path.unlink(missing_ok=True)
@@ -222,11 +208,6 @@ def open_run(
             is_begun = (out / "config.yaml").exists()
             again = f"in this directory, go on with: {command} --resume {typed(out)}" if is_begun else "run it again"
             raise RunStopped(f"{str(stop) or 'stopped'}; {again}") from None
-
-
-def _remove_empty(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # not empty
-        folder.rmdir()
 
 
 def _check(out: Path, config: Config, may_change: Collection[str], quantity: str) -> None:

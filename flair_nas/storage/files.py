@@ -15,8 +15,10 @@ from pathlib import Path
 
 from flair_nas.storage.paths import check_regular
 
+_BY_NUMPY = re.compile(r"^\d+ requested and \d+ written")  # its error of a full disk has no number
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_SUFFIX = ".flair-nas.part"
+UNFINISHED = ".flair-nas.part"
+"""The end of the names of temporary files and folders."""
 
 
 @contextlib.contextmanager
@@ -29,7 +31,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     path = Path(path)
     try:
         # a prefix of the name: file names are limited to 255 bytes
-        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=_SUFFIX, dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:50]}.", suffix=UNFINISHED, dir=path.parent)
     except OSError as error:  # it names the temporary file
         raise OSError(error.errno, error.strerror, str(path)) from None
     os.close(handle)
@@ -68,7 +70,7 @@ def _explain(error: BaseException, path: Path, temporary: Path) -> OSError | Non
 def _system_error(error: BaseException) -> int | None:
     """Return the error number of a failed write, or None if the error is of another kind."""
     if isinstance(error, OSError):
-        return error.errno
+        return errno.ENOSPC if _BY_NUMPY.search(str(error)) else error.errno
     if match := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors and other libraries in Rust
         return int(match[1])
     words = ("PytorchStreamWriter", "inline_container", "file write")  # torch.save gives no number
@@ -114,5 +116,5 @@ def hash_data(data: Mapping[str, object]) -> str:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Return True for a temporary file of `whole_file`, which a killed process leaves behind."""
-    return path.name.startswith(".") and path.name.endswith(_SUFFIX)
+    """Return True for a temporary file or folder of this package, which a killed process leaves behind."""
+    return path.name.startswith(".") and path.name.endswith(UNFINISHED)

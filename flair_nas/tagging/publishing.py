@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library.card import (
@@ -14,25 +14,35 @@ from flair_nas.library.card import (
     PICTURE,
     describe_cell,
     describe_origin,
-    prepare_folder,
     without_folders,
     write_card,
     write_genotype,
 )
 from flair_nas.library.downloads import FILE
+from flair_nas.nn.recurrent_layer import RecurrentLayer
 from flair_nas.nn.searched_rnn import SearchedRNN
 from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import read_run_settings, to_yaml
-from flair_nas.storage.files import copy_whole
+from flair_nas.storage.files import whole_file
+from flair_nas.storage.folders import no_names, whole_files
+from flair_nas.storage.paths import user_path
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.data.character_models import find_contextual
 from flair_nas.tagging.data.corpora import NAMES
+from flair_nas.tagging.data.frozen_embeddings import members_of
+from flair_nas.tagging.patches.character_models import LayerText
 from flair_nas.tagging.prediction import load_tagger
+from flair_nas.tagging.registration import FAST_TEXT, describe_rnn
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, NotDataError, write_safe
 
-log = logging.getLogger("flair_nas")
+if TYPE_CHECKING:
+    from flair.models import SequenceTagger
 
 PICKLE = "pytorch_model.bin"
 """The file that Flair's `SequenceTagger.load("owner/name")` fetches."""
+
+_LOCAL_NAME = re.compile(r"(\d+-)?(/.*)")
+"""A name of embeddings with the path that they were read from, in a stack after their number."""
 
 _FILES = (PICKLE, WEIGHTS, CONFIG, FILE, PICTURE, CARD)
 
@@ -79,7 +89,7 @@ def publish_tagger(
 
     Args:
         run: the folder of a finished training run of your own; its model is a pickle, which is loaded.
-        out: a folder that is new, empty or of an earlier call.
+        out: a folder that is new or empty.
         repository: ``owner/name`` on the Hub.
         license: as the Hub spells it, or None.
         language: of the text, such as ``en``, or None.
@@ -88,7 +98,7 @@ def publish_tagger(
         The files, and why there is no form without pickle (empty if there is).
 
     Raises:
-        FlairNasError: it is no finished run, or the folder holds other files.
+        FlairNasError: it is no finished run, its files would name local folders, or the folder is not empty.
         OSError: it cannot be written.
     """
     if not (run / "config.yaml").exists():
@@ -98,27 +108,60 @@ def publish_tagger(
         metrics = read_figures(run / "metrics.json")
     except (OSError, ValueError) as error:
         raise FlairNasError(f"{run}: is no finished run, its metrics.json cannot be read ({error})") from None
-    tagger = load_tagger(run / "model.pt")
-    prepare_folder(out, _FILES)
-    copy_whole(run / "model.pt", out / PICKLE)
-    fault = ""
-    try:
-        write_safe(tagger, out)
-    except NotDataError as error:
-        fault = str(error)
-    cell = ""
-    if isinstance(layer := getattr(tagger, "rnn", None), SearchedRNN):
-        genotype = write_genotype(layer.genotype, out)
-        origin = describe_origin(genotype.origin)
-        cell = f"## The cell\n\n{describe_cell(genotype)}\nWhere it is from:\n\n{origin}\n"
-    _write_card(out, config, metrics, repository, cell, fault, license=license, language=language)
-    if places := [entry for entry in config.embeddings if entry.partition(":")[2].startswith(("/", "~"))]:
-        log.warning(
-            "the model itself names its embeddings by the paths that they were read from, for everybody to see (%s); "
-            "trained with relative paths, it would name these",
-            ", ".join(places),
-        )
-    return [path for name in _FILES if (path := out / name).exists()], fault
+    with whole_files(out, no_names, CARD) as part:
+        tagger = load_tagger(run / "model.pt")
+        sources = [entry.partition(":")[2] for entry in config.embeddings]
+        local = {str(user_path(source).parent) for source in sources if source.startswith(("/", "~"))}
+        folders = local | _cut_paths(tagger)
+        with whole_file(part / PICKLE) as temporary:
+            tagger.save(temporary)
+        fault = ""
+        try:
+            write_safe(tagger, part)
+        except NotDataError as error:
+            fault = str(error)
+        cell = ""
+        if isinstance(layer := getattr(tagger, "rnn", None), SearchedRNN):
+            genotype = write_genotype(layer.genotype, part)
+            origin = describe_origin(genotype.origin)
+            cell = f"## The cell\n\n{describe_cell(genotype)}\nWhere it is from:\n\n{origin}\n"
+        _write_card(part, config, metrics, repository, cell, fault, license=license, language=language)
+        _check_paths(part, folders)
+        names = [name for name in _FILES if (part / name).exists()]
+    return [out / name for name in names], fault
+
+
+def _cut_paths(tagger: SequenceTagger) -> set[str]:
+    """Cut local paths in the names of a tagger's embeddings and in the provenance of its layers; return their folders.
+
+    Flair joins the vectors of a word in the order of the names, which stays.
+    """
+    members, folders = members_of(tagger.embeddings), set[str]()
+    for rank, member in enumerate(sorted(members, key=lambda member: str(member.name))):
+        named = getattr(member, "context_embeddings", member)  # Flair names pooled embeddings by these
+        match = _LOCAL_NAME.fullmatch(str(named.name))
+        if match is None or named.name == FAST_TEXT:
+            continue
+        number, path = match.groups(default="")
+        folders.add(str(Path(path).parent))
+        named.name = (number or f"/{'~' * (path > FAST_TEXT)}{rank:03}-") + without_folders(path)
+    for layer in tagger.modules():
+        if isinstance(layer, SearchedRNN):
+            layer.genotype = dataclasses.replace(layer.genotype, origin=without_folders(layer.genotype.origin))
+    for model in (contextual.lm for contextual in find_contextual(members)):
+        if isinstance(model.rnn, RecurrentLayer):
+            model.recurrent_type = LayerText(describe_rnn(model.rnn))
+    return folders
+
+
+def _check_paths(out: Path, folders: Collection[str]) -> None:
+    """Refuse to publish files that name a folder of this machine."""
+    for file in out.iterdir():
+        content = file.read_bytes()
+        if names := [folder for folder in folders if folder != "/" and f"{folder}/".encode() in content]:
+            raise FlairNasError(
+                f"{file.name} would show {names[0]} to everybody; train the tagger with embeddings by relative paths"
+            )
 
 
 def _write_card(

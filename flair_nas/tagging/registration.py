@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flair.embeddings.base import TokenEmbeddings
     from flair.models import SequenceTagger
 
-_FAST_TEXT = "/fasttext"
+FAST_TEXT = "/fasttext"
 """The name of fastText embeddings, which sorts before numbers. Flair saves it, but does not restore it."""
 
 SAVED_KEY = "flair_nas"
@@ -67,7 +67,7 @@ def register(module: ModuleType) -> None:
         names = [member.get("name") for member in saved.get("embeddings", ())] if isinstance(saved, dict) else []
         tagger: SequenceTagger = from_state(cls, {**state, "reproject_embeddings": _saved_width(state)}, **kwargs)
         for member, name in zip(getattr(tagger.embeddings, "embeddings", ()), names):
-            if name == _FAST_TEXT:  # given by flair-nas
+            if name == FAST_TEXT:  # given by flair-nas
                 member.name = name
         return tagger
 
@@ -236,7 +236,7 @@ def name_in_order(members: Sequence[TokenEmbeddings]) -> None:
     for number, member in enumerate(members):
         name = re.sub(r"^\d+-", "", member.name)
         if isinstance(member, FastTextEmbeddings):
-            member.name = _FAST_TEXT
+            member.name = FAST_TEXT
         else:
             member.name = name if isinstance(member, nameless) else f"{number}-{name}"
     for name, count in Counter(member.name for member in members).items():

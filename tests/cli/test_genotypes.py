@@ -143,6 +143,9 @@ def test_one_is_drawn_at_random(tmp_path: Path, capsys: pytest.CaptureFixture[st
     out = tmp_path / "random.json"
     text = said(capsys, "random", "--seed", "3", "--nodes", "5", "--history", "2", "--out", str(out))
     assert text.strip() == random_genotype(3, 5, 1, 2).one_line() == Genotype.load(out).one_line()
+    out.write_text("notes")
+    assert main(["genotypes", "random", "--out", str(out)]) == 2
+    assert "exists and holds no genotype; name another file" in capsys.readouterr().err and out.read_text() == "notes"
     assert main(["genotypes", "random", "--nodes", "0"]) == 2
     assert "at least one node" in capsys.readouterr().err
 

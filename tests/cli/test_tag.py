@@ -597,6 +597,21 @@ def test_predictions_that_cannot_be_written_are_refused_before_the_model_is_read
         assert refused(capsys, "tag", "evaluate", *arguments, code=1) == f"flair-nas: {path}: {words}\n"
 
 
+@pytest.mark.parametrize("source", ["--corpus", "--file", "of the run"])
+def test_predictions_replace_no_file_of_the_corpus(
+    source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "corpus" / "test.txt").parent.mkdir()
+    file.write_text("Ada\tB-PER\n")
+    (model := tmp_path / "run").mkdir()
+    (model / "config.yaml").write_text(f"corpus: {file.parent}\n")
+    chosen = {"--corpus": ["--corpus", str(file.parent)], "--file": ["--file", str(file)]}.get(source, [])
+    arguments = ["--model", str(model), *chosen, "--predictions", str(file)]
+    assert main(["tag", "evaluate", *arguments]) == 2
+    assert f"--predictions {file} is a file of the corpus itself; name another file" in capsys.readouterr().err
+    assert file.read_text() == "Ada\tB-PER\n"
+
+
 def test_predictions_replace_no_device_no_pipe_no_link_and_not_the_model(
     short_run: Path, corpus: str, tmp_path: Path, capsys: CAPTURE
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import sys
 from pathlib import Path
 
@@ -34,7 +36,9 @@ def test_the_command_writes_a_tagger_and_compares_it(
 ) -> None:
     out = tmp_path / "out"
     assert main(["tag", "export", "--model", str(run), "--out", str(out), "--int8", "--check", corpus]) == 0
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    told = capsys.readouterr().out
+    assert re.search(r"^int8: \d+ of \d+ labels depend on the batch \(32 or 1\)$", told, re.MULTILINE)
+    rows = [line.split(" | ") for line in told.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows] == ["| 6 sentences", "| ---", "| PyTorch", "| onnxruntime", "| int8"]
     assert rows[2][1:4] == rows[3][1:4] and int(rows[2][1]) > 5 and rows[3][2] == "0.0 %"
     found = Tagger(out).predict("Ada Byron saw London")[0]
@@ -69,17 +73,30 @@ def test_eight_bits_are_smaller_and_warn_of_changed_labels(
     assert (tmp_path / "tagger.onnx").stat().st_size < before
 
 
-def test_a_full_disk_leaves_nothing_that_is_read(run: Path, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_earlier_export(run: Path, tmp_path: Path) -> None:
     tagger: SequenceTagger = load_tagger(run)
-    export_tagger(tagger, tmp_path)
-    for write in (lambda: export_tagger(tagger, tmp_path), lambda: quantize_tagger(tmp_path)):
+    out = tmp_path / "out"
+    with full_disk(4000), pytest.raises(OSError, match="no room to write this file"):
+        export_tagger(tagger, out)
+    assert not out.exists()
+    export_tagger(tagger, out)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    for write in (lambda: export_tagger(tagger, out), lambda: quantize_tagger(out)):
         with full_disk(4000), pytest.raises((OSError, FlairNasError)):
             write()
-        with pytest.raises(FlairNasError, match="has no tagger.json"):
-            Tagger(tmp_path)
-        export_tagger(tagger, tmp_path)
-    assert Tagger(tmp_path).predict("Oslo")[0]["tokens"] == ["Oslo"]
-    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
+        assert {file.name: file.read_bytes() for file in out.iterdir()} == before
+    assert Tagger(out).predict("Oslo")[0]["tokens"] == ["Oslo"]
+
+
+def test_folders_may_be_given_as_text(run: Path, corpus: str, tmp_path: Path) -> None:
+    tagger = load_tagger(str(run))
+    export_tagger(tagger, str(tmp_path))
+    quantize_tagger(str(tmp_path))
+    assert json.loads((tmp_path / "tagger.json").read_text())["int8"] is True
+    with pytest.raises(FlairNasError, match=r"is no exported tagger; export one with: flair-nas tag export"):
+        quantize_tagger(str(run))
+    export_tagger(tagger, str(tmp_path))
+    assert "| int8 |" in check_export(tagger, str(tmp_path), list(load_corpus(corpus).corpus.dev), int8=True)
 
 
 def test_bad_input_of_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

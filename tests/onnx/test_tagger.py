@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -253,9 +257,10 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     settings.unlink()
     with pytest.raises(FlairNasError, match=r"has no tagger.json; flair-nas tag export writes it at the end"):
         Tagger(folder)
-    (folder / "mine").write_text("")
-    with pytest.raises(FlairNasError, match=r"holds other files \(mine\)"):
-        export_tagger(make_tagger([word_vectors()]), folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir() if not file.name.startswith(".")}
 
 
 def test_another_export_leaves_nothing_of_the_earlier_one(tmp_path: Path) -> None:
@@ -268,3 +273,47 @@ def test_another_export_leaves_nothing_of_the_earlier_one(tmp_path: Path) -> Non
         "tagger.json",
         "tagger.onnx",
     ]
+
+
+def test_files_that_no_export_wrote_stay(tmp_path: Path) -> None:
+    mine = {"embeddings-of-mine.npy": "a table", "tagger.onnx": "a model", "transitions.npy": "scores"}
+    mine |= {"tagger.json": '{"files": {"tagger.onnx": ""}}'}
+    for name, text in mine.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text(text)
+        with pytest.raises(FlairNasError, match="holds other files"):
+            export_tagger(make_tagger([word_vectors()]), tmp_path / name)
+        assert contents(tmp_path / name) == {name: text.encode()}
+    export_tagger(make_tagger([word_vectors()]), tmp_path / "out")
+    (tmp_path / "out" / "embeddings-5.npy").write_text("a table")
+    before = contents(tmp_path / "out")
+    with pytest.raises(FlairNasError, match=r"holds other files \(embeddings-5.npy\); name a new folder"):
+        export_tagger(make_tagger([word_vectors()]), tmp_path / "out")
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_killed_export_leaves_the_earlier_one(tmp_path: Path) -> None:
+    def export_until(tagger: SequenceTagger, calls: int) -> None:
+        replace, numbers = os.replace, itertools.count(1)
+
+        def die(source: Path, target: Path) -> None:
+            if next(numbers) == calls:
+                os.kill(os.getpid(), signal.SIGKILL)
+            replace(source, target)
+
+        os.replace = die  # type: ignore[assignment]
+        export_tagger(tagger, tmp_path)
+
+    flair.set_seed(2)
+    export_tagger(make_tagger(STACKS["both directions"]()), tmp_path)
+    before, other = contents(tmp_path), make_tagger([word_vectors()])
+    for calls in range(1, 7):  # five files are written, each beside its name; then the first of them moves
+        process = multiprocessing.get_context("fork").Process(target=export_until, args=(other, calls))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        assert contents(tmp_path) == before
+        assert Tagger(tmp_path).predict("Ada")[0]["tokens"] == ["Ada"]
+    export_tagger(other, tmp_path)
+    assert len([*tmp_path.iterdir()]) == 5
+    assert_same(Tagger(tmp_path).predict(LINES), predictions(other, LINES, False))

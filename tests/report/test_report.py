@@ -241,6 +241,11 @@ def test_bad_flags_are_refused(run: Path, tmp_path: Path, capsys: pytest.Capture
     assert "must end in .html" in capsys.readouterr().err
     assert main(["report", str(run), "--out", str(tmp_path / "none" / "page.html")]) == 1
     assert "page.html" in capsys.readouterr().err
+    (mine := tmp_path / "mine.html").write_text("<!doctype html><title>Mine</title>")
+    assert main(["report", str(run), "--out", str(mine)]) == 2
+    assert "exists and is no report of flair-nas; name another file" in capsys.readouterr().err
+    mine.unlink()
+    assert main(["report", str(run), "--out", str(mine)]) == main(["report", str(run), "--out", str(mine)]) == 0
 
 
 def test_without_plotly_the_error_says_what_to_install(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from full_disk import full_disk
@@ -152,6 +153,15 @@ def test_a_write_beyond_the_limit_is_told_in_plain_words_and_undone(how: str, ex
     assert ("no half-written file is left" in words) is not existed
     assert names_in(tmp_path) == (["file.pt"] if existed else [])
     assert not existed or path.read_text() == OLD
+
+
+def test_a_full_disk_under_an_array_of_numpy_is_told_in_plain_words(tmp_path: Path) -> None:
+    path = tmp_path / "table.npy"
+    path.write_text(OLD)
+    with full_disk(50_000), pytest.raises(OSError, match=PLAIN_WORDS) as caught, whole_file(path) as temporary:
+        np.save(temporary.open("wb"), np.zeros(100_000))
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(path)
+    assert names_in(tmp_path) == ["table.npy"] and path.read_text() == OLD
 
 
 @pytest.mark.slow
