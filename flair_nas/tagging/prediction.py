@@ -16,7 +16,7 @@ from flair.models import SequenceTagger
 from flair_nas.errors import FlairNasError
 from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
-from flair_nas.runtime.words import split_words
+from flair_nas.runtime.words import LONG, check_characters, split_words
 from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, find_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
@@ -25,8 +25,6 @@ from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
 _OTHER_RUN = "is a run of another command than flair-nas tag"
-_LONG = 5000
-"""Characters of a line above which it is tagged alone: a batch of character models is as large as its longest line."""
 _BATCHES_AT_ONCE = 16
 """Batches that Flair sorts by length together, as a batch costs as much as its longest sentence."""
 
@@ -115,8 +113,11 @@ def tag_lines(
     Yields:
         The tagged sentences, in the order of the lines; None for a line without words, as Flair has no empty sentences.
         Words and their positions are those of the line.
+
+    Raises:
+        FlairNasError: a line has half of a character.
     """
-    remaining = iter(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
+    remaining = check_characters(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
     while some := list(itertools.islice(remaining, count)):
         sentences = [Sentence(tokens) if (tokens := tokens_of(line, tokenized)) else None for line in some]
@@ -130,7 +131,7 @@ def tag_lines(
 
 def _is_long(sentence: Sentence) -> bool:
     """Return True for a sentence whose length the others of its batch must not have, as it costs memory."""
-    return sentence[-1].end_position > _LONG
+    return sentence[-1].end_position > LONG
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:
