@@ -89,7 +89,7 @@ class WordCharacters:
             [tuple(self.ids.get(character, 0) for character in word.text) for word in words] for words in sentences
         ]
         vectors = self._embed_words({codes for words in coded for codes in words})
-        return [np.stack([vectors[codes] for codes in _mix_up(words)]) for words in coded]
+        return [np.stack([vectors[codes] for codes in mix_up(words)]) for words in coded]
 
     def _embed_words(self, words: set[Codes]) -> dict[Codes, Floats]:
         """Return the vector of each word, [width]; words of like length are read together, and few long ones."""
@@ -107,7 +107,7 @@ class WordCharacters:
         return found
 
 
-def _mix_up(words: list[Codes]) -> list[Codes]:
+def mix_up(words: list[Codes]) -> list[Codes]:
     """Return the word whose vector Flair gives each word of a sentence; taggers have learned with that.
 
     All but the last occurrence of a word get the vector of another one, by the order of lengths.
