@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import json
 import os
@@ -417,9 +418,9 @@ def _check_text(text: str | None) -> None:
 
 def _read_lines(path: str | None) -> Iterator[list[str]]:
     """Yield the lines that are waiting, whenever there are some: a program that asks line by line gets its answers."""
-    stream: Any = sys.stdin.buffer if path in (None, "-") else open(user_path(path or ""), "rb")
     number, rest = 0, b""
-    with stream:
+    with sys.stdin.buffer if path in (None, "-") else open(user_path(path or ""), "rb") as stream:
+        assert isinstance(stream, io.BufferedIOBase)
         while data := stream.read1(_MOST_AT_ONCE):
             *parts, rest = (rest + data).split(b"\n")
             yield [_decode(line, path, number + n) for n, line in enumerate(parts, start=1)]

@@ -139,15 +139,14 @@ def test_words_of_a_long_line_are_not_padded_to_its_longest(monkeypatch: pytest.
     for character in "abcdefg":
         characters.add_item(character)
     member = CharacterEmbeddings(characters, 5, 4)
-    sizes = []
-    member.char_rnn.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].numel()))
     named = SequenceTagger(member, tagger().label_dictionary, "ner", hidden_size=4, use_crf=False)
     text = " ".join(["abc", "ga", "g" * 5000, *["fed"] * 20, "abc"])
     long = Sentence(tokens_of(text))
     member.embed([long])
     expected = torch.stack([token.get_embedding() for token in long])
-    sizes.clear()
-    tagged = []
+    sizes: list[int] = []
+    member.char_rnn.register_forward_hook(lambda _, inputs, __: sizes.append(inputs[0].numel()))
+    tagged: list[Sentence] = []
     monkeypatch.setattr(named, "predict", lambda sentences, **_: tagged.extend(sentences))
     assert len([*tag_lines(named, [text, "abc"])]) == 2 and max(sizes) == 5 * 5000
     found = torch.stack([token.get_embedding() for token in tagged[1]])
