@@ -105,12 +105,7 @@ __all__ = [*_HOMES]
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'flair_nas' has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"flair_nas.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("flair_nas."):
-            raise ImportError(f"{name} is not in flair-nas-runtime; it needs flair-nas itself") from None
-        raise
+    return getattr(import_module(f"flair_nas.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import json
 import os
@@ -59,6 +60,9 @@ EXPORT_EXAMPLES = """examples:
 PUBLISH_EXAMPLES = """example:
   flair-nas tag publish --model runs/mine --repository owner/name --license mit --language en --out hub/"""
 
+_MOST_AT_ONCE = 1 << 20
+"""Bytes of text that are read at a time."""
+
 MODEL_HELP = (
     "folder of a training run, hf://owner/name, or model file; a .pt file is a pickle and can run code: load only "
     "files that you trust"
@@ -101,7 +105,12 @@ def add_parser(verbs: Actions) -> None:
     add_output_flags(parser)
 
     parser = add_action(actions, "predict", predict, "Tag text, one sentence per line.", PREDICT_EXAMPLES)
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help="sentences (default: standard input)")
+    parser.add_argument(
+        "sentences",
+        nargs="*",
+        metavar="SENTENCE",
+        help="sentences (default: standard input, which is answered whenever no more lines are waiting)",
+    )
     parser.add_argument("--model", required=True, metavar="PATH", help=MODEL_HELP)
     parser.add_argument("--text", metavar="FILE", help="file with one sentence per line; - for standard input")
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
@@ -310,7 +319,8 @@ def bench(arguments: argparse.Namespace) -> int:
 
     set_flair_device(arguments.device)
     text = arguments.text or resource_path("demo_text", "train.txt")
-    lines = list(itertools.islice(_read_lines(str(text)), arguments.sentences))
+    every = itertools.chain.from_iterable(_read_lines(str(text)))
+    lines = list(itertools.islice(every, arguments.sentences))
     with flair_autocast(arguments.precision):
         speed = measure_tagger(
             load_tagger(arguments.model), lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized
@@ -372,21 +382,18 @@ def predict(arguments: argparse.Namespace) -> int:
 
     set_flair_device(arguments.device)
     tagger = load_tagger(arguments.model)
-    lines = iter(arguments.sentences) if arguments.sentences else _read_lines(arguments.text)
-    lines, copies = itertools.tee(lines)
     form = FORMATS[arguments.format]
-    is_typed = not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty()
-    if is_typed and not arguments.quiet:
+    if not arguments.sentences and arguments.text in (None, "-") and sys.stdin.isatty() and not arguments.quiet:
         print("type one sentence per line; Ctrl-D ends", file=sys.stderr)
-    batch_size = 1 if is_typed else arguments.batch_size  # answer each line at once
     num_labels, num_sentences = 0, 0
-    tagged = tag_lines(tagger, lines, batch_size=batch_size, tokenized=arguments.tokenized)
     with flair_autocast(arguments.precision):
-        for line, sentence in zip(copies, tagged):
-            print(form(line, sentence, tagger.label_type), flush=not arguments.text)
-            if sentence is not None:
-                num_labels += len(sentence.get_labels(tagger.label_type))
-                num_sentences += 1
+        for lines in [arguments.sentences] if arguments.sentences else _read_lines(arguments.text):
+            tagged = tag_lines(tagger, lines, batch_size=arguments.batch_size, tokenized=arguments.tokenized)
+            for line, sentence in zip(lines, tagged):
+                print(form(line, sentence, tagger.label_type), flush=not arguments.text)
+                if sentence is not None:
+                    num_labels += len(sentence.get_labels(tagger.label_type))
+                    num_sentences += 1
     if num_sentences and not num_labels and not arguments.quiet:
         print(
             f"flair-nas: nothing found in {num_sentences:,} sentence{'s' * (num_sentences > 1)}; `flair-nas tag "
@@ -398,17 +405,17 @@ def predict(arguments: argparse.Namespace) -> int:
 
 def _check_sentences(arguments: argparse.Namespace) -> None:
     """Raise an error if the text to tag is not given, or not as intended."""
+    from flair_nas.runtime.words import check_characters
+
     if arguments.sentences and arguments.text:
         raise FlairNasError("give sentences as arguments or with --text, not both")
     _check_text(arguments.text)
-    for number, sentence in enumerate(arguments.sentences, start=1):
+    for sentence in check_characters(arguments.sentences):
         if os.path.isfile(sentence):
             raise FlairNasError(
                 f"{brief(sentence)} is a file: --text {typed(sentence)} tags its lines; to tag its name, use standard "
                 "input"
             )
-        if any("\ud800" <= character <= "\udfff" for character in sentence):  # bytes that are not UTF-8
-            raise FlairNasError(f"sentence {number}, {brief(sentence)}: not UTF-8")
 
 
 def _check_text(text: str | None) -> None:
@@ -417,17 +424,27 @@ def _check_text(text: str | None) -> None:
         raise FlairNasError(f"{path}: this is no file of text" if path.exists() else f"{path}: no such file")
 
 
-def _read_lines(path: str | None) -> Iterator[str]:
-    is_input = path is None or path == "-"
-    with sys.stdin.buffer if is_input else open(user_path(path or ""), "rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise FlairNasError(
-                    f"{'standard input' if is_input else path}, line {number}: not UTF-8 ({error.reason}); "
-                    f"{how_to_convert(line)}"
-                ) from None
+def _read_lines(path: str | None) -> Iterator[list[str]]:
+    """Yield the lines that are waiting, whenever there are some: a program that asks line by line gets its answers."""
+    number, rest = 0, b""
+    with sys.stdin.buffer if path in (None, "-") else open(user_path(path or ""), "rb") as stream:
+        assert isinstance(stream, io.BufferedIOBase)
+        while data := stream.read1(_MOST_AT_ONCE):
+            *parts, rest = (rest + data).split(b"\n")
+            yield [_decode(line, path, number + n) for n, line in enumerate(parts, start=1)]
+            number += len(parts)
+        if rest:
+            yield [_decode(rest, path, number + 1)]
+
+
+def _decode(line: bytes, path: str | None, number: int) -> str:
+    """Return the text of a line."""
+    try:
+        return line.decode("utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        place = "standard input" if path in (None, "-") else path
+        problem = f"{place}, line {number}: not UTF-8 ({error.reason})"
+        raise FlairNasError(f"{problem}; {how_to_convert(line)}") from None
 
 
 def _add_computing(parser: argparse.ArgumentParser) -> None:

@@ -30,8 +30,6 @@ def __getattr__(name: str) -> object:
     try:
         return getattr(import_module(f"flair_nas.{_HOMES[name]}"), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("flair_nas."):
-            raise ImportError(f"{name} is not in flair-nas-runtime; it needs flair-nas itself") from None
         if error.name != "onnx":
             raise
         raise FlairNasError("onnx is not installed; pip install onnx onnxruntime") from None

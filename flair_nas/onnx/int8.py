@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flair_nas.errors import FlairNasError, shown
-from flair_nas.runtime.tagger import FORMAT, SETTINGS
+from flair_nas.runtime.settings import FORMAT, SETTINGS
 from flair_nas.storage.files import copy_whole, hash_file, write_text
 from flair_nas.storage.folders import whole_files
 from flair_nas.storage.paths import user_path

@@ -34,7 +34,7 @@ from flair_nas.onnx.layer import (
     write_layer,
     write_zero_state,
 )
-from flair_nas.runtime.tagger import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
+from flair_nas.runtime.settings import FORMAT, MODEL, SETTINGS, TRANSITIONS, VERSION
 from flair_nas.storage.files import hash_file, whole_file, write_text
 from flair_nas.storage.folders import whole_files
 from flair_nas.storage.paths import user_path
@@ -186,16 +186,30 @@ def _ids_of(dictionary: Dictionary) -> dict[str, int]:
 
 
 def _write_word_characters(member: CharacterEmbeddings) -> Graph:
-    """Return the graph from the characters of words, [words, longest], to their vectors, [words, 2H]."""
+    """Return the graph from the characters of words, [words, longest], to their vectors, [words, 2H].
+
+    Flair takes the outputs of the last character. The backward direction has read that character alone by then.
+    """
     graph = Graph(np.float32)
     ids, lengths = graph.add_ids("ids", "words", "longest"), graph.add_ids("lengths", "words")
     data = graph.add("Gather", graph.weight(to_array(member.char_embedding.weight), "characters"), ids)
-    layer = exportable(member.char_rnn)
-    output, _ = write_layer(graph, layer, data, lengths, write_zero_state(graph, layer, data))
-    last = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
-    vectors = graph.add("GatherND", output, last, batch_dims=1)
-    graph.add_output(vectors, "vectors", "words", member.embedding_length)
+    place = graph.add("Unsqueeze", graph.add("Sub", lengths, graph.weight([1])), graph.weight([1]))
+    last = graph.add("Unsqueeze", graph.add("GatherND", data, place, batch_dims=1), graph.weight([1]))  # [words, 1, D]
+    one = graph.add("Div", lengths, lengths)
+    ends = []
+    for side, x, count in (("", data, lengths), ("_reverse", last, one)):
+        layer = _take_direction(member.char_rnn, side)
+        _, finals = write_layer(graph, layer, x, count, write_zero_state(graph, layer, x))
+        ends.append(graph.take(finals["hidden"], 0))  # [words, H]
+    graph.add_output(graph.add("Concat", *ends, axis=1), "vectors", "words", member.embedding_length)
     return graph
+
+
+def _take_direction(rnn: nn.LSTM, side: str) -> nn.LSTM:
+    """Return the LSTM of one direction of a layer, whose weights end in the side's name."""
+    layer = nn.LSTM(rnn.input_size, rnn.hidden_size)
+    layer.load_state_dict({name: rnn.state_dict()[name + side] for name in layer.state_dict()})
+    return layer
 
 
 def _write_language_model(lm: Any) -> Graph:

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flair_nas.errors import FlairNasError, brief
+from flair_nas.errors import FlairNasError
 from flair_nas.runtime.decoding import Span, decode_best, decode_viterbi, find_spans
+from flair_nas.runtime.model import Floats, Model
+from flair_nas.runtime.settings import MODEL, TRANSITIONS, read_settings
 from flair_nas.runtime.vectors import (
     Embeddings,
-    Floats,
     Given,
     LanguageModel,
     Lookup,
     Table,
     WordCharacters,
-    open_session,
+    read_array,
 )
-from flair_nas.runtime.words import Word, split_words
-from flair_nas.storage.files import hash_file
+from flair_nas.runtime.words import LONG, Word, check_characters, split_words
 from flair_nas.storage.paths import user_path
 
-FORMAT, VERSION = "flair-nas/onnx-tagger", 1
-SETTINGS, MODEL, TRANSITIONS = "tagger.json", "tagger.onnx", "transitions.npy"
 _KINDS: dict[str, Callable[[Mapping[str, Any], Path, int], Embeddings]] = {
     "table": Table,
     "characters": WordCharacters,
@@ -57,7 +54,7 @@ class Tagger:
 
     def __init__(self, folder: str | Path, vectors: Mapping[str, Lookup] | None = None, threads: int = 1) -> None:
         folder, vectors = user_path(folder), vectors or {}
-        settings = _read_settings(folder)
+        settings = read_settings(folder)
         self.label_type: str = settings["label_type"]
         self.given: dict[str, int] = {e["name"]: e["width"] for e in settings["embeddings"] if e["kind"] == "given"}
         if missing := sorted(self.given.keys() - vectors.keys()):
@@ -65,15 +62,20 @@ class Tagger:
                 f"{folder}: embeddings {', '.join(missing)} could not be exported; give functions from words to their "
                 f"vectors: Tagger(folder, vectors={{{missing[0]!r}: function}})"
             )
-        self._settings = settings
+        self._settings, self._arguments = settings, (folder.absolute(), vectors, threads)
         self._embeddings: list[Embeddings] = [
             Given(e["name"], e["width"], vectors[e["name"]])
             if e["kind"] == "given"
             else _KINDS[e["kind"]](e, folder, threads)
             for e in settings["embeddings"]
         ]
-        self._session = open_session(folder / MODEL, threads)
-        self._transitions = np.load(folder / TRANSITIONS, allow_pickle=False) if settings["crf"] else None
+        tags = len(settings["tags"])
+        self._model = Model(folder / MODEL, threads, {"x": settings["width"], "lengths": None, "emissions": tags})
+        self._transitions = read_array(folder / TRANSITIONS, (tags, tags)) if settings["crf"] else None
+
+    def __reduce__(self) -> tuple[type[Tagger], tuple[Path, Mapping[str, Lookup], int]]:
+        """Pickle the arguments: a copy, or another process, loads the folder again."""
+        return type(self), self._arguments
 
     def predict(self, texts: Iterable[str], *, tokenized: bool = False, batch_size: int = 32) -> list[dict[str, Any]]:
         """Tag sentences.
@@ -90,7 +92,7 @@ class Tagger:
         lines = [texts] if isinstance(texts, str) else list(texts)
         if not all(isinstance(line, str) for line in lines):
             raise FlairNasError("predict takes texts; find_spans takes sentences that are split into words")
-        sentences = [split_words(line, tokenized) for line in lines]
+        sentences = [split_words(line, tokenized) for line in check_characters(lines)]
         results = []
         for line, words, spans in zip(lines, sentences, self._tag(sentences, batch_size)):
             labels = []
@@ -115,17 +117,14 @@ class Tagger:
         sentences = list(sentences)
         if any(isinstance(words, str) for words in sentences):
             raise FlairNasError("find_spans takes a list of words for each sentence; predict takes texts")
+        list(check_characters(map(" ".join, sentences)))
         return self._tag([[Word(word, 0, 1) for word in words] for words in sentences], batch_size)
 
     def _tag(self, sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[Span]]:
         if batch_size < 1:
             raise FlairNasError(f"batch_size must be at least 1, got {batch_size}")
         spans: list[list[Span]] = [[] for _ in sentences]
-        # a batch costs as much as its longest sentence
-        filled = [place for place, words in enumerate(sentences) if words]
-        order = sorted(filled, key=lambda place: -len(sentences[place]))
-        for first in range(0, len(order), batch_size):
-            places = order[first : first + batch_size]
+        for places in _batch(sentences, batch_size):
             for place, emissions in zip(places, self._run([sentences[place] for place in places])):
                 spans[place] = self._decode(emissions)
         return spans
@@ -137,7 +136,7 @@ class Tagger:
         x = np.zeros((len(sentences), lengths.max(), self._settings["width"]), np.float32)
         for row, length, vectors in zip(x, lengths, zip(*parts)):
             np.concatenate(vectors, axis=1, out=row[:length])
-        (emissions,) = self._session.run(["emissions"], {"x": x, "lengths": lengths})
+        (emissions,) = self._model.run(["emissions"], {"x": x, "lengths": lengths})
         return [row[:length] for row, length in zip(emissions, lengths)]
 
     def _decode(self, emissions: Floats) -> list[Span]:
@@ -153,29 +152,12 @@ class Tagger:
         return [Span(*entry) for entry in found if entry[0] not in _NOT_WORDS]
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return the settings of an exported tagger and check its files.
+def _batch(sentences: Sequence[Sequence[Word]], batch_size: int) -> list[list[int]]:
+    """Return the numbers of sentences by batch: long ones alone, others with those of like length, empty ones nowhere.
 
-    Raises:
-        FlairNasError: the folder is not whole, or a file is of another export.
+    A batch costs as much as its longest sentence.
     """
-    path = folder / SETTINGS
-    if not path.is_file():
-        what = "has no" if folder.is_dir() else "is no folder with"
-        raise FlairNasError(f"{folder} {what} {SETTINGS}; flair-nas tag export writes it at the end: export once more")
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        is_ours = settings["format"] == FORMAT
-    except (ValueError, KeyError, TypeError):
-        is_ours = False
-    if not is_ours:
-        raise FlairNasError(f"{path}: this is no exported tagger, or it is cut short; export once more")
-    if settings["version"] != VERSION:
-        raise FlairNasError(f"{path}: version {brief(settings['version'])} is not known here; update flair-nas")
-    for name, sum in settings["files"].items():
-        file = folder / name
-        if not file.is_file():
-            raise FlairNasError(f"{file}: no such file; copy the whole folder, or export once more")
-        if hash_file(file) != sum:
-            raise FlairNasError(f"{file}: is damaged, or of another export; copy the whole folder, or export once more")
-    return dict(settings)
+    filled = [place for place, words in enumerate(sentences) if words]
+    long = [place for place in filled if sum(len(word.text) + word.blanks for word in sentences[place]) > LONG]
+    rest = sorted({*filled}.difference(long), key=lambda place: (-len(sentences[place]), place))
+    return [*([place] for place in long), *(rest[at : at + batch_size] for at in range(0, len(rest), batch_size))]

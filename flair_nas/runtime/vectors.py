@@ -11,12 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flair_nas.errors import FlairNasError
+from flair_nas.errors import FlairNasError, shown
+from flair_nas.runtime.model import STEPS, Floats, Model
 from flair_nas.runtime.words import Word
 
-Floats = NDArray[np.floating[Any]]
 Lookup = Callable[[list[str]], Floats]
 """A user's function from the words of a sentence to their vectors, [T, width]."""
+Codes = tuple[int, ...]
+"""Numbers of a word's characters."""
 
 
 class Embeddings(Protocol):
@@ -38,9 +40,9 @@ class Table:
     """
 
     def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        keys = json.loads((folder / settings["keys"]).read_text(encoding="utf-8"))
+        keys = _read_keys(folder / settings["keys"])
         self.rows = {key: row for row, key in enumerate(keys)}
-        self.vectors: Floats = np.load(folder / settings["vectors"], mmap_mode="r", allow_pickle=False)
+        self.vectors = read_array(folder / settings["vectors"], (len(keys) + 1, settings["width"]))
         self.is_loose = settings["loose"]
 
     def row_of(self, word: str) -> int:
@@ -56,6 +58,17 @@ class Table:
         return [self.vectors[[self.row_of(word.text) for word in words]] for words in sentences]
 
 
+def _read_keys(path: Path) -> list[str]:
+    """Return the words of a table."""
+    try:
+        keys = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        keys = None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise FlairNasError(f"{path}: this is no list of words; export once more")
+    return keys
+
+
 class WordCharacters:
     """Vectors from the characters of each word alone, by a bidirectional LSTM.
 
@@ -66,27 +79,42 @@ class WordCharacters:
     """
 
     def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        self.session = open_session(folder / settings["model"], threads)
+        widths = {"ids": None, "lengths": None, "vectors": settings["width"]}
+        self.model = Model(folder / settings["model"], threads, widths)
         self.ids: dict[str, int] = settings["characters"]
 
     def embed(self, sentences: Sequence[Sequence[Word]]) -> list[Floats]:
         """Return the vectors of each sentence, [T, width]."""
-        return [self._embed_words([word.text for word in words]) for words in sentences]
+        coded = [
+            [tuple(self.ids.get(character, 0) for character in word.text) for word in words] for words in sentences
+        ]
+        vectors = self._embed_words({codes for words in coded for codes in words})
+        return [np.stack([vectors[codes] for codes in mix_up(words)]) for words in coded]
 
-    def _embed_words(self, words: list[str]) -> Floats:
-        coded = [tuple(self.ids.get(character, 0) for character in word) for word in words]
-        order = sorted(range(len(words)), key=lambda place: -len(coded[place]))
-        lengths = [len(coded[place]) for place in order]
-        ids = np.zeros((len(words), lengths[0]), np.int64)
-        for row, place in enumerate(order):
-            ids[row, : len(coded[place])] = coded[place]
-        (vectors,) = self.session.run(["vectors"], {"ids": ids, "lengths": np.array(lengths)})
-        # Flair gives each word that occurs again later the vector of another word; the tagger has learned with that
-        last = {codes: place for place, codes in enumerate(coded)}
-        result = vectors.copy()
-        for row, place in enumerate(order):
-            result[last[coded[place]]] = vectors[row]
-        return np.asarray(result)
+    def _embed_words(self, words: set[Codes]) -> dict[Codes, Floats]:
+        """Return the vector of each word, [width]; words of like length are read together, and few long ones."""
+        order = sorted(words, key=len)
+        found: dict[Codes, Floats] = {}
+        while order:
+            count = max(1, min(len(order), STEPS // len(order[-1])))
+            part = order[-count:]
+            del order[-count:]
+            lengths = np.array([*map(len, part)])
+            ids = np.zeros((count, lengths[-1]), np.int64)
+            for row, codes in zip(ids, part):
+                row[: len(codes)] = codes
+            found |= zip(part, self.model.run(["vectors"], {"ids": ids, "lengths": lengths})[0])
+        return found
+
+
+def mix_up(words: list[Codes]) -> list[Codes]:
+    """Return the word whose vector Flair gives each word of a sentence; taggers have learned with that.
+
+    All but the last occurrence of a word get the vector of another one, by the order of lengths.
+    """
+    by_length = sorted(words, key=len, reverse=True)
+    last = {codes: place for place, codes in enumerate(words)}
+    return [codes if last[codes] == place else by_length[place] for place, codes in enumerate(words)]
 
 
 class LanguageModel:
@@ -99,7 +127,7 @@ class LanguageModel:
     """
 
     def __init__(self, settings: Mapping[str, Any], folder: Path, threads: int) -> None:
-        self.session = open_session(folder / settings["model"], threads)
+        self.model = Model(folder / settings["model"], threads, {"ids": None, "states": settings["width"]})
         self.ids: dict[str, int] = settings["characters"]
         self.settings = settings
 
@@ -147,10 +175,10 @@ class LanguageModel:
     def _run(self, ids: NDArray[np.int64]) -> Iterator[tuple[int, Floats]]:
         """Yield the states of a piece of the text after another, [B, T, H], with the place where it begins."""
         piece = self.settings["chars_per_chunk"]
-        (names, sizes) = zip(*((part.name, part.shape) for part in self.session.get_inputs()[1:]))
+        (names, sizes) = zip(*((part.name, part.shape) for part in self.model.session.get_inputs()[1:]))
         state = {name: np.zeros((first, len(ids), last), np.float32) for name, (first, _, last) in zip(names, sizes)}
         for begin in range(0, ids.shape[1], piece):
-            states, *after = self.session.run(None, {"ids": ids[:, begin : begin + piece], **state})
+            states, *after = self.model.run(None, {"ids": ids[:, begin : begin + piece], **state})
             state = dict(zip(names, after))
             yield begin, states
 
@@ -179,12 +207,17 @@ class Given:
         return found
 
 
-def open_session(path: Path, threads: int) -> Any:
-    """Return an onnxruntime session of a model on the CPU; 0 threads are all cores."""
+def read_array(path: Path, shape: tuple[int, int]) -> Floats:
+    """Return an array of float32, mapped from a file.
+
+    Raises:
+        FlairNasError: the file is damaged, or the array has another shape.
+    """
     try:
-        import onnxruntime
-    except ModuleNotFoundError:
-        raise FlairNasError("onnxruntime is not installed; pip install onnxruntime") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = f"{array.dtype} {list(array.shape)}"
+    except Exception as error:  # a damaged header can raise nearly anything
+        raise FlairNasError(f"{path}: this is no array ({shown(error)}); export once more") from None
+    if (array.dtype, array.shape) != (np.float32, shape):
+        raise FlairNasError(f"{path}: it must hold float32 {list(shape)}, got {found}; export once more")
+    return np.asarray(array)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from segtok.segmenter import split_single
 from segtok.tokenizer import split_contractions, word_tokenizer
 
+from flair_nas.errors import FlairNasError, brief
+
 _WORD = re.compile(r"[^ \t\r\n\ufeff][^ \t\r\n]*")
 _ZERO_WIDTH = "\u200b\u200c\ufe0f\ufeff\u2028\u2029"
 """Characters that Flair deletes."""
+_HALF = re.compile("[\ud800-\udfff]")
+LONG = 5000
+"""Characters of a sentence above which it is tagged alone: a batch takes as much memory as its longest sentence."""
 
 
 class Word(NamedTuple):
@@ -26,6 +32,18 @@ class Word(NamedTuple):
     text: str
     start: int
     blanks: int
+
+
+def check_characters(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines.
+
+    Raises:
+        FlairNasError: a line has half of a character, which stands for bytes that are not UTF-8.
+    """
+    for number, line in enumerate(lines, start=1):
+        if _HALF.search(line):
+            raise FlairNasError(f"sentence {number}, {brief(line)}: not UTF-8")
+        yield line
 
 
 def split_words(line: str, tokenized: bool = False) -> list[Word]:

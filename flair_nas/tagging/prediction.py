@@ -9,24 +9,26 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import flair
 import torch
 from flair.data import Sentence, Token
+from flair.embeddings import CharacterEmbeddings
 from flair.models import SequenceTagger
 
 from flair_nas.errors import FlairNasError
 from flair_nas.library.downloads import PREFIX, fetch_folder, refuse_offline
 from flair_nas.runs.checkpoints import verify_checksums
-from flair_nas.runtime.words import split_words
+from flair_nas.runtime.vectors import mix_up
+from flair_nas.runtime.words import check_characters, split_words
 from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, find_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
+from flair_nas.tagging.data.frozen_embeddings import is_long, members_of
 from flair_nas.tagging.evaluation import tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
 _OTHER_RUN = "is a run of another command than flair-nas tag"
-_LONG = 5000
-"""Characters of a line above which it is tagged alone: a batch of character models is as large as its longest line."""
 _BATCHES_AT_ONCE = 16
 """Batches that Flair sorts by length together, as a batch costs as much as its longest sentence."""
 
@@ -115,22 +117,37 @@ def tag_lines(
     Yields:
         The tagged sentences, in the order of the lines; None for a line without words, as Flair has no empty sentences.
         Words and their positions are those of the line.
+
+    Raises:
+        FlairNasError: a line has half of a character.
     """
-    remaining = iter(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
+    remaining = check_characters(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
     while some := list(itertools.islice(remaining, count)):
         sentences = [Sentence(tokens) if (tokens := tokens_of(line, tokenized)) else None for line in some]
         found = [sentence for sentence in sentences if sentence is not None]
         Sentence.set_context_for_sentences(found)  # some transformers read a sentence's neighbours
-        tagger.predict([sentence for sentence in found if not _is_long(sentence)], mini_batch_size=batch_size)
-        for sentence in filter(_is_long, found):
+        tagger.predict([sentence for sentence in found if not is_long(sentence)], mini_batch_size=batch_size)
+        for sentence in filter(is_long, found):
+            for member in members_of(tagger.embeddings):
+                if type(member) is CharacterEmbeddings:
+                    _embed_characters(member, sentence)
             tagger.predict([sentence])
         yield from sentences
 
 
-def _is_long(sentence: Sentence) -> bool:
-    """Return True for a sentence whose length the others of its batch must not have, as it costs memory."""
-    return sentence[-1].end_position > _LONG
+@torch.no_grad()
+def _embed_characters(member: CharacterEmbeddings, sentence: Sentence) -> None:
+    """Store the vectors of a long sentence's words. Flair takes as much memory for each word as for the longest."""
+    numbers = member.char_dictionary.get_idx_for_item
+    coded = [tuple(numbers(character) for character in token.text) for token in sentence]
+    vectors = {}
+    for codes in {*coded}:
+        characters = member.char_embedding(torch.tensor(codes, device=flair.device))  # [T, D]
+        output, _ = member.char_rnn(characters)  # [T, 2H]
+        vectors[codes] = output[-1].clone()  # not all of output
+    for token, codes in zip(sentence, mix_up(coded)):
+        token.set_embedding(member.name, vectors[codes])
 
 
 def tokens_of(line: str, tokenized: bool = False) -> list[Token]:

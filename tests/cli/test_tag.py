@@ -632,6 +632,29 @@ def test_predictions_replace_no_device_no_pipe_no_link_and_not_the_model(
     assert (tmp_path / "link").is_symlink() and target.read_text().count("B-PER") > 0
 
 
+def test_lines_are_answered_when_no_more_are_waiting(
+    short_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: CAPTURE
+) -> None:
+    """A program that asks line by line through a pipe waits for each answer."""
+    shown = []
+
+    class Pipe(io.RawIOBase):
+        waiting = iter((f"{ADA}\n{OSLO}\n{ADA[:4]}", f"{ADA[4:]}\r\n", OSLO))
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            shown.append(capsys.readouterr().out.count("\n"))
+            data = next(self.waiting, "").encode()
+            buffer[: len(data)] = data
+            return len(data)
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Pipe()), encoding="utf-8"))
+    assert main(["tag", "predict", "--model", str(short_run), "-q"]) == 0
+    assert shown == [0, 2, 1, 0] and capsys.readouterr().out.count("\n") == 1
+
+
 def test_bytes_that_are_no_text_are_refused(short_run: Path, tmp_path: Path, capsys: CAPTURE) -> None:
     assert "sentence 2, '\\udcff': not UTF-8" in refused(capsys, "tag", "predict", "--model", short_run, "a", "\udcff")
     assert "this is no file of text" in refused(capsys, "tag", "predict", "--model", short_run, "--text", tmp_path)

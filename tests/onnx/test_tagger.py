@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ from hypothesis import strategies as st
 
 from flair_nas import FlairNasError
 from flair_nas.onnx import Tagger, export_tagger
+from flair_nas.runtime.model import Model
 from flair_nas.tagging.prediction import tag_lines, to_json_line
 
 ROOT = Path(__file__).parents[2]
@@ -192,6 +196,48 @@ def test_vectors_that_cannot_be_exported_are_given(tmp_path: Path, caplog: pytes
     )
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda tagger: pickle.loads(pickle.dumps(tagger))])
+def test_a_copy_loads_the_folder_again(
+    copied: Callable[[Tagger], Tagger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_tagger(make_tagger([HashEmbeddings(50, 4), word_vectors()]), tmp_path / "out")
+    monkeypatch.chdir(tmp_path)
+    tagger = Tagger("out", {"0-hash": zeros})
+    expected = tagger.predict(LINES)
+    monkeypatch.chdir("/")
+    assert copied(tagger).predict(LINES) == expected
+
+
+def zeros(words: list[str]) -> Any:
+    return np.zeros((len(words), 4))
+
+
+def test_a_long_sentence_and_a_long_word_are_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A padded batch takes as much memory as its longest sentence for each of the others."""
+    flair.set_seed(2)
+    tagger = make_tagger(STACKS["characters of words"]())
+    export_tagger(tagger, tmp_path)
+    exported, shapes, run = Tagger(tmp_path), list[tuple[str, tuple[int, ...]]](), Model.run
+
+    def listen(self: Model, outputs: Any, inputs: Any) -> Any:
+        shapes.append((self.path.name, next(iter(inputs.values())).shape[:2]))
+        return run(self, outputs, inputs)
+
+    monkeypatch.setattr(Model, "run", listen)
+    lines = ["Ada saw London", "x " * 2600, "", "Oslo " * 3, "the cat " + "y" * 9000]
+    assert_same(exported.predict(lines, tokenized=True), predictions(tagger, lines, True))
+    assert [shape for name, shape in shapes if name == "tagger.onnx"] == [(1, 2600), (1, 3), (2, 3)]
+    assert [shape for name, shape in shapes if name != "tagger.onnx"] == [(1, 1), (1, 9000), (2, 3), (4, 6)]
+
+
+def test_half_of_a_character_is_refused_as_by_the_command(tmp_path: Path) -> None:
+    export_tagger(make_tagger([word_vectors()]), tmp_path)
+    tagger = Tagger(tmp_path)
+    for call in (lambda: tagger.predict(["a", "\ud800"]), lambda: tagger.find_spans([["a"], ["\ud800"]])):
+        with pytest.raises(FlairNasError, match=r"^sentence 2, '\\ud800': not UTF-8"):
+            call()
+
+
 def test_the_small_distribution_runs_without_torch_and_flair(tmp_path: Path) -> None:
     flair.set_seed(2)
     tagger = make_tagger(STACKS["both directions"]())
@@ -213,9 +259,16 @@ def test_the_small_distribution_runs_without_torch_and_flair(tmp_path: Path) -> 
         "sys.modules.update(dict.fromkeys(('torch', 'flair', 'onnx', 'gensim', 'scipy', 'transformers')))\n"
         "from flair_nas.onnx import Tagger\n"
         f"print(json.dumps(Tagger({str(tmp_path / 'out')!r}).predict(json.loads(sys.stdin.read()))))\n"
+        "import flair_nas, flair_nas.onnx\n"
+        "for module in (flair_nas, flair_nas.onnx):\n"
+        "    assert all(hasattr(module, name) for name in [*dir(module), *module.__all__])\n"
+        "from flair_nas import *\nfrom flair_nas import runtime\nassert FlairNasError and runtime.tagger\n"
         f"assert {wheel.name!r} in sys.modules['flair_nas.runtime.tagger'].__file__\n"
         "try: from flair_nas import SearchedRNN\n"
         "except ImportError as error: assert 'SearchedRNN is not in flair-nas-runtime' in str(error)\n"
+        "else: raise AssertionError\n"
+        "try: from flair_nas.onnx import export_tagger\n"
+        "except ImportError as error: assert 'export_tagger is not in flair-nas-runtime' in str(error)\n"
         "else: raise AssertionError"
     )
     command = [sys.executable, "-c", script]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from flair_nas.runs.random_state import random_state, restore_random_state
+from flair_nas.runtime.words import LONG
 from flair_nas.storage.cache import Kind, cached_folder
 from flair_nas.storage.paths import cache_root
 from flair_nas.tagging.data.corpora import TaggingCorpus, sentences_of
@@ -153,9 +154,7 @@ def _computed(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence])
     for start in range(0, len(sentences), _CHUNK):
         chunk = sentences[start : start + _CHUNK]
         computed: dict[int, Tensor] = {}
-        by_length = sorted(range(len(chunk)), key=lambda number: sum(len(token.text) for token in chunk[number]))
-        for first in range(0, len(chunk), _BATCH):  # of like length, as a batch costs as much as its longest
-            batch = by_length[first : first + _BATCH]
+        for batch in _batch(chunk):
             for member in members:
                 member.embed([chunk[number] for number in batch])
             for number in batch:
@@ -164,6 +163,22 @@ def _computed(members: Sequence[TokenEmbeddings], sentences: Sequence[Sentence])
                 computed[number] = torch.cat(vectors, dim=1).float().cpu()  # [words of the sentence, D]
                 chunk[number].clear_embeddings(names)
         yield torch.cat([computed[number] for number in range(len(chunk))])
+
+
+def _batch(sentences: Sequence[Sentence]) -> list[list[int]]:
+    """Return the numbers of sentences by batch: long ones alone, others with those of like length.
+
+    A batch costs as much as its longest sentence.
+    """
+    order = sorted(range(len(sentences)), key=lambda number: sum(len(token.text) for token in sentences[number]))
+    long = [number for number in order if is_long(sentences[number])]
+    rest = [number for number in order if not is_long(sentences[number])]
+    return [*(rest[first : first + _BATCH] for first in range(0, len(rest), _BATCH)), *([number] for number in long)]
+
+
+def is_long(sentence: Sentence) -> bool:
+    """Return True for a sentence whose length the others of its batch must not have, as it costs memory."""
+    return sentence[-1].end_position > LONG
 
 
 # --- the fingerprint ---

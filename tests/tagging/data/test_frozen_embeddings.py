@@ -107,6 +107,24 @@ def test_all_vectors_are_views_on_one_array(files: dict[str, str], on_disk: bool
     assert held == 4 * len(words) * (7 + 6 + 6)
 
 
+def test_a_long_sentence_is_embedded_alone(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A character model reads all sentences of a batch as far as the longest."""
+    texts = ["Ada saw London", "x " * 2600, "Oslo"]
+    sentences = FlairDatapointDataset([Sentence(text.split()) for text in texts])
+    corpus = Corpus(sentences, sample_missing_splits=False)
+    embeddings = FlairEmbeddings(files["forward.pt"])
+    embed, batches = FlairEmbeddings.embed, list[list[int]]()
+
+    def listen(self: FlairEmbeddings, sentences: Any) -> Any:
+        batches.append([len(sentence) for sentence in sentences])
+        return embed(self, sentences)
+
+    monkeypatch.setattr(FlairEmbeddings, "embed", listen)
+    keep_frozen(embeddings, TaggingCorpus(corpus, "ner", "small", ""), on_disk=False)
+    assert batches == [[1, 3], [2600]]
+    assert [embeddings.name in sentence[0]._embeddings for sentence in sentences_of(sentences)] == [True] * 3
+
+
 def test_what_learns_or_pools_is_told_apart(files: dict[str, str]) -> None:
     corpus = load_corpus("demo")
     pooled = f"pooled-flair:{files['forward.pt']}"
