@@ -29,7 +29,7 @@ def add_parser(verbs: Actions) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas report``."""
     out = user_path(arguments.out)
-    if out.suffix not in (".html", ".htm"):
+    if out.suffix.lower() not in (".html", ".htm"):
         raise FlairNasError(f"--out {brief(arguments.out)} must end in .html")
     pictures = user_path(arguments.png) if arguments.png else None
 

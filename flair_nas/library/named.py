@@ -77,7 +77,7 @@ def is_address(text: str) -> bool:
 def _is_file(source: str | Path) -> bool:
     """Return True if a source is a file, or a folder with ``genotype.json``, or has a file's suffix."""
     text = str(source)
-    if isinstance(source, Path) or text.endswith((".json", ".txt", ".log")):
+    if isinstance(source, Path) or text.lower().endswith((".json", ".txt", ".log")):
         return True
     try:
         path = user_path(text)

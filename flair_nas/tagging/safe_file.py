@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from flair_nas.errors import FlairNasError, brief, shown
-from flair_nas.storage.files import hash_file, whole_file, write_text
+from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
@@ -114,7 +114,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
         "settings": settings | {"bidirectional": bidirectional},
         "embeddings": embeddings,
     }
-    write_text(folder / CONFIG, json.dumps(written, ensure_ascii=False))
+    write_text(folder / CONFIG, json.dumps(written | {"sha256": hash_data(written)}, ensure_ascii=False))
 
 
 def read_safe(folder: Path) -> SequenceTagger:
@@ -128,6 +128,8 @@ def read_safe(folder: Path) -> SequenceTagger:
     config = _read_config(folder)
     if config.get("version") != VERSION:
         raise FlairNasError(f"{path}: version {brief(config.get('version'))} is not known here; update flair-nas")
+    if config.pop("sha256", None) not in (None, hash_data(config)):  # former files have none
+        raise FlairNasError(f"{path}: is damaged, its checksum does not match; give the file back")
     try:
         settings = config["settings"]
         if hash_file(folder / WEIGHTS) != config["weights"]["sha256"]:
