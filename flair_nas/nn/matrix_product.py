@@ -30,7 +30,9 @@ def _mkl_is_slow() -> bool:
 
 
 MKL_IS_SLOW = _mkl_is_slow()
-if MKL_IS_SLOW:  # what is kept for each shape would take half a gigabyte, as batches of sentences differ in size
+# What is kept for each shape would take half a gigabyte, as batches of sentences differ in size. oneDNN reads the
+# variables at its first product, and PyTorch exports no function that sets the limits later.
+if MKL_IS_SLOW:
     for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(_variable, "128")
 # both have moved since PyTorch 2.2
