@@ -240,7 +240,8 @@ def _is_complete(folder: Path, known: _KnownCorpus) -> bool:
 
 def _find_parts(folder: Path) -> tuple[Path | None, Path | None, Path | None]:
     """Return the files of train, dev and test by their names, as Flair does, but not by their order on the disk."""
-    files = [f for f in sorted(folder.iterdir()) if f.is_file() and not {".gz", ".swp"} & set(Path(f.name.lower()).suffixes)]
+    plain = [f for f in sorted(folder.iterdir()) if f.is_file()]
+    files = [f for f in plain if not {".gz", ".swp"} & set(Path(f.name.lower()).suffixes)]
 
     def only(part: str, candidates: list[Path]) -> Path | None:
         if len(candidates) > 1:
