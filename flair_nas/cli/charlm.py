@@ -57,7 +57,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas charlm train``."""
-    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model")
+    config, out = settings_of_run(arguments, CharacterModelConfig, "character_model", CharacterModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.character_model.training import estimate_training, train_character_models

@@ -80,7 +80,7 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas lm train``."""
-    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model")
+    config, out = settings_of_run(arguments, LanguageModelConfig, "language_model", LanguageModelConfig.may_change)
     quiet_libraries(arguments)
     with exit_on_signal():
         from flair_nas.language_model.training import train_language_model

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.table is not None:
             raise FlairNasError(f"give the table once, as {brief(arguments.given)} or by --table")
         arguments.table = arguments.given
-    config, out = settings_of_run(arguments, TableConfig, "tables")
+    config, out = settings_of_run(arguments, TableConfig, "tables", quantity="table")
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tables.running import run_table

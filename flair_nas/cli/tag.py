@@ -19,6 +19,7 @@ from flair_nas.cli.flags import (
     add_run_flags,
     add_setting_flags,
     count,
+    device,
     settings_of_run,
 )
 from flair_nas.cli.log import quiet_flair, shows_progress
@@ -32,6 +33,7 @@ from flair_nas.storage.files import check_writable
 from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
+from flair_nas.tagging.data.names import NAMES, check_corpus
 
 if TYPE_CHECKING:
     from flair.data import Sentence
@@ -107,7 +109,7 @@ def add_parser(verbs: Actions) -> None:
     parser.add_argument("--format", choices=("text", "columns", "jsonl"), default="text", help="default: text")
     parser.add_argument("--tokenized", action="store_true", help="split words at blanks and tabs only")
     _add_computing(parser)
-    parser.add_argument("--device", help="cpu, cuda or cuda:N")
+    parser.add_argument("--device", type=device, help="cpu, cuda or cuda:N")
 
     help = "Time a tagger by part, beside the same tagger with LSTMs in place of its searched layers."
     parser = add_action(actions, "bench", bench, help)
@@ -144,7 +146,8 @@ def add_parser(verbs: Actions) -> None:
 
 def train(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag train``."""
-    config, out = settings_of_run(arguments, TaggerConfig, "tagging")
+    config, out = settings_of_run(arguments, TaggerConfig, "tagging", TaggerConfig.may_change)
+    check_corpus(config.corpus)
     if config.rnn.upper() not in LAYER_NAMES:
         parse_layer_spec(config.rnn, LAYER_NAMES, "--rnn")  # before Flair is loaded, which takes seconds
     with exit_on_signal():
@@ -247,7 +250,7 @@ def _read_sentences(
 ) -> list[Sentence]:
     """Read the sentences of ``--file``, or of a part of ``--corpus``, by default in the form of the run's files."""
     from flair_nas.tagging.data.column_files import parse_columns, read_column_file
-    from flair_nas.tagging.data.corpora import NAMES, load_corpus
+    from flair_nas.tagging.data.corpora import load_corpus
 
     names = ("columns", "delimiter", "comment")
     flags = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}

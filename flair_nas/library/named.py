@@ -39,6 +39,9 @@ def load_genotype(source: str | Path | Genotype) -> Genotype:
     """
     if isinstance(source, Genotype):
         return source
+    if not isinstance(source, (str, Path)):
+        hint = "; Genotype.from_dict reads its JSON data" * isinstance(source, dict)
+        raise GenotypeError(f"a text, a path or a Genotype{hint}", place=f"there is no genotype {brief(source)}")
     text = str(source)
     if isinstance(source, str) and text in bundled_names():
         return Genotype.load(resource_path("genotypes", f"{text}.json"))

@@ -10,14 +10,14 @@ import contextlib
 import dataclasses
 import json
 import logging
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from flair_nas.errors import FlairNasError, brief, shown
+from flair_nas.errors import FlairNasError, shown
 from flair_nas.runs.checkpoints import START_OVER, Checkpoints, State, is_whole
-from flair_nas.settings.resolve import UnknownSettingsError, read_run_settings, to_yaml
+from flair_nas.runs.folder import LOCK, check_folder
+from flair_nas.settings.resolve import to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
 from flair_nas.storage.locks import LockHeldError, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flair_nas")
 
-LOCK = ".lock"
 _MAX_BYTES = 100_000_000  # of metrics.json, which has some thousand for each seed
 
 Config = TypeVar("Config", bound="DataclassInstance")
@@ -196,7 +195,7 @@ def open_run(
         RunStopped: the block was interrupted, and there is a `command`.
     """
     out = user_path(out)
-    _check(out, config, may_change, quantity)
+    check_folder(out, config, may_change, quantity)
     with contextlib.ExitStack() as stack:
         if not out.exists():
             stack.callback(_remove_empty, out)  # a run that refuses its data leaves nothing behind
@@ -211,7 +210,7 @@ def open_run(
             ) from None
         if fault is not None:
             log.warning("%s cannot be locked (%s): let no other process use it", out, fault.strerror)
-        _check(out, config, may_change, quantity)  # another process may have written since
+        check_folder(out, config, may_change, quantity)  # another process may have written since
         for path in filter(is_unfinished, [*out.glob(".*"), *out.glob("*/.*")]):
             path.unlink(missing_ok=True)
         try:
@@ -227,33 +226,3 @@ def open_run(
 def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):  # not empty
         folder.rmdir()
-
-
-def _check(out: Path, config: Config, may_change: Collection[str], quantity: str) -> None:
-    """Raise an error unless a folder is new or empty, or holds a run with these settings."""
-    if out.exists() and not out.is_dir():
-        raise FlairNasError(f"{out} is a file; give a folder with --out")
-    written = out / "config.yaml"
-    # another process may be writing: list the folder before looking for the config.yaml that comes with its files
-    paths = list(out.iterdir()) if out.exists() else []
-    others = [path for path in paths if path.name != LOCK and not is_unfinished(path)]
-    if not written.exists():
-        if any(os.path.lexists(path) for path in others):
-            raise FlairNasError(
-                f"{out} exists and is not empty, and holds no {quantity} to go on with; choose another folder"
-            )
-        return
-    try:
-        before = dataclasses.asdict(read_run_settings(written, type(config)))
-    except UnknownSettingsError:
-        raise FlairNasError(
-            f"{out} holds no {quantity} to go on with, but one of another kind (its config.yaml has other settings); "
-            "choose another folder"
-        ) from None
-    except FlairNasError as error:
-        raise FlairNasError(f"{out} holds no {quantity} to go on with ({error}); choose another folder") from None
-    now = dataclasses.asdict(config)
-    differing = [name for name in now if now[name] != before[name] and name not in may_change]
-    if differing:
-        changes = "; ".join(f"{name} was {brief(before[name])} and is now {brief(now[name])}" for name in differing)
-        raise FlairNasError(f"{out} holds a {quantity} with other settings: {changes}. Choose another folder")

@@ -15,7 +15,9 @@ from flair_nas.errors import FlairNasError, brief, did_you_mean
 
 def user_path(name: str | os.PathLike[str]) -> Path:
     """Return the path that a user typed, with ``~`` and ``~user`` replaced by home folders; it need not exist."""
-    text = str(name)
+    if not isinstance(name, (str, os.PathLike)):
+        raise FlairNasError(f"a path must be text or a pathlib.Path, got {brief(name)}")
+    text = os.fspath(name)
     try:
         path = Path(text).expanduser()
         os.lstat(path)

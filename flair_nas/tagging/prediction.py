@@ -20,7 +20,7 @@ from flair_nas.runtime.words import split_words
 from flair_nas.settings.resolve import UnknownSettingsError, explain_other_run, find_command, read_run_settings
 from flair_nas.storage.paths import no_model, typed, user_path
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.evaluation import tags_of
+from flair_nas.tagging.evaluation import check_is_tagger, tags_of
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, holds_safe_tagger, read_safe
 
@@ -116,6 +116,7 @@ def tag_lines(
         The tagged sentences, in the order of the lines; None for a line without words, as Flair has no empty sentences.
         Words and their positions are those of the line.
     """
+    check_is_tagger(tagger)
     remaining = iter(io.StringIO(lines, newline=None) if isinstance(lines, str) else lines)
     count = _BATCHES_AT_ONCE * batch_size if batch_size > 1 else 1
     while some := list(itertools.islice(remaining, count)):

@@ -25,7 +25,7 @@ from flair_nas.runs.run import read_figures
 from flair_nas.settings.resolve import read_run_settings, to_yaml
 from flair_nas.storage.files import copy_whole
 from flair_nas.tagging.config import TaggerConfig
-from flair_nas.tagging.data.corpora import NAMES
+from flair_nas.tagging.data.names import NAMES
 from flair_nas.tagging.prediction import load_tagger
 from flair_nas.tagging.safe_file import CONFIG, WEIGHTS, NotDataError, write_safe
 
