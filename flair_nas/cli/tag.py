@@ -30,7 +30,7 @@ from flair_nas.library.named import LAYER_NAMES
 from flair_nas.runs.signals import exit_on_signal
 from flair_nas.settings.resolve import read_mapping
 from flair_nas.storage.files import check_writable
-from flair_nas.storage.paths import how_to_convert, no_model, typed, user_path
+from flair_nas.storage.paths import check_model, how_to_convert, typed, user_path
 from flair_nas.storage.resources import resource_path
 from flair_nas.tagging.config import OF_THE_CORPUS, TaggerConfig
 from flair_nas.tagging.data.names import NAMES, check_corpus
@@ -343,6 +343,7 @@ def export(arguments: argparse.Namespace) -> int:
 def publish(arguments: argparse.Namespace) -> int:
     """Run ``flair-nas tag publish``."""
     repository = arguments.repository
+    check_model(arguments.model)
     with exit_on_signal():
         quiet_flair(arguments)
         from flair_nas.tagging.publishing import publish_tagger
@@ -433,6 +434,5 @@ def _add_computing(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_model(name: str) -> None:
-    """Raise an error if a path does not exist, before Flair is loaded, which takes seconds."""
-    if not name.startswith(PREFIX) and not user_path(name).exists():
-        raise FlairNasError(no_model(user_path(name)))
+    if not name.startswith(PREFIX):
+        check_model(name)

@@ -160,7 +160,8 @@ def find_problems(config: DataclassInstance) -> list[str]:
     Paths, tuples, ranges and numbers of NumPy become what a file of settings would hold.
     """
     for field in dataclasses.fields(config):
-        setattr(config, field.name, _to_plain(getattr(config, field.name)))
+        value = _to_plain(getattr(config, field.name))
+        setattr(config, field.name, [_to_plain(entry) for entry in value] if isinstance(value, list) else value)
     return problems_in(type(config), {field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
 
 
@@ -170,7 +171,7 @@ def _to_plain(value: Any) -> Any:
         return os.fspath(value)
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return value.tolist()
-    return [_to_plain(entry) for entry in value] if type(value) in (list, tuple, range) else value
+    return list(value) if type(value) in (tuple, range) else value
 
 
 def check_config(config: object, *config_types: type) -> None:

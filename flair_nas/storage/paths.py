@@ -109,6 +109,12 @@ def no_model(path: Path) -> str:
     return f"{path}: there is no such model; {meant(path)}give the folder of a training run, or its model.pt"
 
 
+def check_model(name: str) -> None:
+    """Raise an error if a path of a model does not exist, before libraries are loaded, which takes seconds."""
+    if not (path := user_path(name)).exists():
+        raise FlairNasError(no_model(path))
+
+
 def siblings(path: Path) -> dict[str, str]:
     """Return the paths in the folder of a path, by name."""
     try:

@@ -41,7 +41,8 @@ def test_every_bundled_file_is_as_the_package_would_write_it() -> None:
 
 
 def test_what_a_bundled_file_refers_to_exists() -> None:
-    texts = {name: resource_path("genotypes", f"{name}.json").read_text(encoding="utf-8") for name in NAMES}
+    origins = {name: {**load_genotype(name).origin, "command": ""} for name in NAMES}  # of its day
+    texts = {name: json.dumps(origin) for name, origin in origins.items()}
     paths = {
         name: re.findall(r"\b(?:docs|benchmarks|examples|resources|tests)/[\w./-]*\w", texts[name]) for name in NAMES
     }
