@@ -21,6 +21,7 @@ from flair_nas.settings.resolve import to_yaml
 from flair_nas.storage.files import hash_data, is_unfinished, write_text
 from flair_nas.storage.locks import LockHeldError, locked
 from flair_nas.storage.paths import check_regular, read_file, typed, user_path
+from flair_nas.version import __version__
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -121,8 +122,9 @@ class Run(Generic[Config]):
         self.checkpoints.save({**state, "history": self.history})
 
     def finish(self, figures: Mapping[str, Any]) -> Figures:
-        """Write the final figures of a run, among them `epochs`; return them with their checksum as `sha256`."""
-        written = {**figures, "sha256": _compute_sum({**figures})}
+        """Write the final figures of a run, among them `epochs`; return them with version and checksum (`sha256`)."""
+        written = {**figures, "flair_nas": __version__}
+        written["sha256"] = _compute_sum(written)
         write_text(self.folder / "metrics.json", json.dumps(written, indent=2) + "\n")
         return written
 

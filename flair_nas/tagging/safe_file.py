@@ -25,6 +25,7 @@ from flair_nas.storage.files import hash_data, hash_file, whole_file, write_text
 from flair_nas.storage.paths import read_file
 from flair_nas.tagging.quiet import OF_ALL_WORDS, no_flair_remarks
 from flair_nas.tagging.registration import SAVED_KEY, is_self_contained
+from flair_nas.version import __version__
 
 FORMAT, VERSION = "flair-nas/tagger", 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -109,6 +110,7 @@ def write_safe(tagger: SequenceTagger, folder: Path) -> None:
     written = {
         "format": FORMAT,
         "version": VERSION,
+        "flair_nas": __version__,
         "flair": flair.__version__,
         "weights": {"file": WEIGHTS, "sha256": hash_file(folder / WEIGHTS)},
         "settings": settings | {"bidirectional": bidirectional},
